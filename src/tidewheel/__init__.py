@@ -1,0 +1,1 @@
+"""Keyed, stateful stream programs in plain Python, run on Spark."""

@@ -1,0 +1,41 @@
+"""The errors a user may see. Each says what happened, where, and what to do."""
+
+
+class TidewheelError(Exception):
+    """Base of all errors that Tidewheel raises on purpose."""
+
+
+class GraphError(TidewheelError):
+    """The program is wrong: a duplicate name, a missing column, a stream that leads nowhere."""
+
+
+class OperatorError(TidewheelError):
+    """A user's function failed or returned the wrong thing; the text names operator, key and record."""
+
+
+class ConfigError(TidewheelError):
+    """A setting, URL or environment that cannot work."""
+
+
+class StorageError(TidewheelError):
+    """The store could not do what was asked of it."""
+
+
+class NotFound(StorageError):
+    """There is nothing at that path."""
+
+
+class CorruptError(TidewheelError):
+    """Bytes that do not decode or do not match their checksum."""
+
+
+class StateError(TidewheelError):
+    """The stored state and the program do not fit together."""
+
+
+class HeldError(TidewheelError):
+    """Another run holds the job."""
+
+
+class FencedError(TidewheelError):
+    """Another run took the job over; this one must stop."""

@@ -1,0 +1,93 @@
+"""Keys as bytes, and the shard of a key: the one function that every part of the system agrees on.
+
+The shard of a key is `xxh64(canonical bytes, seed 42) mod n_shards`. Spark SQL's `xxhash64` over a string or
+bigint column is the same function, so the JVM, a Python task, a router and a point look-up agree. Its result is
+signed there and unsigned here; a power of two is the only modulus under which the two agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from xxhash import xxh64_intdigest
+
+from tidewheel.errors import ConfigError, OperatorError
+
+SEED = 42
+"""Spark's own seed for `xxhash64`."""
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def canonical(key: Any) -> bytes:
+    """Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes as they are, else msgpack.
+
+    >>> canonical("a"), canonical(1)
+    (b'a', b'\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00')
+    """
+    return to_stored(key)[1:]
+
+
+def to_stored(key: Any) -> bytes:
+    """Return the key's bytes in state: one letter for its kind, then the canonical bytes.
+
+    The letter keeps `"a"` and `b"a"` apart and lets `from_stored` give the key back without knowing its type.
+    """
+    kind = type(key)
+    if kind is str:
+        return b"s" + key.encode()
+    if kind is int:
+        if not _INT64_MIN <= key <= _INT64_MAX:
+            raise OperatorError(f"the key {key} does not fit in 64 bits; use a str key for such numbers")
+        return b"i" + key.to_bytes(8, "little", signed=True)
+    if kind is bytes:
+        return b"b" + key
+    if key is None:
+        raise OperatorError("a key must not be None; filter such records out or give them a key of their own")
+    try:
+        return b"m" + _encode(key)
+    except (TypeError, OverflowError) as error:
+        raise OperatorError(
+            f"a key of type {kind.__name__} cannot be encoded ({error}); use str, int, bytes, bool, float, or a tuple of these"
+        ) from None
+
+
+def from_stored(stored: bytes) -> Any:
+    """Return the key whose `to_stored` gave these bytes; a tuple comes back as a tuple."""
+    kind, body = stored[:1], stored[1:]
+    if kind == b"s":
+        return body.decode()
+    if kind == b"i":
+        return int.from_bytes(body, "little", signed=True)
+    if kind == b"b":
+        return body
+    return _frozen(msgspec.msgpack.decode(body))
+
+
+def shard_of_stored(stored: bytes, n_shards: int) -> int:
+    """Return the shard of a key given as `to_stored` gives it."""
+    return int(xxh64_intdigest(stored[1:], SEED)) & (n_shards - 1)
+
+
+def shard_of(key: Any, n_shards: int) -> int:
+    """Return the shard of a key.
+
+    >>> shard_of("user-1", 64) == shard_of("user-1", 64)
+    True
+    """
+    return shard_of_stored(to_stored(key), n_shards)
+
+
+def check_n_shards(n_shards: int) -> None:
+    """Refuse a number of shards that is not a power of two between 1 and 65,536."""
+    if not 1 <= n_shards <= 65536 or n_shards & (n_shards - 1):
+        raise ConfigError(
+            f"n_shards must be a power of two between 1 and 65536, not {n_shards}: only then do Spark's signed hash and ours agree"
+        )
+
+
+def _frozen(value: Any) -> Any:
+    """Make lists tuples again, so that a decoded key can be a dict key."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

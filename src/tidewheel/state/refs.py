@@ -1,0 +1,37 @@
+"""References from a manifest to state: files, the parts of a shard, and all that a shard needs to be whole."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FileRef(msgspec.Struct, frozen=True, array_like=True):
+    """An immutable state file: its name below the job's state folder, its size, and the checksum of its footer."""
+
+    name: str
+    size: int
+    checksum: int
+
+
+class PartRef(msgspec.Struct, frozen=True, array_like=True):
+    """One shard's part of a state file.
+
+    A delta of sequence `s` holds what commit `s` changed. A snapshot of sequence `s` holds the whole shard as of `s`.
+    """
+
+    file: FileRef
+    sequence: int
+    bytes: int
+    keys: int
+
+
+class ShardParts(msgspec.Struct, frozen=True, array_like=True):
+    """What makes one shard whole: a snapshot, if there is one, and the deltas after it in ascending sequence."""
+
+    snapshot: PartRef | None = None
+    deltas: tuple[PartRef, ...] = ()
+
+    def files(self) -> frozenset[FileRef]:
+        """Return every file that this shard needs."""
+        parts = self.deltas if self.snapshot is None else (self.snapshot, *self.deltas)
+        return frozenset(part.file for part in parts)
