@@ -1,0 +1,154 @@
+"""Codecs: how one state value becomes bytes and comes back.
+
+msgpack through `msgspec` is the default: fast, typed, and decoding somebody else's state never runs their code.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
+
+
+class Codec(Protocol):
+    """Turns values into bytes and back; `decode(encode(value))` equals `value`.
+
+    `name` is what a manifest records, so that tools can decode state without the program that wrote it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The registered name, such as `msgpack`."""
+        ...
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value's bytes; a value that has none is an `OperatorError`."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value; bytes that do not fit are a `CorruptError` or a `StateError`."""
+        ...
+
+
+class _Msgpack:
+    name = "msgpack"
+
+    def __init__(self, type: Any) -> None:
+        self._type = type
+        self._encode = msgspec.msgpack.Encoder().encode
+        try:
+            self._decode = msgspec.msgpack.Decoder(type).decode
+        except (TypeError, NameError) as error:
+            raise ConfigError(
+                f"state of type {_called(type)} cannot be stored as msgpack ({error}); use a dataclass, a msgspec.Struct "
+                "or built-in types, or choose another codec for this operator"
+            ) from None
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self._encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+            raise OperatorError(
+                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({error}); use dict, list, str, "
+                "int, float, bytes, datetime, a dataclass or a msgspec.Struct, or choose another codec for this operator"
+            ) from None
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self._decode(data)
+        except msgspec.ValidationError as error:
+            raise StateError(
+                f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a default, "
+                "or declare the type that the state was written with"
+            ) from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise CorruptError(
+                f"{len(data)} bytes of state are not msgpack ({error}); was another codec in use?"
+            ) from None
+
+    def __reduce__(self) -> tuple[Callable[[Any], Codec], tuple[Any]]:
+        return msgpack_codec, (self._type,)
+
+    def __repr__(self) -> str:
+        return f"msgpack_codec({_called(self._type)})"
+
+
+class _Pickle:
+    name = "pickle"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return pickle.dumps(value, protocol=5)
+        except Exception as error:
+            raise OperatorError(
+                f"a state value of type {_called(value.__class__)} cannot be pickled ({error}); keep open files, locks and "
+                "connections out of state"
+            ) from error
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return pickle.loads(data)
+        except Exception as error:
+            raise CorruptError(
+                f"{len(data)} bytes of state do not unpickle ({error}); is the class that they name still there?"
+            ) from error
+
+    def __repr__(self) -> str:
+        return "pickle_codec()"
+
+
+def msgpack_codec(type: Any = Any) -> Codec:
+    """Return the codec for values of `type`; with `Any`, structs and dataclasses come back as dicts, tuples as lists.
+
+    >>> codec = msgpack_codec(tuple[int, str])
+    >>> codec.decode(codec.encode((1, "a")))
+    (1, 'a')
+    """
+    return _Msgpack(type)
+
+
+def pickle_codec() -> Codec:
+    """Return the codec that pickles: any Python value, but decoding runs whatever the bytes say.
+
+    Only the program that chose it decodes it; tools that open state refuse it (see `codec_named`).
+    """
+    return _Pickle()
+
+
+_REGISTRY: dict[str, Callable[[], Codec]] = {"msgpack": msgpack_codec}
+_REFUSED = {"pickle": "decoding it would run code from the state"}
+
+
+def register_codec(name: str, make: Callable[[], Codec]) -> None:
+    """Make a codec of one's own known by the name that manifests record; a name is taken only once."""
+    if name in _REGISTRY or name in _REFUSED:
+        raise ConfigError(f"a codec named {name!r} exists already; choose another name")
+    _REGISTRY[name] = make
+
+
+def codec_named(name: str) -> Codec:
+    """Return the codec that a manifest names, for tools; never one whose decoding can run code.
+
+    >>> codec_named("msgpack").decode(b"\\x07")
+    7
+    """
+    if name in _REFUSED:
+        raise StateError(
+            f"the codec {name!r} is not opened here: {_REFUSED[name]}; only the program that wrote the state may read it"
+        )
+    try:
+        return _REGISTRY[name]()
+    except KeyError:
+        known = ", ".join(sorted(_REGISTRY))
+        raise StateError(
+            f"the state was written with the codec {name!r}, which is not known here (known: {known}); "
+            "import the module that calls register_codec for it"
+        ) from None
+
+
+def _called(type: Any) -> str:
+    return getattr(type, "__qualname__", None) or repr(type)

@@ -1,0 +1,127 @@
+"""One shard's committed state, as of the moment a reader was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice, takewhile
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from tidewheel.state.files import StateFileWriter, Table
+from tidewheel.state.longkeys import MAX_KEY, long_items, long_key, whole_key
+
+_CHUNK = 65536
+
+
+class Handles(NamedTuple):
+    """The LMDB databases of one table: plain keys, and long keys if it ever had any."""
+
+    plain: Any
+    long: Any | None
+
+
+class ShardReader:
+    """A read transaction: it sees one state of the shard, whatever others apply meanwhile.
+
+    Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs to the
+    process that opened it, and only one thread may use it at a time.
+    """
+
+    def __init__(
+        self, transaction: Any, handles: Mapping[Table, Handles], on_close: Callable[[], None]
+    ) -> None:
+        self._transaction = transaction
+        self._handles = handles
+        self._get = transaction.get
+        self._on_close = on_close
+        self._closed = False
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """Return the key's value, or `None`."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return None
+        value: bytes | None = self._get(key, None, handles.plain)
+        if value is None and len(key) > MAX_KEY and handles.long is not None:
+            return self._get_long(handles.long, key)
+        return value
+
+    def getter(self, table: Table) -> Callable[[bytes], bytes | None]:
+        """Return `get` for one table, for loops that call it once per key."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return lambda key: None
+        if handles.long is not None:
+            return lambda key: self.get(table, key)
+        get, plain = self._get, handles.plain
+        return lambda key: get(key, None, plain)
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of the keys, in their order, `None` where there is none. Sorted keys are found fastest."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return [None] * len(keys)
+        found = self._transaction.cursor(handles.plain).getmulti(keys)
+        if len(found) == len(keys):
+            return [value for _, value in found]
+        values: dict[bytes, bytes] = dict(found)
+        if handles.long is not None:
+            for key in keys:
+                if len(key) > MAX_KEY and (value := self._get_long(handles.long, key)) is not None:
+                    values[key] = value
+        return list(map(values.get, keys))
+
+    def items(
+        self, table: Table, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs with `start <= key < stop`, ascending by key."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return iter(())
+        cursor = self._transaction.cursor(handles.plain)
+        plain: Iterator[tuple[bytes, bytes]] = (
+            cursor.iternext(keys=True, values=True) if cursor.set_range(start) else iter(())
+        )
+        if stop is not None:
+            end = stop
+            plain = takewhile(lambda item: item[0] < end, plain)
+        if handles.long is None:
+            return plain
+        return merge(plain, long_items(self._transaction.cursor(handles.long), start, stop))
+
+    def count(self, table: Table) -> int:
+        """Return the number of keys in a table, without reading them."""
+        handles = self._handles.get(table)
+        return sum(self._transaction.stat(db)["entries"] for db in handles or () if db is not None)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that hold any key, sorted."""
+        return sorted(table for table in self._handles if self.count(table))
+
+    def snapshot_into(self, writer: StateFileWriter, shard: int) -> None:
+        """Add the whole shard to a state file; memory use does not depend on the size of the shard."""
+        for table in self.tables():
+            items = self.items(table)
+            while chunk := list(islice(items, _CHUNK)):
+                writer.add(shard, table, chunk)
+
+    def close(self) -> None:
+        """End the transaction; the reader is of no use afterwards. Closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._transaction.abort()
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _get_long(self, database: Any, key: bytes) -> bytes | None:
+        stored, _ = long_key(key, b"")
+        raw = self._get(stored, None, database)
+        return None if raw is None else whole_key(stored, raw)[1]
