@@ -1,0 +1,130 @@
+"""Where a job's files are, and what their names tell: the sequence they were written for, by which run,
+task, attempt.
+
+Below the state URL every job has a folder:
+
+    <job>/chain/                 the commit chain
+    <job>/state/                 state files: deltas and snapshots
+    <job>/staged/                output staged by tasks, not published yet
+    <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
+
+A file's *name* is its path below the job's folder. A job that shares another's files (a fork) refers to
+them by a name that starts with "/": a path below the state URL.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from tidewheel.errors import ConfigError
+
+CHAIN, STATE, STAGED, PINS = "chain", "state", "staged", "pins"
+
+Suffix = Literal["delta", "snap"]
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_MAX_FOLDER = 200
+_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)\.(delta|snap)")
+_NUMBERED = re.compile(r"(?:state|staged)/(\d{20})-[^/].*")
+_TOKEN = re.compile(r"[A-Za-z0-9_.]+")
+
+
+class StateFileName(msgspec.Struct, frozen=True):
+    """What the name of a state file tells."""
+
+    sequence: int
+    run: str
+    task: int
+    attempt: int
+    suffix: Suffix
+
+
+def folder(stream_id: str) -> str:
+    """Return the folder of a job or stream below the state URL; unequal names have unequal folders.
+
+    Every byte that is not a letter, a digit, or one of `_-.` is written as `=` and two hex digits, as is a
+    leading dot.
+
+    >>> folder("orders"), folder("eu/orders")
+    ('orders', 'eu=2Forders')
+    """
+    raw = stream_id.encode()
+    text = "".join(
+        chr(byte) if byte in _PLAIN and not (at == 0 and byte == 0x2E) else f"={byte:02X}"
+        for at, byte in enumerate(raw)
+    )
+    if not text or len(text) > _MAX_FOLDER:
+        raise ConfigError(
+            f"the name {stream_id!r} cannot be a folder: as {text!r} it has {len(text)} characters; "
+            f"use a name of 1 to {_MAX_FOLDER}"
+        )
+    return text
+
+
+def stream_of(name: str) -> str:
+    """Return the stream whose `folder` is this.
+
+    >>> stream_of("eu=2Forders")
+    'eu/orders'
+    """
+    return re.sub(rb"=([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
+
+
+def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix) -> str:
+    """Return the name of a state file.
+
+    >>> state_file(7, "r1", 3, 0, "delta")
+    'state/00000000000000000007-r1-3-0.delta'
+    """
+    return f"{STATE}/{_stem(sequence, run, task, attempt)}.{suffix}"
+
+
+def staged_file(sequence: int, run: str, task: int, attempt: int, rest: str) -> str:
+    """Return the name of a staged file; `rest` is the sink's own part of it, such as `out.arrow`."""
+    return f"{STAGED}/{_stem(sequence, run, task, attempt)}-{rest}"
+
+
+def parse_state_file(name: str) -> StateFileName | None:
+    """Return what the name of a state file tells, or `None` if it is no such name."""
+    match = _STATE_FILE.fullmatch(name)
+    if match is None:
+        return None
+    suffix: Suffix = "delta" if match[5] == "delta" else "snap"
+    return StateFileName(int(match[1]), match[2], int(match[3]), int(match[4]), suffix)
+
+
+def sequence_of(name: str) -> int | None:
+    """Return the sequence for which a state or staged file was written, or `None` for any other name."""
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def path(stream_id: str, name: str) -> str:
+    """Return the path below the state URL of a file that this job refers to by `name`.
+
+    >>> path("orders", "state/1.delta"), path("copy", "/orders/state/1.delta")
+    ('orders/state/1.delta', 'orders/state/1.delta')
+    """
+    return name[1:] if name.startswith("/") else f"{folder(stream_id)}/{name}"
+
+
+def shared(stream_id: str, name: str) -> str:
+    """Return the name by which other jobs at the same state URL refer to this job's file.
+
+    >>> shared("orders", "state/1.delta")
+    '/orders/state/1.delta'
+    """
+    return name if name.startswith("/") else f"/{path(stream_id, name)}"
+
+
+def _stem(sequence: int, run: str, task: int, attempt: int) -> str:
+    if not 0 <= sequence < 10**20 or task < 0 or attempt < 0:
+        raise ConfigError(
+            f"a file name needs numbers from 0 on, not sequence {sequence}, task {task}, attempt {attempt}"
+        )
+    if not _TOKEN.fullmatch(run):
+        raise ConfigError(f"the run token {run!r} cannot be in a file name; use letters, digits, '_' and '.'")
+    return f"{sequence:020}-{run}-{task}-{attempt}"
