@@ -1,0 +1,85 @@
+"""Which files nobody needs any more, and their removal.
+
+A file is needed by a kept checkpoint or a pin that refers to it, and may yet be needed if it was written for
+a sequence that is not behind the oldest kept checkpoint. Staged output is needed until it is published, which
+happens before the next commit. Files with names of another kind are not ours to remove.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from tidewheel.checkpoint.manifest import CheckpointState
+from tidewheel.checkpoint.names import STAGED, STATE, sequence_of
+from tidewheel.checkpoint.pins import Pin
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.storage import Entry
+
+GRACE_NS = 10 * 60 * 10**9
+"""How old a file must be before it is removed, unless told otherwise."""
+
+
+def collectable(
+    listing: Iterable[Entry],
+    kept: Iterable[CheckpointState],
+    pins: Iterable[Pin],
+    oldest_kept: int,
+    now: int,
+    grace: int = GRACE_NS,
+) -> list[Entry]:
+    """Return the files that may go. Pure.
+
+    `listing` has paths below the job's folder. `now` and `grace` are nanoseconds; a file younger than `grace`
+    stays, whoever refers to it: clocks differ, and a short reader holds no pin.
+    """
+    needed = {file.name for state in kept for file in state.files()}
+    needed.update(name for pin in pins if pin.holds(now) for name in pin.files)
+    found = []
+    for entry in listing:
+        sequence = sequence_of(entry.path)
+        if sequence is None or sequence >= oldest_kept or entry.path in needed:
+            continue
+        if entry.modified * 1e9 + grace <= now:
+            found.append(entry)
+    return found
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """What a collection removed, or with `dry_run` would have removed."""
+
+    files: tuple[str, ...]
+    bytes: int
+    expired: tuple[str, ...]
+    """Names of the pins that had expired."""
+
+
+def collect(
+    checkpoints: StreamCheckpoints, *, grace: int = GRACE_NS, now: int | None = None, dry_run: bool = False
+) -> Collection:
+    """Remove the files of one job that nobody needs; safe beside a running job, tools and other collectors.
+
+    Anything that does not decode, a checkpoint or a pin, stops it before the first removal.
+    """
+    folder = checkpoints.folder
+    # In this order. What is listed, and is needed by a checkpoint or pin made since, is found needed. Who pins
+    # a checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
+    listing = [*folder.list(STATE), *folder.list(STAGED)]
+    kept = checkpoints.list()
+    pins = checkpoints.pins.all()
+    if now is None:
+        now = time.time_ns()
+    if not kept:
+        return Collection((), 0, ())
+    garbage = collectable(listing, kept, pins, kept[0].sequence, now, grace)
+    expired = [pin.name for pin in pins if pin.expires_at is not None and pin.expires_at + grace <= now]
+    if not dry_run:
+        for entry in garbage:
+            folder.delete(entry.path)
+        for name in expired:
+            checkpoints.pins.drop(name)
+    return Collection(
+        tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired)
+    )

@@ -1,0 +1,66 @@
+"""When a checkpoint is due. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidewheel.errors import ConfigError
+
+
+class Triggers(msgspec.Struct, frozen=True):
+    """A checkpoint is due when any of these is reached since the last one; at least one must be set."""
+
+    events: int | None = None
+    batches: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        if all(value is None for value in given.values()):
+            raise ConfigError("a checkpoint manager needs a trigger: a number of events, batches or seconds")
+        for name, value in given.items():
+            if value is not None and value <= 0:
+                raise ConfigError(f"the trigger by {name} must be above 0, not {value}")
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far one stream has come, and how far it was at its last checkpoint."""
+
+    sequence: int | None = None
+    """Of the last event; `None` before the first."""
+    event_count: int = 0
+    watermark_ns: int | None = None
+    events: int = 0
+    """Since the last checkpoint, as are the batches."""
+    batches: int = 0
+    since: int | None = None
+    """When the last checkpoint was made, or the first event seen."""
+
+    def advanced(
+        self, now: int, *, sequence: int | None, events: int, batches: int, watermark_ns: int | None
+    ) -> Progress:
+        """Return the progress after more events; a watermark below the present one changes nothing."""
+        seen = [mark for mark in (self.watermark_ns, watermark_ns) if mark is not None]
+        return Progress(
+            sequence=self.sequence if sequence is None else sequence,
+            event_count=self.event_count + events,
+            watermark_ns=max(seen, default=None),
+            events=self.events + events,
+            batches=self.batches + batches,
+            since=now if self.since is None else self.since,
+        )
+
+    def checkpointed(self, at: int) -> Progress:
+        """Return the progress after a checkpoint that was made `at` this time."""
+        return msgspec.structs.replace(self, events=0, batches=0, since=at)
+
+
+def due(triggers: Triggers, progress: Progress, now: int) -> bool:
+    """Whether a checkpoint is due. Never without an event since the last: it would be the last one again."""
+    if progress.events == 0 or progress.since is None:
+        return False
+    return (
+        (triggers.events is not None and progress.events >= triggers.events)
+        or (triggers.batches is not None and progress.batches >= triggers.batches)
+        or (triggers.seconds is not None and now - progress.since >= triggers.seconds * 1e9)
+    )
