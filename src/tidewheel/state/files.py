@@ -2,10 +2,10 @@
 
     block block ... block | index (msgpack) | index length, format version, magic
 
-A block holds the neighbouring keys of one shard and one table as msgpack, compressed: first the pairs, then the keys
-dropped. Keeping the two apart lets a reader hand the pairs to LMDB as they come out of the decoder. The index has
-the place and xxh64 of every block. The reference to a file has the xxh64 of all that follows the blocks, so no
-byte of a file is outside a checksum, and opening one reads its end only.
+A block holds neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one of the
+keys dropped, compressed together. Lists of bytes cost the decoder one object each and the garbage collector nothing,
+and go to LMDB as they are. The index has the place and xxh64 of every block. The reference to a file has the xxh64
+of all that follows the blocks, so no byte of a file is outside a checksum, and opening one reads its end only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from heapq import merge
-from operator import itemgetter
+from itertools import islice
+from operator import itemgetter, lt
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -31,8 +32,6 @@ Table = str
 
 Item = tuple[bytes, bytes | None]
 """A key and its value; `None` says that the key was dropped."""
-
-Pairs = list[tuple[bytes, bytes]]
 
 ReadRange = Callable[[str, int, int], bytes]
 """`read_range(path, start, length)` of a store."""
@@ -63,17 +62,19 @@ MISSING: Final = Absent.MISSING
 
 
 class Block(NamedTuple):
-    """A decoded block: pairs and dropped keys, each ascending, no key in both."""
+    """A decoded block: keys with their values, and dropped keys; both ascend, no key is in both."""
 
     table: Table
-    pairs: Pairs
+    keys: list[bytes]
+    values: list[bytes]
     dropped: list[bytes]
 
     def items(self) -> Iterator[Item]:
-        """Yield pairs and dropped keys as one ascending run."""
+        """Yield all of it as one ascending run."""
+        pairs = zip(self.keys, self.values, strict=True)
         if not self.dropped:
-            return iter(self.pairs)
-        return merge(self.pairs, ((key, None) for key in self.dropped), key=itemgetter(0))
+            return pairs
+        return merge(pairs, ((key, None) for key in self.dropped), key=itemgetter(0))
 
 
 class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +98,7 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_index = msgspec.msgpack.Decoder(_Index).decode
-_decode_block = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, bytes]], list[bytes]]).decode
+_decode_block = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes]]).decode
 
 
 class _Zstd(threading.local):
@@ -130,20 +131,17 @@ class StateFileWriter:
         """Add a run of items, ascending by key; the value `None` says that the key was dropped."""
         if not items:
             return
-        last = self._last_keys.get((shard, table), b"")
-        if not items[0][0] > last or items[-1][0] < items[0][0]:
-            raise StateError(
-                f"shard {shard}, table {table!r}: keys must be non-empty and ascending, but {items[0][0]!r} came after "
-                f"{last!r}; sort the items by key before adding them"
-            )
-        self._last_keys[shard, table] = items[-1][0]
-        sample = items[:: len(items) // _SAMPLES + 1]
-        step = max(1, self._block_bytes * len(sample) // len(_encode(sample)))
-        if len(items) <= step + step // 4:
-            self._add_block(shard, table, items)
+        keys = [key for key, _ in items]
+        self._check(shard, table, keys)
+        values = [value for _, value in items]
+        sample = slice(None, None, len(keys) // _SAMPLES + 1)
+        sampled = (keys[sample], values[sample])
+        step = max(1, self._block_bytes * len(sampled[0]) // len(_encode(sampled)))
+        if len(keys) <= step + step // 4:
+            self._add_block(shard, table, keys, values)
         else:
-            for start in range(0, len(items), step):
-                self._add_block(shard, table, items[start : start + step])
+            for start in range(0, len(keys), step):
+                self._add_block(shard, table, keys[start : start + step], values[start : start + step])
 
     def finish(self) -> tuple[bytes, int]:
         """Return the bytes of the whole file, and the xxh64 that a reference to it needs."""
@@ -155,15 +153,30 @@ class StateFileWriter:
         """Return the part of each shard in this file, once it is stored as `ref`."""
         return parts_of(self._entries, ref, sequence)
 
-    def _add_block(self, shard: int, table: Table, items: Sequence[Item]) -> None:
-        pairs = [item for item in items if item[1] is not None]
-        dropped = [] if len(pairs) == len(items) else [key for key, value in items if value is None]
-        raw = _encode((pairs, dropped))
-        # The step is a guess from a sample; where a few values are far larger, halving keeps blocks readable one by one.
-        if len(raw) > 4 * self._block_bytes and len(items) > 1:
-            half = len(items) // 2
-            self._add_block(shard, table, items[:half])
-            self._add_block(shard, table, items[half:])
+    def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
+        """Refuse what readers could not find again, before it is committed."""
+        last = self._last_keys.get((shard, table), b"")
+        if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
+            raise StateError(
+                f"shard {shard}, table {table!r}: {len(keys)} keys from {keys[0]!r}, after {last!r}, are not "
+                "non-empty and strictly ascending; sort the items by key and drop repeated keys before adding them"
+            )
+        self._last_keys[shard, table] = keys[-1]
+
+    def _add_block(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
+        first, count = keys[0], len(keys)
+        dropped: list[bytes] = []
+        kept, kept_values = keys, values
+        if None in values:
+            dropped = [key for key, value in zip(keys, values, strict=True) if value is None]
+            kept = [key for key, value in zip(keys, values, strict=True) if value is not None]
+            kept_values = [value for value in values if value is not None]
+        raw = _encode((kept, kept_values, dropped))
+        # The step is a guess from a sample. Where a few values are far larger, halving keeps blocks small.
+        if len(raw) > 4 * self._block_bytes and count > 1:
+            half = count // 2
+            self._add_block(shard, table, keys[:half], values[:half])
+            self._add_block(shard, table, keys[half:], values[half:])
             return
         data = raw
         if len(raw) >= _MIN_COMPRESSED:
@@ -174,17 +187,7 @@ class StateFileWriter:
         number = self._tables.setdefault(table, len(self._tables))
         checksum = int(xxh64_intdigest(data))
         self._entries.append(
-            IndexEntry(
-                shard,
-                number,
-                items[0][0],
-                len(items),
-                len(dropped),
-                self._offset,
-                len(data),
-                len(raw),
-                checksum,
-            )
+            IndexEntry(shard, number, first, count, len(dropped), self._offset, len(data), len(raw), checksum)
         )
         self._blocks.append(data)
         self._offset += len(data)
@@ -252,17 +255,17 @@ class StateFile:
             return MISSING
         entry = entries[place]
         data = memoryview(self._read_range(self.ref.name, entry.offset, entry.length))
-        _, pairs, dropped = self._decode(entry, data)
-        at = bisect_left(pairs, key, key=itemgetter(0))
-        if at < len(pairs) and pairs[at][0] == key:
-            return pairs[at][1]
+        _, keys, values, dropped = self._decode(entry, data)
+        at = bisect_left(keys, key)
+        if at < len(keys) and keys[at] == key:
+            return values[at]
         at = bisect_left(dropped, key)
         return DROPPED if at < len(dropped) and dropped[at] == key else MISSING
 
     def verify(self) -> int:
         """Read and check every block; return the number of keys, dropped ones included."""
         return sum(
-            len(block.pairs) + len(block.dropped) for shard in self._shards for block in self.blocks(shard)
+            len(block.keys) + len(block.dropped) for shard in self._shards for block in self.blocks(shard)
         )
 
     def _read_index(self) -> tuple[list[str], list[IndexEntry]]:
@@ -309,10 +312,10 @@ class StateFile:
             raise self._corrupt(where, f"its xxh64 is {found:016x}, the index says {entry.checksum:016x}")
         try:
             raw = data if entry.length == entry.raw_length else _zstd.decompress(data, entry.raw_length)
-            pairs, dropped = _decode_block(raw)
+            keys, values, dropped = _decode_block(raw)
         except (zstandard.ZstdError, msgspec.DecodeError) as error:
             raise self._corrupt(where, f"it does not decode ({error})") from None
-        return Block(self._tables[entry.table], pairs, dropped)
+        return Block(self._tables[entry.table], keys, values, dropped)
 
     def _corrupt(self, where: str, found: str) -> CorruptError:
         return CorruptError(

@@ -275,17 +275,16 @@ class ShardCopy:
     def _apply_block(self, transaction: Any, block: Block, append: bool, part: PartRef) -> None:
         name = block.table.encode()
         database = self._environment.open_db(_PLAIN + name, transaction)
-        if block.pairs:
+        if block.keys:
+            pairs = zip(block.keys, block.values, strict=True)
             try:
-                _, added = transaction.cursor(database).putmulti(block.pairs, append=append)
+                _, added = transaction.cursor(database).putmulti(pairs, append=append)
             except lmdb.BadValsizeError:
                 # LMDB took the pairs before the first long key; putting them again changes nothing.
-                short = [pair for pair in block.pairs if len(pair[0]) <= MAX_KEY]
-                transaction.cursor(database).putmulti(short)
-                long = [long_key(key, value) for key, value in block.pairs if len(key) > MAX_KEY]
-                transaction.cursor(self._environment.open_db(_LONG + name, transaction)).putmulti(long)
+                pairs = zip(block.keys, block.values, strict=True)
+                self._put_long(transaction, name, database, list(pairs))
             else:
-                if added != len(block.pairs):
+                if added != len(block.keys):
                     raise CorruptError(
                         f"state file {part.file.name}, shard {self.number}, table {block.table!r}: keys are not "
                         "ascending; a faulty program wrote it, restore the job to a checkpoint that does not need it"
@@ -296,6 +295,11 @@ class ShardCopy:
             else:
                 stored, _ = long_key(key, b"")
                 transaction.delete(stored, db=self._environment.open_db(_LONG + name, transaction))
+
+    def _put_long(self, transaction: Any, name: bytes, database: Any, pairs: list[tuple[bytes, bytes]]) -> None:
+        transaction.cursor(database).putmulti([pair for pair in pairs if len(pair[0]) <= MAX_KEY])
+        long = [long_key(key, value) for key, value in pairs if len(key) > MAX_KEY]
+        transaction.cursor(self._environment.open_db(_LONG + name, transaction)).putmulti(long)
 
     def _wipe(self, transaction: Any) -> None:
         # Emptied, not deleted: other processes hold handles of these databases.

@@ -62,15 +62,13 @@ class ShardReader:
         handles = self._handles.get(table)
         if handles is None:
             return [None] * len(keys)
-        found = self._transaction.cursor(handles.plain).getmulti(keys)
-        if len(found) == len(keys):
-            return [value for _, value in found]
-        values: dict[bytes, bytes] = dict(found)
+        # Faster than LMDB's getmulti, which copies every key and leaves out what it does not find.
+        values = list(map(self._transaction.cursor(handles.plain).get, keys))
         if handles.long is not None:
-            for key in keys:
-                if len(key) > MAX_KEY and (value := self._get_long(handles.long, key)) is not None:
-                    values[key] = value
-        return list(map(values.get, keys))
+            for place, key in enumerate(keys):
+                if len(key) > MAX_KEY:
+                    values[place] = self._get_long(handles.long, key)
+        return values
 
     def items(
         self, table: Table, start: bytes = b"", stop: bytes | None = None
