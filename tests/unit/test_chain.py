@@ -12,8 +12,10 @@ from tidewheel.chain import Chain, Record, TrimmedError
 from tidewheel.errors import FencedError, NotFound, StorageError
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "s3"])
 def store(request, tmp_path):
+    if request.param == "s3":
+        return storage.open(request.getfixturevalue("seaweedfs").url(str(uuid.uuid4())))
     return storage.open(f"memory:{uuid.uuid4()}" if request.param == "memory" else str(tmp_path))
 
 

@@ -25,6 +25,7 @@ from tidewheel.errors import ConfigError, NotFound, StorageError
 from tidewheel.storage.base import Entry, Store, check_length, check_path
 
 _SECRET = re.compile(r"key|secret|token|password|sas|credential")
+_OF_THE_CLIENT = ("allow_http", "connect_timeout", "proxy_url", "timeout")
 _RETRY_S = 30.0
 _ENVIRONMENT = "set them in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
 
@@ -147,11 +148,13 @@ def _client(url: str) -> Any:
     if not parts.netloc:
         raise ConfigError(f"the URL {url!r} names no bucket; write for example s3://bucket/prefix")
     if str(options.get("endpoint", "")).startswith("http://"):
-        options["allow_http"] = "true"
+        options["allow_http"] = True
+    client_options = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
     try:
         return from_url(
             urlunsplit(parts._replace(query="")),
             config=options,  # type: ignore[call-overload]
+            client_options=client_options,
             retry_config={
                 "max_retries": 1_000,
                 "retry_timeout": timedelta(seconds=retry_s),
@@ -163,4 +166,4 @@ def _client(url: str) -> Any:
             },
         )
     except (exceptions.BaseError, ValueError) as error:
-        raise ConfigError(f"the URL {url!r} cannot be used: {error}") from error
+        raise ConfigError(f"the URL {url!r} cannot be used: {str(error).splitlines()[0]}") from error

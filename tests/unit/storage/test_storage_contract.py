@@ -14,11 +14,13 @@ from tidewheel import storage
 from tidewheel.errors import NotFound, StorageError
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "s3"])
 def store(request, tmp_path):
     if request.param == "memory":
         return storage.open(f"memory:{uuid.uuid4()}")
-    return storage.open(f"{tmp_path}/made by the first write")
+    if request.param == "file":
+        return storage.open(f"{tmp_path}/made by the first write")
+    return storage.open(request.getfixturevalue("seaweedfs").url(str(uuid.uuid4())))
 
 
 def test_reads_what_was_written(store):
