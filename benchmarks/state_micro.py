@@ -94,7 +94,10 @@ class Bench:
     def commit(self, prefix: str, keys: list[bytes]) -> None:
         self.sequence += 1
         added = self.write(prefix, self.sorted_keys(prefix, keys))
-        self.parts = {shard: merge(parts, added.get(shard)) for shard, parts in self.parts.items()}
+        self.parts = {
+            shard: merge(parts, [added[shard]] if shard in added else [])
+            for shard, parts in self.parts.items()
+        }
         self.timed(f"{prefix}catch_up", self.catch_up)
 
     def read(self, keys: list[bytes]) -> None:

@@ -1,8 +1,8 @@
-"""When a shard's deltas are replaced by a snapshot: pure decisions over references."""
+"""When a snapshot takes the place of a shard's deltas: pure decisions over references."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidewheel.errors import StateError
@@ -20,11 +20,12 @@ def due(
     stagger: int = STAGGER,
     floor_bytes: int = FLOOR_BYTES,
 ) -> frozenset[int]:
-    """Return the shards that write a snapshot of their base state in the batch that will be commit `sequence`.
+    """Return the shards that write a snapshot of their base state in the batch that is to be commit `sequence`.
 
-    A shard wants one when its deltas outweigh its snapshot (and `floor_bytes`, so that a tiny shard does not write one
-    every batch) or number `max_deltas`. It gets it when its turn comes, every `stagger` commits, so that shards that grew
-    alike do not all write in the same batch; at `max_deltas + stagger` deltas it no longer waits for its turn.
+    A shard wants one when its deltas outweigh its snapshot (and `floor_bytes`, so that a tiny shard does not write
+    one every batch) or number `max_deltas`. It gets it when its turn comes, every `stagger` commits, so that shards
+    that grew alike do not all write in the same batch. At `max_deltas + stagger` deltas it waits no longer: turns may
+    fall on commits that are not batches.
 
     >>> from tidewheel.state.refs import FileRef
     >>> deltas = tuple(PartRef(FileRef("f", 1, 0), s, 100, 1) for s in range(1, 33))
@@ -39,50 +40,42 @@ def due(
     )
 
 
+def newest_sequence(parts: ShardParts) -> int:
+    """Return the sequence of the newest part, 0 if there is none: what the shard's next snapshot is labelled with.
+
+    The label is not the sequence of the base manifest: the shard has not changed since its newest part, and a local
+    copy that took in that part must find itself at the snapshot, not behind it.
+    """
+    if parts.deltas:
+        return parts.deltas[-1].sequence
+    return parts.snapshot.sequence if parts.snapshot else 0
+
+
+def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef | None = None) -> ShardParts:
+    """Return a shard's parts after a commit that added deltas, a snapshot of the base state, both, or nothing.
+
+    Tasks of several levels may each add a delta of the same commit: they hold different tables. The snapshot takes
+    the place of all that was there; it holds exactly the base state, so its sequence is `newest_sequence(parts)`.
+    """
+    base = newest_sequence(parts)
+    deltas = tuple(deltas)
+    if snapshot is not None and snapshot.sequence != base:
+        raise StateError(
+            f"snapshot {snapshot.file.name} is labelled {snapshot.sequence}, but the newest part of the shard that it "
+            f"replaces is of {base}; label it with newest_sequence(parts)"
+        )
+    if any(delta.sequence <= base for delta in deltas) or len({delta.sequence for delta in deltas}) > 1:
+        raise StateError(
+            f"the deltas {[(delta.file.name, delta.sequence) for delta in deltas]} are not of one commit after {base}, "
+            "the shard's newest part; nothing may be committed twice or out of order"
+        )
+    if snapshot is not None:
+        return ShardParts(snapshot, deltas)
+    return ShardParts(parts.snapshot, parts.deltas + deltas)
+
+
 def _wants(parts: ShardParts, max_deltas: int, floor_bytes: int) -> bool:
     if len(parts.deltas) >= max_deltas:
         return True
     kept = parts.snapshot.bytes if parts.snapshot else 0
     return sum(delta.bytes for delta in parts.deltas) > max(kept, floor_bytes)
-
-
-def newest(parts: ShardParts, sequence: int | None = None) -> PartRef | None:
-    """Return the part that was written last (at or before `sequence`, if given), or `None` for an empty shard."""
-    for delta in reversed(parts.deltas):
-        if sequence is None or delta.sequence <= sequence:
-            return delta
-    snapshot = parts.snapshot
-    return snapshot if snapshot and (sequence is None or snapshot.sequence <= sequence) else None
-
-
-def newest_sequence(parts: ShardParts) -> int:
-    """Return the sequence of the part that was written last, 0 for an empty shard: what its next snapshot is labelled with.
-
-    The label is not the sequence of the base manifest: the shard has not changed since its newest part, and a local
-    copy that applied that part must find itself at the snapshot, not behind it.
-    """
-    part = newest(parts)
-    return part.sequence if part else 0
-
-
-def merge(parts: ShardParts, delta: PartRef | None = None, snapshot: PartRef | None = None) -> ShardParts:
-    """Return a shard's parts after a commit that added a delta, or a snapshot of the base state, or both, or neither.
-
-    The snapshot takes the place of everything before it; it must hold exactly the base state, so its sequence is
-    `newest_sequence(parts)`.
-    """
-    base = newest_sequence(parts)
-    if snapshot is not None:
-        if snapshot.sequence != base:
-            raise StateError(
-                f"snapshot {snapshot.file.name} is labelled {snapshot.sequence}, but the newest part of the shard it replaces is "
-                f"{base}; label it with newest_sequence(parts)"
-            )
-        parts = ShardParts(snapshot, ())
-    if delta is not None:
-        if delta.sequence <= base:
-            raise StateError(
-                f"delta {delta.file.name} of {delta.sequence} does not follow the shard's newest part, {base}"
-            )
-        parts = ShardParts(parts.snapshot, (*parts.deltas, delta))
-    return parts
