@@ -64,8 +64,8 @@ def collect(
     Anything that does not decode, a checkpoint or a pin, stops it before the first removal.
     """
     folder = checkpoints.folder
-    # In this order. What is listed, and is needed by a checkpoint or pin made since, is found needed. Who pins
-    # a checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
+    # In this order. What is listed and needed by a checkpoint or pin made since is found needed. Who pins a
+    # checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
     listing = [*folder.list(STATE), *folder.list(STAGED)]
     kept = checkpoints.list()
     pins = checkpoints.pins.all()

@@ -17,8 +17,8 @@ Fill = Callable[[CheckpointState], CheckpointState]
 class CheckpointManager:
     """Makes checkpoints by events, batches or time, whichever comes first, for each stream by itself.
 
-    Call `recover` at the start and go on with the first event after the checkpoint it gives. A stream that was
-    not recovered starts after its newest checkpoint all the same: an event that is in it already is refused.
+    Call `recover` at the start and go on with the first event after the checkpoint it gives. A stream that
+    was not recovered starts after its newest checkpoint all the same: an event that is in it is refused.
 
     >>> manager = CheckpointManager(CheckpointStore.open("memory:docs-manager"), every_events=2)
     >>> for number in (7, 8, 12):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import total_ordering
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +14,6 @@ Kind = Literal["batch", "claim", "flush", "import", "restore", "handover"]
 """Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's."""
 
 
-@total_ordering
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
     """Which checkpoint it is: the stream (a job's name) and the sequence.
 
@@ -41,8 +39,18 @@ class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
             return NotImplemented
         return (self.stream_id, self.sequence) == (other.stream_id, other.sequence)
 
+    # All four, since `functools.total_ordering` takes those that `msgspec.Struct` has for given.
     def __lt__(self, other: CheckpointId) -> bool:
         return (self.stream_id, self.sequence) < (other.stream_id, other.sequence)
+
+    def __le__(self, other: CheckpointId) -> bool:
+        return (self.stream_id, self.sequence) <= (other.stream_id, other.sequence)
+
+    def __gt__(self, other: CheckpointId) -> bool:
+        return other < self
+
+    def __ge__(self, other: CheckpointId) -> bool:
+        return other <= self
 
     def __hash__(self) -> int:
         return hash((self.stream_id, self.sequence))

@@ -1,0 +1,110 @@
+"""Checkpoints of every shape, for property tests."""
+
+from hypothesis import strategies as st
+
+from tidewheel.checkpoint.manifest import (
+    CheckpointId,
+    CheckpointState,
+    Frontier,
+    OperatorInfo,
+    SparkLog,
+    StagedOutput,
+)
+from tidewheel.state.refs import FileRef, PartRef, ShardParts
+
+names = st.text(max_size=8)
+counts = st.integers(0, 2**63 - 1)
+numbers = st.integers(-(2**63), 2**63 - 1)
+checksums = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def shard_parts(draw, files):
+    if not files:
+        return ShardParts()
+    part = st.builds(PartRef, st.sampled_from(files), counts, counts, counts)
+    return ShardParts(draw(st.none() | part), tuple(draw(st.lists(part, max_size=4))))
+
+
+@st.composite
+def checkpoint_states(draw):
+    file_names = draw(st.lists(names, unique=True, max_size=4))
+    files = [FileRef(name, draw(counts), draw(checksums)) for name in file_names]
+    parts = shard_parts(files)
+    return CheckpointState(
+        id=CheckpointId(draw(st.text(min_size=1, max_size=8)), draw(counts), draw(counts)),
+        kind=draw(st.sampled_from(["batch", "claim", "flush", "import", "restore", "handover"])),
+        run=draw(names),
+        batch=draw(st.none() | counts),
+        event_count=draw(counts),
+        watermark_ns=draw(st.none() | numbers),
+        source_offsets=draw(st.dictionaries(names, numbers | names, max_size=3)),
+        operator_states=draw(st.dictionaries(names, st.binary(max_size=20), max_size=3)),
+        metadata=draw(st.dictionaries(names, names, max_size=3)),
+        n_shards=draw(st.sampled_from([1, 64, 1024])),
+        parallelism=draw(st.integers(1, 64)),
+        now=draw(counts),
+        operators=draw(
+            st.dictionaries(
+                names, st.builds(OperatorInfo, names, names, counts, st.none() | counts, names), max_size=2
+            )
+        ),
+        shards=draw(st.dictionaries(st.integers(0, 1023), parts, max_size=4)),
+        driver=draw(parts),
+        outputs=tuple(
+            draw(
+                st.lists(
+                    st.builds(
+                        StagedOutput, names, counts, st.lists(st.binary(max_size=9), max_size=2).map(tuple)
+                    ),
+                    max_size=2,
+                )
+            )
+        ),
+        cells=draw(st.dictionaries(names, counts, max_size=2)),
+        frontiers=draw(st.dictionaries(names, st.builds(Frontier, st.none() | numbers, counts), max_size=2)),
+        counts=draw(st.dictionaries(names, counts, max_size=2)),
+        spark=draw(
+            st.none()
+            | st.builds(
+                SparkLog,
+                names,
+                st.dictionaries(counts, names, max_size=2),
+                st.dictionaries(counts, names, max_size=2),
+                st.dictionaries(names, names, max_size=2),
+                st.lists(names, max_size=3).map(tuple),
+            )
+        ),
+        lineage=draw(names),
+        parent=draw(st.none() | counts),
+    )
+
+
+def full_state() -> CheckpointState:
+    """A checkpoint with something in every field."""
+    delta, snap = FileRef("state/2.delta", 300, 2**64 - 1), FileRef("state/1.snap", 900, 5)
+    parts = ShardParts(PartRef(snap, 1, 400, 9), (PartRef(delta, 2, 30, 3),))
+    return CheckpointState(
+        CheckpointId("orders", 2, created_at=1_700_000_000_000_000_000),
+        kind="flush",
+        run="r1",
+        batch=1,
+        event_count=77,
+        watermark_ns=0,
+        source_offsets={"log": 8192, "topic": '{"t":{"0":5}}'},
+        operator_states={"window": b"\x00\xff"},
+        metadata={"host": "h1"},
+        n_shards=2,
+        parallelism=2,
+        now=1_700_000_000_000_000_001,
+        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f")},
+        shards={0: parts, 1: ShardParts(None, (PartRef(delta, 2, 10, 1),))},
+        driver=ShardParts(None, (PartRef(delta, 2, 5, 1),)),
+        outputs=(StagedOutput("files", 10, (b"t1", b"t2")),),
+        cells={"limit": 4},
+        frontiers={"log": Frontier(None, 17)},
+        counts={"in": 77},
+        spark=SparkLog("q", {0: "v1", 1: "v1"}, {0: "v1"}, {"metadata": "{}"}, ("a", "b")),
+        lineage="l",
+        parent=1,
+    )

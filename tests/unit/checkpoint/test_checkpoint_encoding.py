@@ -1,0 +1,221 @@
+import random
+
+import msgspec
+import pytest
+from checkpoint_strategies import checkpoint_states, full_state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidewheel.checkpoint import encoding, envelope
+from tidewheel.checkpoint.encoding import MAGIC, VERSION, decode, encode
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.errors import CorruptError, StateError
+from tidewheel.state.refs import FileRef, PartRef, ShardParts
+
+REFUSED = (CorruptError, StateError)
+
+
+@given(checkpoint_states())
+def test_what_is_encoded_comes_back_whole(state):
+    back = decode(encode(state), state.id.stream_id)
+    assert back == state
+    assert back.id.created_at == state.id.created_at
+
+
+@given(checkpoint_states())
+def test_equal_checkpoints_give_equal_bytes_whatever_the_order_of_their_mappings(state):
+    turned = state.replace(
+        **{
+            field.name: dict(reversed(list(value.items())))
+            for field in msgspec.structs.fields(state)
+            if isinstance(value := getattr(state, field.name), dict)
+        }
+    )
+    assert encode(turned) == encode(state)
+    assert encode(decode(encode(state))) == encode(state)
+
+
+def test_every_field_comes_back():
+    assert decode(encode(full_state())) == full_state()
+
+
+def test_the_envelope_is_as_written_down():
+    data = encode(full_state())
+    assert data[:8] == b"TIDEWCKP"
+    assert int.from_bytes(data[8:10], "little") == VERSION
+    assert 24 + int.from_bytes(data[16:24], "little") + 8 == len(data)
+
+
+def test_a_file_shared_by_many_shards_is_written_once():
+    name = "state/" + "x" * 100
+    file = FileRef(name, 1, random.Random(1).getrandbits(64))
+    shards = {shard: ShardParts(None, (PartRef(file, 1, 1, 1),)) for shard in range(64)}
+    body = envelope.unseal(
+        MAGIC, VERSION, encode(CheckpointState(CheckpointId("s", 1), shards=shards)), "it"
+    )[1]
+    assert body.count(name.encode()) == 1
+
+
+def test_every_truncation_is_refused():
+    data = encode(full_state())
+    for length in range(len(data)):
+        with pytest.raises(CorruptError):
+            decode(data[:length])
+
+
+def test_every_flipped_byte_is_refused():
+    data = encode(full_state())
+    for at in range(len(data)):
+        for mask in (0x01, 0x80, 0xFF):
+            with pytest.raises(CorruptError):
+                decode(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_trailing_bytes_are_refused(rest):
+    with pytest.raises(CorruptError, match="trailing"):
+        decode(encode(full_state()) + rest)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data):
+    with pytest.raises(CorruptError):
+        decode(data)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300)
+def test_random_bodies_in_a_sound_envelope_are_refused(body):
+    with pytest.raises(CorruptError):
+        decode(envelope.seal(MAGIC, VERSION, body))
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_damaged_body_in_a_sound_envelope_is_refused_or_whole(data):
+    """What the checksum lets pass never comes back in part: it can be written and read again."""
+    body = bytearray(_body(full_state()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        state = decode(envelope.seal(MAGIC, VERSION, bytes(body)))
+    except REFUSED:
+        return
+    assert decode(encode(state)) == state
+
+
+@given(st.data())
+def test_a_shortened_or_lengthened_body_in_a_sound_envelope_is_refused(data):
+    body = _body(full_state())
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(CorruptError):
+        decode(envelope.seal(MAGIC, VERSION, body[:cut]))
+    with pytest.raises(CorruptError):
+        decode(envelope.seal(MAGIC, VERSION, body + data.draw(st.binary(min_size=1, max_size=5))))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "source_offsets",
+        "operator_states",
+        "metadata",
+        "operators",
+        "shards",
+        "cells",
+        "frontiers",
+        "counts",
+        "files",
+    ],
+)
+def test_a_name_that_is_there_twice_is_refused_by_field_and_name(field):
+    body = _listed(full_state())
+    at = encoding._Body.__struct_fields__.index(field)
+    body[at] = [*body[at], body[at][0]]
+    with pytest.raises(CorruptError, match=rf"{field}: the name {body[at][0][0]!r} is there twice"):
+        decode(_sealed(body))
+
+
+@pytest.mark.parametrize(("at", "field"), [(1, "offsets"), (2, "commits"), (3, "files")])
+def test_a_name_that_is_there_twice_in_sparks_log_is_refused(at, field):
+    body = _listed(full_state())
+    log = body[encoding._Body.__struct_fields__.index("spark")]
+    log[at] = [*log[at], log[at][0]]
+    with pytest.raises(CorruptError, match=rf"spark.{field}: the name {log[at][0][0]!r} is there twice"):
+        decode(_sealed(body))
+
+
+def test_an_empty_name_that_is_there_twice_is_refused():
+    body = _listed(full_state())
+    body[encoding._Body.__struct_fields__.index("files")] = [["", 1, 1], ["", 1, 1]]
+    with pytest.raises(CorruptError, match="twice"):
+        decode(_sealed(body))
+
+
+@pytest.mark.parametrize("position", [2, 99, -1, 2**63])
+def test_a_part_that_refers_past_the_listed_files_is_refused(position):
+    body = _listed(full_state())
+    body[encoding._Body.__struct_fields__.index("driver")] = [None, [[position, 1, 1, 1]]]
+    with pytest.raises(CorruptError):
+        decode(_sealed(body))
+
+
+@pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: [*body, None]])
+def test_a_body_that_lacks_a_field_or_has_one_more_is_refused(change):
+    with pytest.raises(CorruptError):
+        decode(_sealed(change(_listed(full_state()))))
+
+
+def test_an_impossible_identity_in_a_sound_envelope_is_refused():
+    body = _listed(full_state())
+    body[1] = -1
+    with pytest.raises(CorruptError, match="sequence"):
+        decode(_sealed(body))
+
+
+def test_a_newer_format_version_is_refused_with_both_versions():
+    with pytest.raises(StateError, match=rf"version {VERSION + 1}.*reads up to {VERSION}"):
+        decode(envelope.seal(MAGIC, VERSION + 1, b"whatever a later version has"))
+
+
+def test_another_streams_checkpoint_is_refused_with_both_names():
+    with pytest.raises(StateError, match="'orders', not of 'payments'"):
+        decode(encode(full_state()), "payments")
+
+
+def test_errors_say_where():
+    with pytest.raises(CorruptError, match=r"chain/7\.rec.*empty"):
+        decode(b"", where="chain/7.rec")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"event_count": 2**64},
+        {"source_offsets": {"a": -(2**63) - 1}},
+        {"metadata": {"a": "\ud800"}},
+        {"metadata": {"a": object()}},
+        {"counts": {1: 1, "a": 2}},
+    ],
+)
+def test_what_cannot_be_held_is_refused_when_encoding(changes):
+    with pytest.raises(StateError, match="checkpoint 2 of stream 'orders' cannot be written"):
+        encode(full_state().replace(**changes))
+
+
+def test_one_file_with_two_checksums_is_refused_when_encoding():
+    one, two = (PartRef(FileRef("state/x", 1, checksum), 1, 1, 1) for checksum in (1, 2))
+    with pytest.raises(StateError, match="'state/x' twice"):
+        encode(CheckpointState(CheckpointId("s", 1), shards={0: ShardParts(None, (one, two))}))
+
+
+def _body(state: CheckpointState) -> bytes:
+    return envelope.unseal(MAGIC, VERSION, encode(state), "it")[1]
+
+
+def _listed(state: CheckpointState) -> list:
+    return msgspec.msgpack.decode(_body(state))
+
+
+def _sealed(body: list) -> bytes:
+    return envelope.seal(MAGIC, VERSION, msgspec.msgpack.encode(body))

@@ -1,0 +1,76 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel.checkpoint import names
+from tidewheel.checkpoint.names import StateFileName
+from tidewheel.errors import ConfigError
+from tidewheel.storage.base import check_path
+
+tokens = st.text("abcXYZ019_.", min_size=1, max_size=8)
+small = st.integers(0, 10**6)
+
+
+@given(st.text(min_size=1, max_size=16))
+def test_every_stream_has_a_folder_of_its_own_that_every_store_takes(stream):
+    folder = names.folder(stream)
+    assert names.stream_of(folder) == stream
+    assert check_path(folder) == folder
+    assert "/" not in folder
+    assert not folder.startswith(".")
+
+
+@pytest.mark.parametrize("stream", ["", "x" * 201, "ü" * 40])
+def test_a_stream_name_that_cannot_be_a_folder_is_refused(stream):
+    with pytest.raises(ConfigError, match="cannot be a folder"):
+        names.folder(stream)
+
+
+@given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]))
+def test_the_name_of_a_state_file_tells_what_it_was_made_from(sequence, run, task, attempt, suffix):
+    name = names.state_file(sequence, run, task, attempt, suffix)
+    assert names.parse_state_file(name) == StateFileName(sequence, run, task, attempt, suffix)
+    assert names.sequence_of(name) == sequence
+
+
+@given(st.integers(0, 10**20 - 1), st.integers(0, 10**20 - 1))
+def test_state_files_list_in_the_order_of_their_sequences(one, other):
+    first, second = (names.state_file(sequence, "r", 0, 0, "delta") for sequence in (one, other))
+    assert (first < second) == (one < other)
+
+
+def test_the_name_of_a_staged_file_tells_its_sequence():
+    assert names.sequence_of(names.staged_file(12, "r", 1, 0, "out/part.arrow")) == 12
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chain/00000000000000000001.rec",
+        "pins/00000000000000000001-x.pin",
+        "state/1-r-0-0.delta",
+        "state/sub/00000000000000000001-r-0-0.delta",
+        "state/00000000000000000001",
+        "00000000000000000001-r-0-0.delta",
+        "/other/state/00000000000000000001-r-0-0.delta",
+        "",
+    ],
+)
+def test_other_names_tell_no_sequence(name):
+    assert names.sequence_of(name) is None
+    assert names.parse_state_file(name) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(-1, "r", 0, 0), (0, "a-b", 0, 0), (0, "", 0, 0), (0, "a/b", 0, 0), (0, "r", -1, 0), (0, "r", 0, -1)],
+)
+def test_parts_that_would_make_a_name_ambiguous_are_refused(arguments):
+    with pytest.raises(ConfigError):
+        names.state_file(*arguments, "delta")
+
+
+def test_a_shared_name_means_the_same_file_to_every_job():
+    name = names.state_file(1, "r", 0, 0, "snap")
+    assert names.path("copy", names.shared("eu/orders", name)) == names.path("eu/orders", name)
+    assert names.shared("copy", names.shared("orders", name)) == names.shared("orders", name)

@@ -1,0 +1,34 @@
+import pytest
+
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.succession import check_follows
+from tidewheel.errors import StateError
+
+
+def state(sequence: int, **fields) -> CheckpointState:
+    return CheckpointState(CheckpointId("job", sequence, 0), **fields)
+
+
+def test_the_first_is_1_and_each_goes_up_by_one():
+    check_follows(None, state(1))
+    check_follows(state(1), state(2))
+    for parent, child in [(None, 0), (None, 2), (1, 1), (1, 3), (2, 1)]:
+        with pytest.raises(StateError, match="so the next is"):
+            check_follows(None if parent is None else state(parent), state(child))
+
+
+def test_the_number_of_shards_is_fixed():
+    with pytest.raises(StateError, match="has 8 shards, but the job's state has 64"):
+        check_follows(state(1), state(2, n_shards=8))
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, None), (None, -5), (None, 0), (0, 0), (0, 7)])
+def test_a_watermark_may_stay_and_grow(before, after):
+    check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, None), (7, 6), (0, -1)])
+def test_a_watermark_never_goes_back_except_to_a_restored_checkpoints(before, after):
+    with pytest.raises(StateError, match="never goes back"):
+        check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after))
+    check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after, kind="restore"))
