@@ -1,0 +1,144 @@
+"""Job: a named program, where its state is, and how it is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidewheel.errors import GraphError
+from tidewheel.graph import Graph, Port
+from tidewheel.keys import check_n_shards
+from tidewheel.operators.sink import SinkOperator
+from tidewheel.operators.source import SourceOperator
+from tidewheel.runtime.plan import Plan, make_plan
+from tidewheel.sinks.base import Sink
+from tidewheel.sources.base import Source, as_source
+from tidewheel.stream import Stream
+from tidewheel.values import shape_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidewheel.spark.progress import BatchProgress, RunResult
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+
+
+class Job:
+    """A graph of named operators, a state URL, and a fixed number of shards.
+
+    job = Job("clicks", state="file:///var/lib/tidewheel")
+    (job.source("in", files("clicks/", schema="user string, amount long"))
+        .key_by("by-user", "user", value="amount")
+        .stateful_map("sum", lambda user, amount, total: (total + amount, total + amount), default=0)
+        .sink("out", sinks.files("totals/")))
+    job.run()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: str = "file:.tidewheel",
+        n_shards: int = 64,
+        keep: int = 10,
+        collect_every: int = 20,
+    ) -> None:
+        """Name the job and say where its state lives.
+
+        `n_shards`, a power of two, is fixed for the life of the state; it bounds the parallelism. `keep` is how many
+        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise GraphError(
+                f"a job's name may have letters, digits, '_', '-' and '.', and begins with a letter or digit; {name!r} does not fit"
+            )
+        check_n_shards(n_shards)
+        if keep < 1 or collect_every < 1:
+            raise GraphError("keep and collect_every must be at least 1")
+        self.name = name
+        self.state = state
+        self.n_shards = n_shards
+        self.keep = keep
+        self.collect_every = collect_every
+        self.graph = Graph()
+        self._dead_letter: int | None = None
+
+    def source(
+        self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None
+    ) -> Stream:
+        """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
+
+        `value` declares once what a record is in Python: `Row` (the default: columns as attributes), `dict`, a dataclass or
+        a `msgspec.Struct`, whose fields choose the columns.
+        """
+        if not isinstance(source, Source) and not callable(source):
+            raise GraphError(
+                f"source {name!r}: {source!r} is neither a source nor a function from a Spark session to a DataFrame"
+            )
+        wrapped = as_source(source)
+        shape = wrapped.shape if value is None else shape_of(value)
+        if shape.kind == "any":
+            raise GraphError(
+                f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct"
+            )
+        return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
+
+    def dead_letter(self, name: str, sink: Sink) -> None:
+        """Send records that a user's function refuses to a sink, with their error, instead of stopping.
+
+        The sink gets operator, key, record and error as text, inside the same commit as the rest of the batch.
+        """
+        if self._dead_letter is not None:
+            raise GraphError(
+                f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}"
+            )
+        self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
+
+    def plan(self) -> Plan:
+        """Check the graph and return it cut into levels."""
+        self.graph.check()
+        return make_plan(self.name, self.graph, self._dead_letter)
+
+    def run(
+        self,
+        *,
+        bounded: bool = False,
+        trigger: str | None = None,
+        parallelism: int | None = None,
+        master: str | None = None,
+        restarts: int = 0,
+        backoff: float = 1.0,
+        take_over: bool = False,
+        allow_dropped_state: bool = False,
+        local: str | None = None,
+        spark: SparkSession | None = None,
+        conf: Mapping[str, str] | None = None,
+        progress: Callable[[BatchProgress], None] | None = None,
+    ) -> RunResult:
+        """Run the job on Spark until it ends.
+
+        `bounded` reads all there is, closes every window and ends the job for good; `trigger="available-now"` reads all
+        there is and may go on another day; a `trigger` such as "5 seconds" runs on. `parallelism`, 1 to n_shards, may
+        differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
+        program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now.
+        """
+        plan = self.plan()
+        from tidewheel.spark.driver import Driver, RunOptions
+
+        options = RunOptions(
+            bounded=bounded,
+            trigger=trigger,
+            parallelism=parallelism,
+            master=master,
+            restarts=restarts,
+            backoff=backoff,
+            take_over=take_over,
+            allow_dropped_state=allow_dropped_state,
+            local=local,
+            spark=spark,
+            conf=conf or {},
+            progress=progress,
+        )
+        return Driver(self, plan, options).execute()

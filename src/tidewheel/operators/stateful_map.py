@@ -1,0 +1,150 @@
+"""stateful_map: one message in, one out, with a state per key."""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.operators.annotations import parameter, returned
+from tidewheel.operators.base import Context, Operator, Process, without
+from tidewheel.state.codec import Codec, msgpack_codec
+from tidewheel.values import Batch, Shape, shape_of
+
+_PLAIN = (bool, int, float, str, bytes, type(None), frozenset)
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """How an operator's state per key begins and how it is stored."""
+
+    type: Any = None
+    default: Any = None
+    codec: Codec | None = None
+    version: int = 1
+
+    def resolved_codec(self) -> Codec:
+        """Return the chosen codec, or msgpack for the declared type."""
+        return self.codec or msgpack_codec(Any if self.type is None else self.type)
+
+    def factory(self) -> Callable[[], Any]:
+        """Return what makes the state of a new key.
+
+        A default that is callable is called; a mutable one is copied for each key; without a default, a declared type
+        that can be made from nothing makes it (0, "", an empty list), and without a type the state begins as None.
+        """
+        default = self.default
+        if default is None and self.type is not None:
+            made = typing.get_origin(self.type) or self.type
+            if isinstance(made, type) and made is not type(None):
+                try:
+                    made()
+                except TypeError:
+                    raise GraphError(
+                        f"a new key's state of type {made.__name__} cannot be made from nothing; give default="
+                    ) from None
+                return made
+            return lambda: None
+        if callable(default):
+            return typing.cast(Callable[[], Any], default)
+        if isinstance(default, _PLAIN):
+            return lambda: default
+        return lambda: copy.deepcopy(default)
+
+
+def state_spec(
+    function: Any, position: int, type_: Any, default: Any, codec: Codec | None, version: int
+) -> StateSpec:
+    """Return the state's description; where no type was given, the function's annotation is taken."""
+    return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version)
+
+
+@dataclass(frozen=True)
+class StatefulMap(Operator):
+    """Call `function(key, value, state)` for each message; it returns `(output, new_state)`.
+
+    `new_state` None drops the key's state. Every message gives one output, None included.
+    """
+
+    function: Callable[[Any, Any, Any], tuple[Any, Any]]
+    state: StateSpec
+    returns: Any = None
+    kind = "stateful_map"
+    stateful = True
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Mapping(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type, or the first of the function's annotated pair."""
+        annotated = typing.get_args(returned(self.function))
+        return (shape_of(self.returns or (annotated[0] if len(annotated) == 2 else None)),)
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state."""
+        return self.state.resolved_codec().name
+
+
+class _Mapping(Process):
+    def __init__(self, operator: StatefulMap, context: Context) -> None:
+        self.function, self.context = operator.function, context
+        (self.shape,) = operator.shapes(())
+        self.codec = operator.state.resolved_codec()
+        self.state = context.state(self.codec, operator.state.factory())
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        keys, values, out = batch.keys, batch.values, []
+        self.state.fetch(keys)
+        rejected: list[int] = []
+        position = 0
+        while True:
+            try:
+                if self.context.keeps_rejected():
+                    self._careful(keys, values, position, out)
+                else:
+                    self._fast(keys, values, out)
+                break
+            except Exception as error:
+                position = len(out) + len(rejected)
+                self.context.reject(_explained(error), batch, position)
+                rejected.append(position)
+                position += 1
+        self.context.emit(without(batch, rejected).with_values(self.shape, out))
+
+    def _fast(self, keys: list[Any], values: list[Any], out: list[Any]) -> None:
+        function, overlay, default, append = self.function, self.state.overlay, self.state.default, out.append
+        for key, value in zip(keys, values, strict=True):
+            state = overlay[key]
+            result, overlay[key] = function(key, value, default() if state is None else state)
+            append(result)
+
+    def _careful(self, keys: list[Any], values: list[Any], position: int, out: list[Any]) -> None:
+        """As `_fast`, but a function that changes its state in place and then raises leaves the state as it was."""
+        function, overlay, default, append = self.function, self.state.overlay, self.state.default, out.append
+        encode, decode = self.codec.encode, self.codec.decode
+        for key, value in zip(keys[position:], values[position:], strict=True):
+            state = overlay[key]
+            before = None if state is None or isinstance(state, _PLAIN) else encode(state)
+            try:
+                result, overlay[key] = function(key, value, default() if state is None else state)
+            except Exception:
+                if before is not None:
+                    overlay[key] = decode(before)
+                raise
+            append(result)
+
+
+def _explained(error: Exception) -> Exception:
+    """Say what shape was expected when it was our unpacking that failed, and not the user's function."""
+    where = error.__traceback__
+    depth = 0
+    while where is not None:
+        depth, where = depth + 1, where.tb_next
+    if depth <= 2 and isinstance(error, TypeError | ValueError) and "unpack" in str(error):
+        return OperatorError(f"the function must return a pair (output, new_state), but: {error}")
+    return error

@@ -1,0 +1,107 @@
+"""From reports to a manifest: pure functions, so that what is committed can be argued about without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind, OperatorInfo, StagedOutput
+from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.runtime.plan import Plan
+from tidewheel.runtime.report import Report
+from tidewheel.runtime.spec import BatchSpec
+from tidewheel.state.compaction import merge
+from tidewheel.state.refs import PartRef, ShardParts
+
+
+def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
+    """Refuse a batch in which a task failed or did not report, or messages were lost between levels."""
+    for report in reports:
+        if report.failure is not None:
+            raise OperatorError(report.failure.text)
+    for level in levels:
+        told = sorted(report.partition for report in reports if report.level == level)
+        # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.
+        expected = list(range(len(told) if level == 0 else parallelism))
+        if told != expected:
+            raise TidewheelError(
+                f"level {level} of the batch has reports of the partitions {told}, not of {expected}; nothing is committed"
+            )
+    for edge in {edge for report in reports for edge in (*report.sent, *report.received)}:
+        sent = sum(report.sent.get(edge, 0) for report in reports)
+        received = sum(report.received.get(edge, 0) for report in reports)
+        if sent != received:
+            raise TidewheelError(
+                f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed"
+            )
+
+
+def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report]) -> dict[int, ShardParts]:
+    """Return what makes each shard whole after the batch."""
+    deltas: dict[int, list[PartRef]] = {}
+    snapshots: dict[int, PartRef] = {}
+    for report in reports:
+        for shard, part in report.deltas.items():
+            deltas.setdefault(shard, []).append(part)
+        for shard, part in report.snapshots.items():
+            if shard in snapshots:
+                raise StateError(f"two tasks wrote a snapshot of shard {shard}; nothing is committed")
+            snapshots[shard] = part
+    shards = dict(base)
+    for shard in deltas.keys() | snapshots.keys():
+        parts = tuple(sorted(deltas.get(shard, ()), key=lambda part: part.file.name))
+        shards[shard] = merge(base.get(shard, ShardParts()), parts, snapshots.get(shard))
+    return shards
+
+
+def staged_outputs(reports: Iterable[Report]) -> tuple[StagedOutput, ...]:
+    """Return what the batch staged for each sink, in an order that does not depend on which task ended first."""
+    ordered = sorted(reports, key=lambda report: (report.level, report.partition))
+    names = sorted({name for report in ordered for name in report.outputs})
+    outputs = []
+    for name in names:
+        staged = [report.outputs[name] for report in ordered if name in report.outputs]
+        tokens = tuple(item.token for item in staged if item.token is not None)
+        outputs.append(StagedOutput(name, sum(item.rows for item in staged), tokens))
+    return tuple(outputs)
+
+
+def added(totals: Mapping[str, int], more: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counters by name."""
+    result = dict(totals)
+    for counters in more:
+        for name, number in counters.items():
+            result[name] = result.get(name, 0) + number
+    return result
+
+
+def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
+    """Return what the manifest says of each operator with state."""
+    infos = {}
+    for node in plan.nodes:
+        if node.operator.stateful:
+            version = getattr(getattr(node.operator, "state", None), "version", 1)
+            infos[node.name] = OperatorInfo(node.operator.kind, node.operator.codec_name, version)
+    return infos
+
+
+def next_manifest(
+    base: CheckpointState, spec: BatchSpec, plan: Plan, reports: Sequence[Report], kind: Kind, **facts: Any
+) -> CheckpointState:
+    """Return the manifest that commits the batch; `facts` are the fields that Spark's side of the driver knows."""
+    sources = {node.name for node in plan.sources()}
+    events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
+    return base.replace(
+        id=CheckpointId(base.id.stream_id, spec.sequence),
+        kind=kind,
+        run=spec.run,
+        event_count=base.event_count + events,
+        parallelism=spec.parallelism,
+        now=spec.now,
+        operators={**base.operators, **operator_infos(plan)},
+        shards=next_shards(base.shards, reports),
+        outputs=staged_outputs(reports),
+        counts=added(base.counts, (report.counts for report in reports)),
+        parent=base.sequence,
+        **facts,
+    )

@@ -1,0 +1,191 @@
+"""Who runs a job: a lease for manners, a claim in the chain for safety.
+
+The lease says who is at work and is renewed while they are; it keeps a second run from starting by mistake. What makes
+it safe when the lease lies (a paused machine, a broken clock) is the claim: a record in the commit chain. A
+run commits the number after the newest it knows, so whoever was overtaken by a claim finds its number taken.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from tidewheel import faults
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.errors import FencedError, HeldError, NotFound
+from tidewheel.storage import Store
+
+LEASE = "lease"
+LEASE_SECONDS = 15.0
+
+CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing else has happened")
+_OUTPUTS_OF = "outputs-of"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a lease, and until when."""
+
+    run: str
+    host: str
+    boot: str
+    pid: int
+    process_started: int
+    expires_at: float
+
+    def describe(self) -> str:
+        """Return who it is, for messages."""
+        return f"run {self.run} (process {self.pid} on {self.host})"
+
+
+def is_fresh(holder: Holder, now: float, here: Holder, alive: bool) -> bool:
+    """Tell whether a holder may still be at work.
+
+    On this boot of this machine its process can be looked up, and a process that is gone holds nothing. Elsewhere
+    only the lease's time counts.
+    """
+    if holder.boot == here.boot and not alive:
+        return False
+    return now < holder.expires_at
+
+
+def this_process(run: str) -> Holder:
+    """Return this process as a holder, with a lease from now on."""
+    return Holder(
+        run,
+        socket.gethostname(),
+        _boot_id(),
+        os.getpid(),
+        _process_started(os.getpid()),
+        time.time() + LEASE_SECONDS,
+    )
+
+
+class Lease:
+    """The job's lease, renewed by a thread of its own."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        """Take the job's folder in the store."""
+        self._store = store
+        self._run = run
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def holder(self) -> Holder | None:
+        """Return who holds the lease and may still be at work, or None."""
+        try:
+            holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
+        except (NotFound, msgspec.DecodeError):
+            return None
+        if holder.run == self._run:
+            return None
+        alive = _process_started(holder.pid) == holder.process_started
+        return holder if is_fresh(holder, time.time(), this_process(self._run), alive) else None
+
+    def take(self) -> None:
+        """Write the lease and keep renewing it."""
+        self._renew()
+        self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        self._store.write(LEASE, msgspec.json.encode(this_process(self._run)))
+
+    def _keep(self) -> None:
+        while not self._done.wait(LEASE_SECONDS / 3):
+            try:
+                holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
+                if holder.run != self._run:
+                    return  # Taken over: the next commit will say so.
+                self._renew()
+            except Exception:
+                # The lease is manners; if the store is out of reach, the commit is what fails, with a better message.
+                continue
+
+    def release(self) -> None:
+        """Stop renewing, and remove the lease if it is still ours."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
+            if holder.run == self._run:
+                self._store.delete(LEASE)
+        except Exception:
+            return
+
+
+def claim(
+    checkpoints: StreamCheckpoints, lease: Lease, run: str, take_over: bool, first: CheckpointState
+) -> CheckpointState:
+    """Append this run's claim to the chain and return it, or raise a `HeldError` that says who holds the job.
+
+    `first` is the state of a job that has no commit yet. The claim carries on what the newest commit said, its
+    unpublished output too.
+    """
+    while True:
+        holder = lease.holder()
+        if holder is not None and not take_over:
+            raise HeldError(
+                f"job {first.id.stream_id!r} is held by {holder.describe()}; wait until it ends, or take it over with "
+                "--take-over (take_over=True), which stops it at its next commit"
+            )
+        newest = checkpoints.latest()
+        claimed = claim_of(newest, first, run)
+        try:
+            checkpoints.commit(claimed)
+        except FencedError:
+            # Somebody else committed at this moment: look again who it is.
+            lease_again = lease.holder()
+            if lease_again is None and holder is None and not take_over:
+                continue
+            if take_over:
+                continue
+            raise
+        faults.point(CLAIMED)
+        return claimed
+
+
+def claim_of(newest: CheckpointState | None, first: CheckpointState, run: str) -> CheckpointState:
+    """Return the claim that follows the newest commit."""
+    base = newest or first
+    sequence = 1 if newest is None else newest.sequence + 1
+    metadata = {**base.metadata, "host": socket.gethostname(), _OUTPUTS_OF: str(outputs_of(base))}
+    return base.replace(
+        id=CheckpointId(first.id.stream_id, sequence),
+        kind="claim",
+        run=run,
+        metadata=metadata,
+        parent=None if newest is None else newest.sequence,
+    )
+
+
+def outputs_of(state: CheckpointState) -> int:
+    """Return the sequence under which a manifest's output is published: a claim carries that of an earlier commit."""
+    return int(state.metadata.get(_OUTPUTS_OF, state.sequence)) if state.kind == "claim" else state.sequence
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _process_started(pid: int) -> int:
+    """Return when a process began, in the kernel's ticks, 0 if there is none: a number that a reused pid does not have."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return 0
+        except PermissionError:
+            return 1
+        return 1

@@ -1,0 +1,33 @@
+"""BatchSpec: what the driver decides for one batch, the same for every task."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BatchSpec(msgspec.Struct, frozen=True):
+    """The base that a batch starts from and everything pinned for it."""
+
+    job: str
+    state: str
+    """The state URL of the job's own folder."""
+    local: str
+    """The folder for local copies on whatever host a task runs."""
+    base: int
+    """The sequence of the manifest that the batch starts from, never "the latest"."""
+    base_checksum: int
+    sequence: int
+    """The sequence that the batch will be committed as."""
+    run: str
+    n_shards: int
+    parallelism: int
+    now: int
+    last_epoch: int | None = None
+    epoch: int | None = None
+    """The epoch that goes out after the batch's data."""
+    snapshots: frozenset[int] = frozenset()
+    """The shards whose base state is written as a snapshot in this batch."""
+    lowered: bool = False
+    """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
+    cells: dict[str, bytes] = {}
+    """The pinned value of each cell, encoded."""

@@ -1,0 +1,39 @@
+"""What Spark calls in its Python workers: the bridge from `mapInArrow` to the task step."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tidewheel.runtime.plan import Plan
+from tidewheel.runtime.spec import BatchSpec
+from tidewheel.runtime.task import TaskIdentity, run_level
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_plans: dict[str, Plan] = {}
+
+
+def level_function(program: bytes, digest: str, spec: BatchSpec, level: int) -> ArrowFunction:
+    """Return the function that Spark runs for each partition of a level."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _run(program, digest, spec, level, batches)
+
+    return run
+
+
+def _run(
+    program: bytes, digest: str, spec: BatchSpec, level: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if digest not in _plans:
+        # One program at a time: a worker that outlives a job must not keep it.
+        _plans.clear()
+        _plans[digest] = pickle.loads(program)
+    context = TaskContext.get()
+    assert context is not None
+    task = TaskIdentity(context.partitionId(), context.taskAttemptId())
+    return run_level(_plans[digest], spec, level, task, batches)

@@ -1,0 +1,133 @@
+"""The program as bytes that travel to the tasks, and the batch as one Spark query."""
+
+from __future__ import annotations
+
+import hashlib
+import site
+import sys
+import sysconfig
+from typing import Any
+
+import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidewheel.errors import ConfigError
+from tidewheel.graph import Node
+from tidewheel.runtime.plan import Plan, columns_read, lowered
+from tidewheel.runtime.spec import BatchSpec
+from tidewheel.runtime.wire import SPARK_SCHEMA
+from tidewheel.spark.entry import level_function
+
+_INSTALLED = tuple(
+    {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()}
+)
+
+
+class Program:
+    """A plan, pickled once, and how a batch of it becomes one Spark query with one action."""
+
+    def __init__(self, plan: Plan, frame: DataFrame) -> None:
+        """Take the plan and the streaming DataFrame that its sources make together."""
+        self.plan = plan
+        self._bytes = _pickled(plan)
+        self._digest = hashlib.sha256(self._bytes).hexdigest()
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        self.key = lowered(plan, types) if len(plan.sources()) == 1 else None
+
+    @property
+    def python_levels(self) -> list[int]:
+        """The levels that run in Python, and so report."""
+        return list(range(1 if self.key is not None else 0, len(self.plan.levels)))
+
+    def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
+        """Return the batch's query: wire rows that are the reports of its tasks."""
+        parallelism = spec.parallelism
+        if self.key is not None:
+            key = F.col(f"`{self.key}`")
+            key = key if dict(frame.dtypes)[self.key] == "string" else key.cast("bigint")
+            shard = F.xxhash64(key).bitwiseAND(F.lit(spec.n_shards - 1))
+            rows = frame.repartitionById(parallelism, (shard % parallelism).cast("int"))
+            return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
+        return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
+
+    def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
+        """Return the levels from `first` on, fed with wire rows."""
+        for level in range(first, len(self.plan.levels)):
+            shuffled = rows.repartitionById(spec.parallelism, F.col("target"))
+            rows = shuffled.mapInArrow(self._level(spec, level), SPARK_SCHEMA)
+        return rows
+
+    def _level(self, spec: BatchSpec, level: int) -> Any:
+        return level_function(self._bytes, self._digest, spec, level)
+
+
+def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
+    """Return one DataFrame of all sources: the columns that are read, or one struct column per source where there are several."""
+    chosen = [_pruned(plan, node, frame) for node, frame in zip(plan.sources(), frames, strict=True)]
+    if len(chosen) == 1:
+        return chosen[0]
+    structs = [F.struct(*[F.col(f"`{name}`") for name in frame.columns]) for frame in chosen]
+    union: DataFrame | None = None
+    for number, frame in enumerate(chosen):
+        columns: list[Column] = []
+        for other, struct in enumerate(structs):
+            empty = F.lit(None).cast(chosen[other].schema)
+            columns.append((struct if other == number else empty).alias(f"s{other}"))
+        own = frame.select(*columns)
+        union = own if union is None else union.unionByName(own)
+    assert union is not None
+    return union
+
+
+def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
+    if not frame.isStreaming:
+        raise ConfigError(
+            f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream"
+        )
+    wanted = columns_read(plan, node)
+    shape = node.shapes[0]
+    if shape.kind == "record":
+        wanted = list(shape.columns() or ())
+    if wanted is None:
+        return frame
+    lacking = [name for name in wanted if name not in frame.columns]
+    if lacking:
+        raise ConfigError(
+            f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(frame.columns)}"
+        )
+    return frame.select(*[F.col(f"`{name}`") for name in wanted])
+
+
+def _pickled(plan: Plan) -> bytes:
+    """Pickle the plan; the user's own modules go by value, since the workers cannot import them."""
+    for module in _user_modules(plan):
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(plan, protocol=5))
+    except Exception as error:
+        raise ConfigError(
+            f"the program cannot be sent to the tasks: {type(error).__name__}: {error}. A function must not hold on to "
+            "connections, locks, the Spark session or the job itself; make such things inside the function"
+        ) from error
+
+
+def _user_modules(plan: Plan) -> list[Any]:
+    found: dict[str, Any] = {}
+    for node in plan.nodes:
+        holders = [*vars(node.operator).values(), *(shape.type for shape in node.shapes)]
+        for holder in holders:
+            for item in (
+                holder,
+                type(holder),
+                getattr(holder, "type", None),
+                getattr(holder, "function", None),
+            ):
+                name = getattr(item, "__module__", None)
+                module = sys.modules.get(name) if isinstance(name, str) else None
+                file = getattr(module, "__file__", None)
+                if module is None or file is None or name in ("__main__",) or file.startswith(_INSTALLED):
+                    continue
+                if not str(name).startswith(("tidewheel.", "pyspark.")) and name != "tidewheel":
+                    found[str(name)] = module
+    return list(found.values())

@@ -1,0 +1,286 @@
+"""The state a task works on: committed state read through local copies, this batch's changes in an overlay.
+
+Nothing here writes to a local copy beyond what is committed: the overlay becomes the delta, and the delta is applied
+by whoever needs the shard after the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from xxhash import xxh64_intdigest
+
+from tidewheel.errors import OperatorError
+from tidewheel.keys import SEED, from_stored, shard_of_stored, to_stored
+from tidewheel.state.codec import Codec
+from tidewheel.state.files import StateFile
+from tidewheel.state.local import LocalCopies, ShardReader
+from tidewheel.state.refs import FileRef, ShardParts
+from tidewheel.state.spill import Spill
+
+Items = list[tuple[bytes, bytes | None]]
+"""Stored keys in order, each with its encoded state, or None where the key was dropped."""
+
+SPILL_KEYS = 1_000_000
+"""How many keys an overlay holds as Python objects before they are moved to disk."""
+
+
+class TaskState:
+    """The shards of one task as of the base manifest, caught up when first read."""
+
+    def __init__(
+        self,
+        n_shards: int,
+        sequence: int,
+        parts: Mapping[int, ShardParts],
+        copies: LocalCopies,
+        fetch: Callable[[FileRef], StateFile],
+    ) -> None:
+        """Take the base manifest's sequence and parts; `fetch` opens a state file of the store."""
+        self.n_shards = n_shards
+        self.sequence = sequence
+        self.parts = parts
+        self._copies = copies
+        self._fetch = fetch
+        self._readers: dict[int, ShardReader] = {}
+        self._states: dict[str, KeyedState | RawTable] = {}
+
+    def reader(self, shard: int) -> ShardReader:
+        """Return a read transaction over the shard's committed state as of the base manifest."""
+        reader = self._readers.get(shard)
+        if reader is None:
+            copy = self._copies.shard(shard)
+            copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
+            reader = self._readers[shard] = copy.begin()
+        return reader
+
+    def keyed(self, table: str, codec: Codec, default: Callable[[], Any]) -> KeyedState:
+        """Return the keyed state of a table; there is one for each table and task."""
+        state = self._states[table] = KeyedState(self, table, codec, default)
+        return state
+
+    def raw(self, table: str) -> RawTable:
+        """Return a table's state as bytes."""
+        state = self._states[table] = RawTable(self, table)
+        return state
+
+    def changes(self) -> Iterator[tuple[int, str, Items]]:
+        """Yield what this batch changed, for each shard and table; shards ascend."""
+        shards = sorted({shard for state in self._states.values() for shard in state.touched()})
+        for shard in shards:
+            for table in sorted(self._states):
+                items = self._states[table].changes(shard)
+                if items:
+                    yield shard, table, items
+
+    def touched(self) -> set[int]:
+        """Return the shards that this batch read or changed."""
+        return {shard for state in self._states.values() for shard in state.touched()}
+
+    def close(self) -> None:
+        """End the read transactions and remove what was spilled."""
+        for reader in self._readers.values():
+            reader.close()
+        for state in self._states.values():
+            state.close()
+
+
+class KeyedState:
+    """One table's state of every key, for one task and batch.
+
+    `overlay` maps each key met in this batch to its state, None where it has none. An operator calls `fetch` with the
+    keys of a batch of messages, then reads and sets `overlay` directly: a plain dict, because this is the hottest loop there is.
+    """
+
+    def __init__(self, task: TaskState, table: str, codec: Codec, default: Callable[[], Any]) -> None:
+        """Made by `TaskState.keyed`."""
+        self.table = table
+        self.n_shards = task.n_shards
+        self.codec = codec
+        self.default = default
+        self.overlay: dict[Any, Any] = {}
+        self._task = task
+        self._members: dict[int, list[tuple[bytes, Any]]] = {}
+        self._spill: Spill | None = None
+
+    def fetch(self, keys: Iterable[Any]) -> None:
+        """Bring the states of these keys into the overlay, reading each once."""
+        missing = set(keys).difference(self.overlay)
+        if not missing:
+            return
+        if len(self.overlay) > SPILL_KEYS:
+            self._relieve()
+        mask = self._task.n_shards - 1
+        by_shard: dict[int, list[tuple[bytes, Any]]] = {}
+        if type(next(iter(missing))) is str:
+            # The same as the branch below, without a call per key.
+            for key in missing:
+                raw = key.encode()
+                by_shard.setdefault(xxh64_intdigest(raw, SEED) & mask, []).append((b"s" + raw, key))
+        else:
+            for key in missing:
+                stored = to_stored(key)
+                by_shard.setdefault(shard_of_stored(stored, mask + 1), []).append((stored, key))
+        for shard, members in by_shard.items():
+            self._fetch_shard(shard, members)
+
+    def _fetch_shard(self, shard: int, members: list[tuple[bytes, Any]]) -> None:
+        members.sort(key=_stored_key)
+        self._members.setdefault(shard, []).extend(members)
+        overlay, decode = self.overlay, self.codec.decode
+        found = self._task.reader(shard).get_many(self.table, [stored for stored, _ in members])
+        for (_, key), raw in zip(members, found, strict=True):
+            overlay[key] = None if raw is None else decode(raw)
+        if self._spill is not None:
+            for stored, key in members:
+                spilled = self._spill.get(shard, stored)
+                if spilled is not None:
+                    overlay[key] = decode(spilled) if spilled else None
+
+    def put(self, key: Any, state: Any) -> None:
+        """Set the state of a key, None to drop it, whether or not it was fetched."""
+        if key not in self.overlay:
+            stored = to_stored(key)
+            self._members.setdefault(shard_of_stored(stored, self._task.n_shards), []).append((stored, key))
+        self.overlay[key] = state
+
+    def get(self, key: Any) -> Any:
+        """Return the state of a key as it is now, or None."""
+        if key not in self.overlay:
+            self.fetch((key,))
+        return self.overlay[key]
+
+    def touched(self) -> set[int]:
+        """Return the shards of the keys in the overlay or spilled."""
+        return set(self._members) | (self._spill.shards() if self._spill is not None else set())
+
+    def changes(self, shard: int) -> Items:
+        """Return what this batch leaves in the shard, in the order of the stored keys."""
+        overlay, encode, items = self.overlay, self._encode, []
+        members = self._members.get(shard, [])
+        members.sort(key=_stored_key)
+        items = [
+            (stored, None if (state := overlay[key]) is None else encode(key, state))
+            for stored, key in members
+        ]
+        if self._spill is None:
+            return items
+        merged: dict[bytes, bytes | None] = {stored: raw or None for stored, raw in self._spill.items(shard)}
+        merged.update(items)
+        return sorted(merged.items())
+
+    def shard(self, shard: int) -> ShardStates:
+        """Return every key's state of one shard as a mapping."""
+        return ShardStates(self, self._task.reader(shard), shard)
+
+    def stored_keys(self, shard: int) -> Iterator[bytes]:
+        """Yield the stored keys of a shard that have state now, in order."""
+        changed = dict(self.changes(shard))
+        committed = self._task.reader(shard).items(self.table)
+        for stored in sorted({stored for stored, _ in committed} | set(changed)):
+            if stored not in changed or changed[stored] is not None:
+                yield stored
+
+    def close(self) -> None:
+        """Remove what was spilled."""
+        if self._spill is not None:
+            self._spill.close()
+
+    def _encode(self, key: Any, state: Any) -> bytes:
+        try:
+            return self.codec.encode(state)
+        except Exception as error:
+            raise OperatorError(
+                f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
+            ) from error
+
+    def _relieve(self) -> None:
+        """Move the overlay to disk: a batch may touch more keys than memory holds."""
+        if self._spill is None:
+            self._spill = Spill()
+        for shard, members in self._members.items():
+            members.sort(key=_stored_key)
+            self._spill.put(
+                shard,
+                [
+                    (stored, b"" if (state := self.overlay[key]) is None else self._encode(key, state))
+                    for stored, key in members
+                ],
+            )
+        self.overlay.clear()
+        self._members.clear()
+
+
+class RawTable:
+    """One table's state as stored keys and encoded bytes, for operators that merge whole arrays at once."""
+
+    def __init__(self, task: TaskState, table: str) -> None:
+        """Made by `TaskState.raw`."""
+        self.n_shards = task.n_shards
+        self._task, self._table = task, table
+        self._changed: dict[int, dict[bytes, bytes | None]] = {}
+
+    def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
+        """Return the state of each stored key; the keys must be sorted."""
+        found = self._task.reader(shard).get_many(self._table, stored)
+        changed = self._changed.get(shard)
+        return (
+            found if not changed else [changed.get(key, raw) for key, raw in zip(stored, found, strict=True)]
+        )
+
+    def put(self, shard: int, items: Items) -> None:
+        """Set states."""
+        self._changed.setdefault(shard, {}).update(items)
+
+    def touched(self) -> set[int]:
+        """Return the shards with changes."""
+        return set(self._changed)
+
+    def changes(self, shard: int) -> Items:
+        """Return what this batch leaves in the shard, in the order of the stored keys."""
+        return sorted(self._changed.get(shard, {}).items())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class ShardStates(MutableMapping[Any, Any]):
+    """Every key's state of one shard, read when asked for.
+
+    Setting an item changes a key's state, deleting it drops it. A state that was changed in place must be set again.
+    """
+
+    def __init__(self, state: KeyedState, reader: ShardReader, shard: int) -> None:
+        """Made by `KeyedState.shard`."""
+        self._state, self._reader, self._shard = state, reader, shard
+
+    def __getitem__(self, key: Any) -> Any:
+        state = self._state
+        if key in state.overlay:
+            value = state.overlay[key]
+        else:
+            raw = self._reader.get(state.table, to_stored(key))
+            value = None if raw is None else state.codec.decode(raw)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._state.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._state.put(key, None)
+
+    def __iter__(self) -> Iterator[Any]:
+        # The keys are listed first, so that the caller may set and delete while iterating.
+        return map(from_stored, list(self._state.stored_keys(self._shard)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._state.stored_keys(self._shard))
+
+
+def _stored_key(member: tuple[bytes, Any]) -> bytes:
+    return member[0]

@@ -1,0 +1,111 @@
+"""Batch: messages of one stream, in order, as columns or as Python values, whichever the next operator needs."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel.values.shape import Shape, to_columns
+
+KEY = "key"
+"""The column of a key that a function made; a key that was a column keeps that column's name."""
+
+
+class Batch:
+    """Messages in order: value, and where the stream is keyed or timed, key and timestamp of each.
+
+    Columns and Python values are two faces of the same messages; the one that is lacking is made when it is asked for,
+    so an operator that works on columns never pays for Python objects.
+    """
+
+    __slots__ = ("_columns", "_keys", "_values", "key_column", "shape", "times")
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        columns: pa.RecordBatch | None = None,
+        values: list[Any] | None = None,
+        keys: list[Any] | None = None,
+        key_column: pa.Array | None = None,
+        times: list[int] | None = None,
+    ) -> None:
+        """Take at least one of columns and values; keys as a list or as an Arrow column."""
+        self.shape = shape
+        self._columns = columns
+        self._values = values
+        self._keys = keys
+        self.key_column = key_column
+        self.times = times
+
+    def __len__(self) -> int:
+        if self._values is not None:
+            return len(self._values)
+        return int(typing.cast(pa.RecordBatch, self._columns).num_rows)
+
+    @property
+    def values(self) -> list[Any]:
+        """The values as Python objects of the stream's shape."""
+        if self._values is None:
+            self._values = self.shape.values(self._columns)
+        return self._values
+
+    @property
+    def columns(self) -> pa.RecordBatch:
+        """The values as columns."""
+        if self._columns is None:
+            self._columns = to_columns(typing.cast(list[Any], self._values), self.shape)
+        return self._columns
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the columns are there already."""
+        return self._columns is not None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the messages have keys."""
+        return self._keys is not None or self.key_column is not None
+
+    @property
+    def keys(self) -> list[Any]:
+        """The keys as Python objects."""
+        if self._keys is None:
+            self._keys = typing.cast(pa.Array, self.key_column).to_pylist()
+        return self._keys
+
+    def with_values(self, shape: Shape, values: list[Any]) -> Batch:
+        """Return the same messages with other values."""
+        return Batch(shape, values=values, keys=self._keys, key_column=self.key_column, times=self.times)
+
+    def with_columns(self, shape: Shape, columns: pa.RecordBatch) -> Batch:
+        """Return the same messages with other values, given as columns."""
+        return Batch(shape, columns=columns, keys=self._keys, key_column=self.key_column, times=self.times)
+
+    def keyed_by(self, *, keys: list[Any] | None = None, column: pa.Array | None = None) -> Batch:
+        """Return the same messages under other keys."""
+        return Batch(
+            self.shape,
+            columns=self._columns,
+            values=self._values,
+            keys=keys,
+            key_column=column,
+            times=self.times,
+        )
+
+    def take(self, positions: list[int]) -> Batch:
+        """Return the messages at these positions, in their order."""
+        indices = (
+            None if self._columns is None and self.key_column is None else pa.array(positions, pa.int64())
+        )
+        pick = lambda items: None if items is None else [items[i] for i in positions]  # noqa: E731
+        return Batch(
+            self.shape,
+            columns=None if self._columns is None else self._columns.take(indices),
+            values=pick(self._values),
+            keys=pick(self._keys),
+            key_column=None if self.key_column is None else self.key_column.take(indices),
+            times=pick(self.times),
+        )

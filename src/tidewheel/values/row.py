@@ -1,0 +1,38 @@
+"""Row: a record whose columns are attributes."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from functools import lru_cache
+from typing import Any
+
+
+class Row(tuple[Any, ...]):
+    """A record with one attribute per column; a tuple otherwise.
+
+    Declare `value=Row` at a source, or nothing at all: it is the default.
+
+    >>> click = row_class(("user", "amount"))("ada", 3)
+    >>> click.user, click.amount
+    ('ada', 3)
+    """
+
+    __slots__ = ()
+    _fields: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self._fields, tuple(self))
+
+
+def _restore(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
+    return row_class(names)(*values)
+
+
+@lru_cache(maxsize=256)
+def row_class(names: tuple[str, ...]) -> type[Row]:
+    """Return the class of rows with these columns: the same class for the same names in one process.
+
+    A column that is not a Python identifier is there by position, under a name such as `_1`.
+    """
+    base = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    return type("Row", (base, Row), {"__slots__": (), "__reduce__": Row.__reduce__})
