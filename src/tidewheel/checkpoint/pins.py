@@ -12,7 +12,6 @@ it finds the pin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -113,8 +112,7 @@ class Pins:
 
     def read(self, name: str) -> Pin:
         """Return the pin of that name; `NotFound` if there is none."""
-        path = _path(check_name(name))
-        return _decode(self._store.read(path), f"pin {path} at {self._store.url}")
+        return self._read(_path(check_name(name)))
 
     def drop(self, name: str) -> None:
         """Remove a pin; an absent one is fine."""
@@ -122,16 +120,17 @@ class Pins:
 
     def all(self) -> list[Pin]:
         """Return every pin, by name. One that does not decode is an error: what it holds is not known."""
-        return list(self._all())
+        while True:
+            paths = [entry.path for entry in self._store.list(PINS) if entry.path.endswith(_SUFFIX)]
+            try:
+                return [self._read(path) for path in paths]
+            except NotFound:
+                # Dropped since it was listed. Another that was made from it, and holds the same files, may be
+                # missing in the list too: only a new list can tell.
+                continue
 
-    def _all(self) -> Iterable[Pin]:
-        for entry in self._store.list(PINS):
-            if entry.path.endswith(_SUFFIX):
-                try:
-                    data = self._store.read(entry.path)
-                except NotFound:
-                    continue  # Dropped since it was listed.
-                yield _decode(data, f"pin {entry.path} at {self._store.url}")
+    def _read(self, path: str) -> Pin:
+        return _decode(self._store.read(path), f"pin {path} at {self._store.url}")
 
 
 def _path(name: str) -> str:
