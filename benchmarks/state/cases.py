@@ -1,0 +1,128 @@
+"""Which contender runs over which input, in which order, for how long."""
+
+from dataclasses import dataclass, replace
+
+KEYS = (100, 10_000, 1_000_000)
+LARGE = 1_000_000
+MEDIUM = 250_000
+SMALL = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    """One contender over one input: `files` batches of `rows` rows over `keys` keys.
+
+    A contender that can be stopped is stopped `limit` seconds after its first batch began, and its
+    figures are taken over what it did; one that cannot is given up after `patience` seconds.
+    """
+
+    contender: str
+    keys: int
+    rows: int
+    files: int
+    warmup: int
+    limit: float
+    patience: float = 240
+
+    @property
+    def name(self) -> str:
+        return f"{self.contender}, {self.keys:,} keys, {self.rows:,} rows a batch"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many batches of each size, and how long a slow contender and the whole run may take."""
+
+    large: int
+    medium: int
+    small: int
+    small_warmup: int
+    native: int
+    native_limit: float
+    bytewax_limit: float
+    budget: float
+    divisor: int = 1
+
+
+# Ends within eight minutes on two cores.
+QUICK = Plan(
+    large=6,
+    medium=8,
+    small=60,
+    small_warmup=25,
+    native=6,
+    native_limit=95,
+    bytewax_limit=10,
+    budget=470,
+)
+FULL = Plan(
+    large=16,
+    medium=24,
+    small=300,
+    small_warmup=100,
+    native=10,
+    native_limit=500,
+    bytewax_limit=60,
+    budget=3600,
+)
+# Proves that every contender runs; its figures mean nothing.
+SMOKE = Plan(
+    large=3,
+    medium=3,
+    small=6,
+    small_warmup=2,
+    native=3,
+    native_limit=40,
+    bytewax_limit=3,
+    budget=1200,
+    divisor=50,
+)
+
+
+def cases(plan: Plan) -> list[Case]:
+    """All cases, in the order in which to run them.
+
+    Those that share a ratio are neighbours, so that a busy minute of the machine hurts both. The longest one
+    is the last, because what is left of the budget is its limit.
+    """
+    few, some, many = KEYS
+    return [
+        *_large(plan, few),
+        *_medium(plan, few, native_warmup=2),
+        *_large(plan, some),
+        *_medium(plan, some, native_warmup=2),
+        *_large(plan, many),
+        *_small(plan),
+        # One batch of it is a minute of warm-up.
+        *_medium(plan, many, native_warmup=1),
+    ]
+
+
+def _large(plan: Plan, keys: int) -> list[Case]:
+    rows = LARGE // plan.divisor
+    spark = [
+        Case(contender, keys, rows, plan.large, 2, 120)
+        for contender in ("floor", "stateful_map", "aggregate")
+    ]
+    return [*spark, Case("bytewax", keys, rows, plan.large, 0, plan.bytewax_limit)]
+
+
+def _medium(plan: Plan, keys: int, native_warmup: int) -> list[Case]:
+    rows = MEDIUM // plan.divisor
+    return [
+        Case("stateful_map", keys, rows, plan.medium, 2, 120),
+        Case("transform_with_state", keys, rows, plan.native, native_warmup, plan.native_limit, 600),
+    ]
+
+
+def _small(plan: Plan) -> list[Case]:
+    contenders = ("foreach_batch_nothing", "stateful_map", "foreach_batch_same_query")
+    return [Case(c, SMALL, SMALL, plan.small, plan.small_warmup, 120) for c in contenders]
+
+
+def within(case: Case, left: float) -> Case:
+    """The case with its limit lowered to what is left of the budget, but enough to do something.
+
+    Start and end of a contender's process take their share beside the limit.
+    """
+    return replace(case, limit=max(20, min(case.limit, left - 20)))

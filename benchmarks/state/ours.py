@@ -1,0 +1,51 @@
+"""Tidewheel, as a user writes it: `stateful_map` row by row, or `aggregate` by columns."""
+
+from pathlib import Path
+
+from benchmarks.state import measure, session
+from benchmarks.state.generate import SCHEMA
+
+from tidewheel import Job
+from tidewheel.operators import sum_
+from tidewheel.sinks import discard
+from tidewheel.sources import files
+
+
+def running_sum(folder: Path, state: Path) -> Job:
+    job = Job("bench", state=state.as_uri())
+    (
+        job.source("in", files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1))
+        .key_by("by-key", "key", value="value")
+        .stateful_map("sum", lambda key, value, total: (total + value, total + value), default=0)
+        .sink("out", discard())
+    )
+    return job
+
+
+def aggregate(folder: Path, state: Path) -> Job:
+    job = Job("bench", state=state.as_uri())
+    (
+        job.source("in", files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1))
+        .key_by("by-key", "key")
+        .aggregate("sum", total=sum_("value"))
+        .sink("out", discard())
+    )
+    return job
+
+
+def run(job: Job) -> list[measure.Batch]:
+    """Run the job over all of its input."""
+    result = job.run(bounded=True, parallelism=2, master="local[2]")
+    return [measure.Batch(b.rows, 1000 * b.seconds, dict(b.durations)) for b in result.batches if b.rows]
+
+
+def main() -> None:
+    task = measure.task()
+    session.prepare(task.work)
+    program = aggregate if task.variant == "aggregate" else running_sum
+    batches = run(program(task.input, (task.work / "state").absolute()))
+    task.finish(measure.Measurement(batches, task.warmup))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Run every contender, each in a process of its own, one after the other; see the package's docstring."""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.state import bytewax_env, generate, measure, report
+from benchmarks.state.cases import FULL, QUICK, SMOKE, Case, Plan, cases, within
+from rich.console import Console
+
+ROOT = Path(__file__).parents[2]
+PLANS = {"quick": QUICK, "full": FULL, "smoke": SMOKE}
+MODULES = {
+    "floor": ("floor", ""),
+    "stateful_map": ("ours", "stateful_map"),
+    "aggregate": ("ours", "aggregate"),
+    "transform_with_state": ("native", ""),
+    "bytewax": ("bytewax_flow", ""),
+    "foreach_batch_nothing": ("empty", "nothing"),
+    "foreach_batch_same_query": ("empty", "same-query"),
+}
+HEARTBEAT_SECONDS = 15
+
+
+class CaseFailed(Exception):
+    """A contender ended without a measurement; the text says why."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.state.run", description=__doc__)
+    mode = parser.add_mutually_exclusive_group()
+    for name in PLANS:
+        mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name)
+    parser.set_defaults(mode="quick")
+    parser.add_argument("--only", help="contenders to run, by name, separated by commas")
+    parser.add_argument("--keys", type=int, help="only the cases with this many keys")
+    parser.add_argument("--rows", type=int, help="only the cases with this many rows a batch")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "bench")
+    parser.add_argument("--keep", action="store_true", help="keep the contenders' folders and logs")
+    return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace, plan: Plan) -> list[Case]:
+    only = set(options.only.split(",")) if options.only else set(MODULES)
+    if unknown := only - set(MODULES):
+        sys.exit(f"no contender named {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+    return [
+        c
+        for c in cases(plan)
+        if c.contender in only and options.keys in (None, c.keys) and options.rows in (None, c.rows)
+    ]
+
+
+def interpreter(case: Case) -> Path:
+    return bytewax_env.python(ROOT) if case.contender == "bytewax" else Path(sys.executable)
+
+
+def run_case(case: Case, python: Path, data: Path, work: Path) -> measure.Measurement:
+    """Run one case in a process of its own and wait for its end."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    module, variant = MODULES[case.contender]
+    task = {
+        "input": generate.first(data, case.files, work / "input"),
+        "work": work,
+        "result": work / "result.json",
+        "warmup": case.warmup,
+        "limit": case.limit,
+        "variant": variant,
+    }
+    command = [str(python), "-m", f"benchmarks.state.{module}"]
+    command += [f"--{name}={value}" for name, value in task.items()]
+    with (work / "log.txt").open("w") as log:
+        # A session of its own, so that what it leaves running can be ended with it.
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = _wait(process, case.patience)
+        finally:
+            _end_group(process)
+    if not (work / "result.json").exists():
+        why = f"gave no result in {case.patience:.0f} s" if code is None else f"ended with code {code}"
+        raise CaseFailed(f"{why}; the end of {work / 'log.txt'}:\n{_tail(work / 'log.txt')}")
+    measurement = measure.read(work / "result.json")
+    if not measurement.batches:
+        raise CaseFailed(f"did not finish one batch in {case.limit:.0f} s")
+    return measurement
+
+
+def _wait(process: "subprocess.Popen[bytes]", patience: float) -> int | None:
+    begun = time.monotonic()
+    while (passed := time.monotonic() - begun) < patience:
+        try:
+            return process.wait(timeout=min(HEARTBEAT_SECONDS, patience - passed))
+        except subprocess.TimeoutExpired:
+            print(f"    … {time.monotonic() - begun:.0f} s", flush=True)
+    return None
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def main() -> int:
+    options = arguments()
+    plan = PLANS[options.mode]
+    todo = chosen(options, plan)
+    begun = time.monotonic()
+    work = options.cache / f"work-{os.getpid()}"
+    done: dict[Case, measure.Measurement] = {}
+    failed: dict[Case, str] = {}
+    try:
+        for number, case in enumerate(todo, 1):
+            print(f"[{time.monotonic() - begun:4.0f} s] {number}/{len(todo)} {case.name}", flush=True)
+            data = generate.dataset(options.cache / "data", case.keys, case.rows, case.files)
+            try:
+                left = plan.budget - (time.monotonic() - begun)
+                done[case] = run_case(within(case, left), interpreter(case), data, work / f"{number:02d}")
+            except CaseFailed as problem:
+                failed[case] = str(problem)
+                print(f"    failed: {problem}", flush=True)
+            else:
+                found = done[case]
+                figures = f"{found.rows_per_second:,.0f} rows/s, {found.batch_milliseconds:,.0f} ms a batch"
+                print(f"    {figures}, {len(found.measured)} measured batches", flush=True)
+    finally:
+        if not options.keep:
+            shutil.rmtree(work, ignore_errors=True)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    report.show(console, done, plan.divisor)
+    seconds = time.monotonic() - begun
+    print(json.dumps(report.document(options.mode, done, failed, seconds, plan.divisor)), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
