@@ -102,9 +102,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "") -> Checkp
         state = _Reading(what).state(_decode(body))
     except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
         # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
-        raise CorruptError(
-            f"{what}: its body does not decode ({error}); it was not written by this format"
-        ) from None
+        raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
     if stream_id is not None and state.id.stream_id != stream_id:
         raise StateError(
             f"{what}: it is of stream {state.id.stream_id!r}, not of {stream_id!r}; "

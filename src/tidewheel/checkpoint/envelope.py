@@ -83,9 +83,7 @@ def unseal(magic: bytes, version: int, data: bytes, what: str) -> tuple[int, byt
 
 def _body(stored: bytes, flags: int, raw_length: int, what: str) -> bytes:
     if raw_length > MAX_BODY:
-        _refuse(
-            what, f"byte 12 gives {raw_length} bytes before compression, more than the {MAX_BODY} allowed"
-        )
+        _refuse(what, f"byte 12 gives {raw_length} bytes before compression, more than the {MAX_BODY} allowed")
     if not flags & _COMPRESSED:
         if len(stored) != raw_length:
             _refuse(

@@ -80,6 +80,4 @@ def collect(
             folder.delete(entry.path)
         for name in expired:
             checkpoints.pins.drop(name)
-    return Collection(
-        tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired)
-    )
+    return Collection(tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired))

@@ -117,9 +117,7 @@ class CheckpointManager:
                 "counted already; after a restart, go on with the first event after the recovered checkpoint"
             )
         now = self._clock()
-        progress = progress.advanced(
-            now, sequence=sequence, events=events, batches=batches, watermark_ns=watermark_ns
-        )
+        progress = progress.advanced(now, sequence=sequence, events=events, batches=batches, watermark_ns=watermark_ns)
         self._streams[stream_id] = progress
         return self.checkpoint(stream_id, fill=fill) if due(self.triggers, progress, now) else None
 

@@ -34,12 +34,15 @@ class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
         if not 0 <= self.sequence < 2**63:
             raise ConfigError(f"a checkpoint's sequence is a number from 0 to 2**63 - 1, not {self.sequence}")
 
+    # Each comparison is written out: `msgspec.Struct` brings its own of those that are not, `!=` among them.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CheckpointId):
             return NotImplemented
         return (self.stream_id, self.sequence) == (other.stream_id, other.sequence)
 
-    # All four, since `functools.total_ordering` takes those that `msgspec.Struct` has for given.
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __lt__(self, other: CheckpointId) -> bool:
         return (self.stream_id, self.sequence) < (other.stream_id, other.sequence)
 

@@ -102,8 +102,7 @@ class Pins:
         """Store a pin; `StateError` if another of that name is there. The same pin again is fine."""
         if not self._store.create(_path(pin.name), _encode(pin)):
             raise StateError(
-                f"there is already a pin {pin.name!r} at {self._store.url}; choose another name or "
-                "drop that one first"
+                f"there is already a pin {pin.name!r} at {self._store.url}; choose another name or drop that one first"
             )
 
     def renew(self, pin: Pin) -> None:
@@ -146,6 +145,4 @@ def _decode(data: bytes, what: str) -> Pin:
     try:
         return msgspec.msgpack.decode(body, type=Pin)
     except msgspec.DecodeError as error:
-        raise CorruptError(
-            f"{what}: its body does not decode ({error}); it was not written by this format"
-        ) from None
+        raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None

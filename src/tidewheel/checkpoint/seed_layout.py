@@ -26,8 +26,7 @@ def to_seed(state: CheckpointState) -> bytes:
     """Return the checkpoint in the seed's layout; `StateError` names every field that it cannot hold."""
     if lost := _not_held(state):
         raise StateError(
-            f"checkpoint {state.sequence} of {state.id.stream_id!r} does not fit the seed's layout: "
-            + "; ".join(lost)
+            f"checkpoint {state.sequence} of {state.id.stream_id!r} does not fit the seed's layout: " + "; ".join(lost)
         )
     parts = [_HEADER.pack(state.sequence, state.watermark_ns, state.event_count)]
     parts.append(_U32.pack(len(state.operator_states)))
@@ -113,9 +112,7 @@ class _Reader:
         """Take a count; one that the bytes left could never hold is refused at once."""
         number = self.number(_U32, f"the number of {what}")
         if number * smallest > len(self._data) - self._at:
-            self.refuse(
-                f"{number} {what} cannot be in the {len(self._data) - self._at} bytes left", self._at - 4
-            )
+            self.refuse(f"{number} {what} cannot be in the {len(self._data) - self._at} bytes left", self._at - 4)
         return number
 
     def blob(self, what: str) -> bytes:
@@ -138,9 +135,7 @@ class _Reader:
             self.refuse(f"{left} trailing bytes follow the last source", self._at)
 
     def refuse(self, why: str, at: int) -> NoReturn:
-        raise CorruptError(
-            f"checkpoint in the seed's layout, byte {at}: {why}; export it again from its source"
-        )
+        raise CorruptError(f"checkpoint in the seed's layout, byte {at}: {why}; export it again from its source")
 
     def _take(self, length: int, what: str) -> int:
         start = self._at

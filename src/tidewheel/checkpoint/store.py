@@ -124,9 +124,7 @@ class StreamCheckpoints:
         """Return the sequences that are kept, ascending."""
         numbers = self._chain.numbers()
         # Both ascend strictly: when the ends agree, so does all between them, and nothing else need be read.
-        if not numbers or (
-            self._sequence(numbers[0]) == numbers[0] and self._sequence(numbers[-1]) == numbers[-1]
-        ):
+        if not numbers or (self._sequence(numbers[0]) == numbers[0] and self._sequence(numbers[-1]) == numbers[-1]):
             return numbers
         return [state.sequence for state in self.list()]
 
@@ -190,8 +188,7 @@ class StreamCheckpoints:
     def _check_stream(self, state: CheckpointState) -> None:
         if state.id.stream_id != self.stream_id:
             raise StateError(
-                f"checkpoint {state.sequence} is of stream {state.id.stream_id!r} and cannot go to "
-                f"{self.stream_id!r}"
+                f"checkpoint {state.sequence} is of stream {state.id.stream_id!r} and cannot go to {self.stream_id!r}"
             )
 
     def _check_saved(self, state: CheckpointState, newest: CheckpointState) -> None:
@@ -202,9 +199,7 @@ class StreamCheckpoints:
                 f"{newest.sequence}: checkpoints are saved in ascending order; read the newest first"
             )
         if found != state:
-            changed = [
-                name for name in state.__struct_fields__ if getattr(found, name) != getattr(state, name)
-            ]
+            changed = [name for name in state.__struct_fields__ if getattr(found, name) != getattr(state, name)]
             raise StateError(
                 f"checkpoint {state.sequence} of stream {self.stream_id!r} is already saved with other "
                 f"content ({', '.join(changed)}); a sequence stands for one content, so go on with the next"
@@ -231,9 +226,7 @@ class CheckpointStore:
     ([20, 30], None)
     """
 
-    def __init__(
-        self, store: Store, keep: int | None = None, clock: Callable[[], int] = time.time_ns
-    ) -> None:
+    def __init__(self, store: Store, keep: int | None = None, clock: Callable[[], int] = time.time_ns) -> None:
         """Use a store; `keep` is how many checkpoints of each stream stay (`None`: all)."""
         self.store = store
         self.keep = None if keep is None else check_keep(keep)

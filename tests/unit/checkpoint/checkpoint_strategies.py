@@ -45,18 +45,14 @@ def checkpoint_states(draw):
         parallelism=draw(st.integers(1, 64)),
         now=draw(counts),
         operators=draw(
-            st.dictionaries(
-                names, st.builds(OperatorInfo, names, names, counts, st.none() | counts, names), max_size=2
-            )
+            st.dictionaries(names, st.builds(OperatorInfo, names, names, counts, st.none() | counts, names), max_size=2)
         ),
         shards=draw(st.dictionaries(st.integers(0, 1023), parts, max_size=4)),
         driver=draw(parts),
         outputs=tuple(
             draw(
                 st.lists(
-                    st.builds(
-                        StagedOutput, names, counts, st.lists(st.binary(max_size=9), max_size=2).map(tuple)
-                    ),
+                    st.builds(StagedOutput, names, counts, st.lists(st.binary(max_size=9), max_size=2).map(tuple)),
                     max_size=2,
                 )
             )

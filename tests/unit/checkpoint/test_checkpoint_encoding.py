@@ -50,9 +50,7 @@ def test_a_file_shared_by_many_shards_is_written_once():
     name = "state/" + "x" * 100
     file = FileRef(name, 1, random.Random(1).getrandbits(64))
     shards = {shard: ShardParts(None, (PartRef(file, 1, 1, 1),)) for shard in range(64)}
-    body = envelope.unseal(
-        MAGIC, VERSION, encode(CheckpointState(CheckpointId("s", 1), shards=shards)), "it"
-    )[1]
+    body = envelope.unseal(MAGIC, VERSION, encode(CheckpointState(CheckpointId("s", 1), shards=shards)), "it")[1]
     assert body.count(name.encode()) == 1
 
 

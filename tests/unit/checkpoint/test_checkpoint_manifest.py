@@ -10,6 +10,7 @@ from tidewheel.state.refs import FileRef
 def test_identity_is_stream_and_sequence_whenever_it_was_made():
     first, again = CheckpointId("s", 1, created_at=1), CheckpointId("s", 1, created_at=2)
     assert first == again
+    assert (first != again) is False
     assert hash(first) == hash(again)
     assert first != CheckpointId("s", 2, created_at=1)
     assert first != CheckpointId("t", 1, created_at=1)
@@ -18,7 +19,12 @@ def test_identity_is_stream_and_sequence_whenever_it_was_made():
 def test_order_is_that_of_stream_then_sequence():
     ids = [CheckpointId("b", 1, 0), CheckpointId("a", 10, 9), CheckpointId("a", 2, 99)]
     assert sorted(ids) == [CheckpointId("a", 2), CheckpointId("a", 10), CheckpointId("b", 1)]
-    assert CheckpointId("a", 1, 5) <= CheckpointId("a", 1, 3)
+    one, same, next_one = CheckpointId("a", 1, 5), CheckpointId("a", 1, 3), CheckpointId("a", 2, 1)
+    assert one <= same <= next_one
+    assert same >= one
+    assert next_one > one
+    assert not one < same
+    assert not one > same
 
 
 def test_an_identity_is_not_equal_to_other_things():

@@ -27,11 +27,7 @@ def test_the_newest_k_and_every_record_that_a_pin_needs_are_kept(sequences, keep
     bound = oldest_kept(sequences, keep, pins, NOW)
     kept = [sequence for sequence in sequences if bound is not None and sequence >= bound]
     assert kept[-keep:] == sequences[-keep:]
-    needed = {
-        pin.sequence
-        for pin in pins
-        if pin.manifest is None and (pin.expires_at is None or pin.expires_at > NOW)
-    }
+    needed = {pin.sequence for pin in pins if pin.manifest is None and (pin.expires_at is None or pin.expires_at > NOW)}
     assert needed & set(sequences) <= set(kept)
 
 

@@ -23,9 +23,7 @@ sequences = st.integers(1, 12)
 state_names = st.builds(
     state_file, sequences, st.just("r"), st.integers(0, 2), st.just(0), st.sampled_from(["delta", "snap"])
 )
-staged_names = st.builds(
-    staged_file, sequences, st.just("r"), st.integers(0, 2), st.just(0), st.just("out.arrow")
-)
+staged_names = st.builds(staged_file, sequences, st.just("r"), st.integers(0, 2), st.just(0), st.just("out.arrow"))
 other_names = st.sampled_from(["state/notes.txt", "staged/README", "state/12-r-0-0.delta"])
 entries = st.builds(
     Entry,
@@ -33,9 +31,7 @@ entries = st.builds(
     size=st.just(1),
     modified=st.sampled_from([0.0, NOW / 1e9 - 50, NOW / 1e9]),
 )
-states = st.builds(
-    lambda sequence, names: with_files(sequence, *names), sequences, st.lists(state_names, max_size=4)
-)
+states = st.builds(lambda sequence, names: with_files(sequence, *names), sequences, st.lists(state_names, max_size=4))
 pins = st.builds(
     Pin,
     name=st.just("p"),
@@ -58,9 +54,7 @@ def with_files(sequence: int, *names: str, **fields) -> CheckpointState:
     sequences,
     st.integers(0, 100),
 )
-def test_nothing_needed_nothing_young_and_nothing_unknown_is_ever_collected(
-    listing, kept, pins, oldest, seconds
-):
+def test_nothing_needed_nothing_young_and_nothing_unknown_is_ever_collected(listing, kept, pins, oldest, seconds):
     gone = collectable(listing, kept, pins, oldest, NOW, seconds * 10**9)
     paths = {entry.path for entry in gone}
     for state in kept:
