@@ -88,9 +88,7 @@ class Chain:
         they built on is not known.
         """
         if number < 1 or not data:
-            raise StorageError(
-                f"a chain's records start at 1 and are not empty; asked for {number}, {len(data)} bytes"
-            )
+            raise StorageError(f"a chain's records start at 1 and are not empty; asked for {number}, {len(data)} bytes")
         seen, checksum = self._seen
         if not self._store.create(_name(number), data):
             return False

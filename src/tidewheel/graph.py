@@ -47,12 +47,11 @@ class Graph:
     def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
         if not isinstance(name, str) or not name:
-            raise GraphError(
-                f"a {operator.kind} needs a name: the first argument, a string that is not empty"
-            )
+            raise GraphError(f"a {operator.kind} needs a name: the first argument, a string that is not empty")
         if not _NAME.fullmatch(name):
             raise GraphError(
-                f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begin with a letter or digit"
+                f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begins with a "
+                "letter or digit"
             )
         if name in self._names:
             other = next(node for node in self.nodes if node.name == name)
@@ -83,10 +82,7 @@ class Graph:
     def consumers(self, port: Port) -> list[tuple[Node, int]]:
         """Return the nodes that read an output, each with the number of its input."""
         return [
-            (node, position)
-            for node in self.nodes
-            for position, source in enumerate(node.inputs)
-            if source == port
+            (node, position) for node in self.nodes for position, source in enumerate(node.inputs) if source == port
         ]
 
     def outputs(self, node: Node) -> Iterator[Port]:

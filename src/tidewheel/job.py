@@ -52,7 +52,8 @@ class Job:
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise GraphError(
-                f"a job's name may have letters, digits, '_', '-' and '.', and begins with a letter or digit; {name!r} does not fit"
+                f"a job's name may have letters, digits, '_', '-' and '.', and begins with a letter or digit; "
+                f"{name!r} does not fit"
             )
         check_n_shards(n_shards)
         if keep < 1 or collect_every < 1:
@@ -65,9 +66,7 @@ class Job:
         self.graph = Graph()
         self._dead_letter: int | None = None
 
-    def source(
-        self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None
-    ) -> Stream:
+    def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
         """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
 
         `value` declares once what a record is in Python: `Row` (the default: columns as attributes), `dict`, a dataclass or
@@ -80,9 +79,7 @@ class Job:
         wrapped = as_source(source)
         shape = wrapped.shape if value is None else shape_of(value)
         if shape.kind == "any":
-            raise GraphError(
-                f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct"
-            )
+            raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 
     def dead_letter(self, name: str, sink: Sink) -> None:
@@ -91,9 +88,7 @@ class Job:
         The sink gets operator, key, record and error as text, inside the same commit as the rest of the batch.
         """
         if self._dead_letter is not None:
-            raise GraphError(
-                f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}"
-            )
+            raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
 
     def plan(self) -> Plan:

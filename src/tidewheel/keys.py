@@ -22,10 +22,10 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def canonical(key: Any) -> bytes:
-    """Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes as they are, else msgpack.
+    r"""Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes as they are, else msgpack.
 
     >>> canonical("a"), canonical(1)
-    (b'a', b'\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00')
+    (b'a', b'\x01\x00\x00\x00\x00\x00\x00\x00')
     """
     return to_stored(key)[1:]
 
@@ -36,13 +36,13 @@ def to_stored(key: Any) -> bytes:
     The letter keeps `"a"` and `b"a"` apart and lets `from_stored` give the key back without knowing its type.
     """
     kind = type(key)
-    if kind is str:
+    if isinstance(key, str) and kind is str:
         return b"s" + key.encode()
-    if kind is int:
+    if isinstance(key, int) and kind is int:
         if not _INT64_MIN <= key <= _INT64_MAX:
             raise OperatorError(f"the key {key} does not fit in 64 bits; use a str key for such numbers")
         return b"i" + key.to_bytes(8, "little", signed=True)
-    if kind is bytes:
+    if isinstance(key, bytes):
         return b"b" + key
     if key is None:
         raise OperatorError("a key must not be None; filter such records out or give them a key of their own")
@@ -84,7 +84,8 @@ def check_n_shards(n_shards: int) -> None:
     """Refuse a number of shards that is not a power of two between 1 and 65,536."""
     if not 1 <= n_shards <= 65536 or n_shards & (n_shards - 1):
         raise ConfigError(
-            f"n_shards must be a power of two between 1 and 65536, not {n_shards}: only then do Spark's signed hash and ours agree"
+            f"n_shards must be a power of two between 1 and 65536, not {n_shards}: only then do Spark's signed hash and "
+            "ours agree"
         )
 
 

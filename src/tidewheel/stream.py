@@ -76,9 +76,7 @@ class Stream:
         `value` names the one column that the rest of the program needs: it becomes the value.
         """
         if not isinstance(key, str) and not callable(key):
-            raise GraphError(
-                f"operator {name!r}: key_by takes a column's name or a function, not {type(key).__name__}"
-            )
+            raise GraphError(f"operator {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
         return KeyedStream(self.job, self._then(name, KeyBy(key, value)))
 
     def sink(self, name: str, sink: Sink) -> Self:

@@ -42,9 +42,7 @@ class AggregateBy(Operator):
     def __post_init__(self) -> None:
         kept = dict.fromkeys(a for aggregate in self.aggregates.values() for a in aggregate.accumulators())
         if not 1 <= len(kept) <= 15:
-            raise GraphError(
-                f"aggregate takes one to about seven aggregates; these need {len(kept)} numbers per key"
-            )
+            raise GraphError(f"aggregate takes one to about seven aggregates; these need {len(kept)} numbers per key")
         object.__setattr__(self, "accumulators", tuple(kept))
 
     def start(self, context: Context) -> Process:
@@ -105,7 +103,8 @@ class _Partials(Combiner):
 def _partial(batch: Batch, accumulators: tuple[Accumulator, ...], operator: str) -> pa.Table:
     """Group one batch of messages by key."""
     keys = batch.key_column if batch.key_column is not None else pa.array(batch.keys)
-    arrays, names, folds = [keys], [KEY], []
+    arrays, names = [keys], [KEY]
+    folds: list[tuple[Any, str]] = []
     for accumulator in accumulators:
         if accumulator.column is None:
             folds.append(([], "count_all"))
@@ -143,9 +142,7 @@ def _merged(tables: list[pa.Table], accumulators: tuple[Accumulator, ...], opera
             # A partial of nothing but nulls must not take part: its 0 is not a value.
             present = pc.greater(table.column(Accumulator("count", accumulator.column).name), 0)
             position = table.schema.get_field_index(accumulator.name)
-            column = pc.if_else(
-                present, table.column(accumulator.name), pa.scalar(None, table.field(position).type)
-            )
+            column = pc.if_else(present, table.column(accumulator.name), pa.scalar(None, table.field(position).type))
             table = table.set_column(position, accumulator.name, column)
         folds.append((accumulator.name, _ARROW_FOLD[accumulator.fold]))
     grouped = table.group_by(KEY, use_threads=False).aggregate(folds)
@@ -201,16 +198,13 @@ class _PackedState:
             packed = np.frombuffer(b"".join(states), self.layout)
         except ValueError:
             packed = np.empty(0, self.layout)
-        if len(packed) != len(states) or any(
-            (packed[f"tag{p}"] != t).any() for p, t in enumerate(self.types)
-        ):
+        if len(packed) != len(states) or any((packed[f"tag{p}"] != t).any() for p, t in enumerate(self.types)):
             raise StateError(
                 f"operator {operator!r}: its stored state has other aggregates or column types than the program; "
                 "give the changed operator a new name"
             )
         return [
-            packed[f"v{position}"].astype("i8" if kind == _INT else "f8")
-            for position, kind in enumerate(self.types)
+            packed[f"v{position}"].astype("i8" if kind == _INT else "f8") for position, kind in enumerate(self.types)
         ]
 
 

@@ -47,7 +47,7 @@ class Aggregate:
             return (present,)
         if self.kind == "mean":
             return (present, Accumulator("sum", self.column))
-        return (present, Accumulator(self.kind, self.column))  # type: ignore[arg-type]
+        return (present, Accumulator(self.kind, self.column))
 
     def result(self, merged: dict[Accumulator, Array]) -> tuple[Array, Array | None]:
         """Return the aggregate of each key, and a mask of those that are null because every value was."""
@@ -61,7 +61,7 @@ class Aggregate:
         if self.kind == "mean":
             total = merged[Accumulator("sum", self.column)]
             return total / np.maximum(present, 1), mask
-        return merged[Accumulator(self.kind, self.column)], mask  # type: ignore[arg-type]
+        return merged[Accumulator(self.kind, self.column)], mask
 
 
 def sum_(column: str) -> Aggregate:

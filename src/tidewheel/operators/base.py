@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -94,7 +95,7 @@ class Operator(ABC):
         return ""
 
 
-def each(context: Context, batch: Batch, step: Callable[[Iterator[Any]], None]) -> list[int]:
+def each(context: Context, batch: Batch, step: Callable[[Iterator[Any]], Any]) -> list[int]:
     """Run `step` over the batch's values, and return the positions of those that were rejected.
 
     `step` takes an iterator and uses it up. When the user's function raises, the record it was given is rejected and
@@ -107,7 +108,7 @@ def each(context: Context, batch: Batch, step: Callable[[Iterator[Any]], None]) 
         try:
             step(rest)
         except Exception as error:
-            position = len(values) - rest.__length_hint__() - 1
+            position = len(values) - length_hint(rest) - 1
             context.reject(error, batch, position)
             rejected.append(position)
         else:

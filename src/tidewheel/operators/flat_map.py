@@ -67,6 +67,4 @@ class _Flattening(Process):
         rejected = each(self.context, batch, lambda values: lists.extend(map(self.function, values)))
         batch = without(batch, rejected)
         origin = [position for position, items in enumerate(lists) for _ in items]
-        self.context.emit(
-            batch.take(origin).with_values(self.shape, [item for items in lists for item in items])
-        )
+        self.context.emit(batch.take(origin).with_values(self.shape, [item for items in lists for item in items]))

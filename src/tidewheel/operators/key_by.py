@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.operators.base import Context, Operator, Process, each, without
-from tidewheel.values import ROW, SCALAR, Batch, Shape
+from tidewheel.values import SCALAR, Batch, Shape
 
 _KEYABLE = "a string, integer, binary, boolean or floating-point column"
 
@@ -34,11 +34,7 @@ class KeyBy(Operator):
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return (
-            _ByColumn(self.key, self, context)
-            if isinstance(self.key, str)
-            else _ByFunction(self.key, self, context)
-        )
+        return _ByColumn(self.key, self, context) if isinstance(self.key, str) else _ByFunction(self.key, self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Values pass unchanged, unless one column is chosen."""
@@ -49,9 +45,7 @@ class KeyBy(Operator):
         known = inputs[0].columns()
         for column in (self.key, self.value):
             if isinstance(column, str) and known is not None and column not in known:
-                raise GraphError(
-                    f"there is no column {column!r}; {inputs[0].describe()} has {', '.join(known)}"
-                )
+                raise GraphError(f"there is no column {column!r}; {inputs[0].describe()} has {', '.join(known)}")
 
 
 def chosen(batch: Batch, column: str | None, operator: str) -> Batch:
@@ -76,12 +70,7 @@ def column_of(batch: Batch, column: str, operator: str) -> pa.Array:
 def key_array(array: pa.Array, operator: str) -> pa.Array:
     """Return the key column in the one type per kind of key that the shuffle carries: string, int64 or binary."""
     kind = array.type
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_int64(kind)
-        or pa.types.is_boolean(kind)
-    ):
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_int64(kind) or pa.types.is_boolean(kind):
         return array
     if pa.types.is_integer(kind):
         return array.cast(pa.int64())
@@ -102,9 +91,7 @@ class _ByColumn(Process):
         if keys.null_count:
             empty = [position for position, key in enumerate(keys) if not key.is_valid]
             for position in empty:
-                error = OperatorError(
-                    f"the key column {self.column!r} is null; filter such records out before key_by"
-                )
+                error = OperatorError(f"the key column {self.column!r} is null; filter such records out before key_by")
                 self.context.reject(error, batch, position)
             batch = without(batch, empty)
             keys = keys.drop_null()

@@ -55,9 +55,7 @@ class StateSpec:
         return lambda: copy.deepcopy(default)
 
 
-def state_spec(
-    function: Any, position: int, type_: Any, default: Any, codec: Codec | None, version: int
-) -> StateSpec:
+def state_spec(function: Any, position: int, type_: Any, default: Any, codec: Codec | None, version: int) -> StateSpec:
     """Return the state's description; where no type was given, the function's annotation is taken."""
     return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version)
 
@@ -98,7 +96,8 @@ class _Mapping(Process):
         self.state = context.state(self.codec, operator.state.factory())
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        keys, values, out = batch.keys, batch.values, []
+        keys, values = batch.keys, batch.values
+        out: list[Any] = []
         self.state.fetch(keys)
         rejected: list[int] = []
         position = 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from tidewheel.errors import OperatorError
@@ -70,9 +72,7 @@ class _Collected:
                     f"an output message must have its input's key {self.current.key!r}, but {message!r} has {message.key!r}"
                 )
         elif not self.belongs(message.key):
-            raise OperatorError(
-                f"the key of {message!r} does not belong to the shard whose states were given"
-            )
+            raise OperatorError(f"the key of {message!r} does not belong to the shard whose states were given")
         if message.time is not None and self.last_epoch is not None and message.time <= self.last_epoch:
             raise OperatorError(
                 f"the timestamp of {message!r} must be above the last epoch, {self.last_epoch}: later operators were "
@@ -110,7 +110,7 @@ class _Running(Process):
     def on_batch(self, batch: Batch, port: int) -> None:
         output = _Collected(self.context.operator, self.context.last_epoch)
         self.state.fetch(batch.keys)
-        times = batch.times or [None] * len(batch)
+        times: Iterable[int | None] = batch.times or repeat(None, len(batch))
         overlay, default, on_data = self.state.overlay, self.state.default, self.logic.on_data
         careful = self.context.keeps_rejected()
         for position, message in enumerate(map(Message, batch.keys, batch.values, times)):
@@ -130,9 +130,7 @@ class _Running(Process):
 
     def on_schedule(self) -> None:
         if overrides(self.logic, "on_schedule"):
-            self._whole_shards(
-                lambda states, output: self.logic.on_schedule(states, output), self.context.last_epoch
-            )
+            self._whole_shards(lambda states, output: self.logic.on_schedule(states, output), self.context.last_epoch)
 
     def on_epoch(self, epoch: int) -> None:
         if overrides(self.logic, "on_epoch"):
@@ -144,8 +142,7 @@ class _Running(Process):
     def _whole_shards(self, handle: Callable[[Any, _Collected], None], last_epoch: int | None) -> None:
         for shard in self.context.shards():
             output = _Collected(self.context.operator, last_epoch)
-            n_shards = self.state.n_shards
-            output.belongs = lambda key, shard=shard: shard_of(key, n_shards) == shard  # type: ignore[misc]
+            output.belongs = partial(self._belongs, shard)
             try:
                 handle(self.state.shard(shard), output)
             except Exception as error:
@@ -153,6 +150,9 @@ class _Running(Process):
                     f"operator {self.context.operator!r}, shard {shard}: {type(error).__name__}: {error}"
                 ) from error
             self._send(output)
+
+    def _belongs(self, shard: int, key: Any) -> bool:
+        return shard_of(key, self.state.n_shards) == shard
 
     def _send(self, output: _Collected) -> None:
         if output.values:

@@ -31,9 +31,7 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
         sent = sum(report.sent.get(edge, 0) for report in reports)
         received = sum(report.received.get(edge, 0) for report in reports)
         if sent != received:
-            raise TidewheelError(
-                f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed"
-            )
+            raise TidewheelError(f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed")
 
 
 def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report]) -> dict[int, ShardParts]:

@@ -27,7 +27,8 @@ def check_program(
         was, now = state.operators[name], operators[name]
         if was.codec != now.codec:
             raise StateError(
-                f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; keep the codec"
+                f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
+                "keep the codec"
             )
         if was.kind != now.kind and "aggregate" in (was.kind, now.kind):
             raise StateError(

@@ -77,15 +77,11 @@ def make_plan(job: str, graph: Graph, dead_letter: int | None = None) -> Plan:
             far = [(reader, at) for reader, at in readers if level[reader.id] > level[node.id]]
             edges += _edges(len(edges), port, far, level, graph)
     depth = max(level.values(), default=0) + 1
-    levels = tuple(
-        tuple(node.id for node in graph.nodes if level[node.id] == number) for number in range(depth)
-    )
+    levels = tuple(tuple(node.id for node in graph.nodes if level[node.id] == number) for number in range(depth))
     return Plan(job, tuple(graph.nodes), levels, tuple(edges), local, dead_letter)
 
 
-def _edges(
-    first: int, port: Port, readers: list[tuple[Node, int]], level: dict[int, int], graph: Graph
-) -> list[Edge]:
+def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[int, int], graph: Graph) -> list[Edge]:
     """Group the readers of an output: those that combine get an edge of their own, the others share one per level."""
     keyed = graph.nodes[port.node].key_name is not None
     groups: dict[tuple[int, int], list[tuple[Node, int]]] = {}
@@ -140,12 +136,8 @@ def columns_read(plan: Plan, source: Node) -> list[str] | None:
         if operator.value is not None:
             wanted.add(operator.value)
             continue
-        readers = [
-            plan.nodes[node].operator for edge in plan.crossing(Port(reader)) for node, _ in edge.targets
-        ]
+        readers = [plan.nodes[node].operator for edge in plan.crossing(Port(reader)) for node, _ in edge.targets]
         if not readers or not all(isinstance(behind, AggregateBy) for behind in readers):
             return None
-        wanted.update(
-            column for behind in readers if isinstance(behind, AggregateBy) for column in behind.columns()
-        )
+        wanted.update(column for behind in readers if isinstance(behind, AggregateBy) for column in behind.columns())
     return sorted(wanted) if wanted and not plan.crossing(Port(source.id)) else None

@@ -39,10 +39,9 @@ def shards_of(batch: Batch, n_shards: int) -> Shards:
         # Each distinct key is hashed once; Arrow finds the distinct ones far faster than Python hashes them all.
         distinct = column.dictionary_encode()
         mask = n_shards - 1
-        table = [
-            xxh64_intdigest(key, SEED) & mask for key in distinct.dictionary.cast(pa.binary()).to_pylist()
-        ]
-        return np.array(table, np.int64)[distinct.indices.to_numpy()]
+        table = [xxh64_intdigest(key, SEED) & mask for key in distinct.dictionary.cast(pa.binary()).to_pylist()]
+        shards: Shards = np.array(table, np.int64)[distinct.indices.to_numpy()]
+        return shards
     known: dict[Any, int] = {}
     for key in set(batch.keys):
         known[key] = shard_of(key, n_shards)
@@ -57,7 +56,8 @@ def shards_of_ints(keys: npt.NDArray[np.int64], n_shards: int) -> Shards:
         mixed = (mixed ^ (mixed >> np.uint64(33))) * _P2
         mixed = (mixed ^ (mixed >> np.uint64(29))) * _P3
         mixed = mixed ^ (mixed >> np.uint64(32))
-    return (mixed & np.uint64(n_shards - 1)).astype(np.int64)
+    found: Shards = (mixed & np.uint64(n_shards - 1)).astype(np.int64)
+    return found
 
 
 def _rotated(values: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:

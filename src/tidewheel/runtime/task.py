@@ -6,7 +6,6 @@ in-memory runtime.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -198,9 +197,7 @@ class _Step:
     def _send(self, edge: Edge, batch: Batch) -> None:
         self.sent[edge.id] = self.sent.get(edge.id, 0) + len(batch)
         spec = self.spec
-        self.pending.extend(
-            wire.rows(batch, edge.id, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition)
-        )
+        self.pending.extend(wire.rows(batch, edge.id, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
 
     def _drained(self) -> pa.RecordBatch:
         rows, self.pending = self.pending, []
@@ -209,9 +206,7 @@ class _Step:
     def shards(self) -> list[int]:
         """Return this task's shards that have state or got data."""
         known = set(self.state.parts) | self.state.touched()
-        return sorted(
-            shard for shard in known if task_of(shard, self.spec.parallelism) == self.task.partition
-        )
+        return sorted(shard for shard in known if task_of(shard, self.spec.parallelism) == self.task.partition)
 
     def writer(self, node: Node) -> tuple[SinkPartition, list[int]]:
         """Return the task's partition of a sink, opened at its first row, and the number of rows written so far."""
@@ -287,9 +282,7 @@ class _Step:
         return writer.parts(ref, self.spec.sequence), changed
 
     def _write_snapshots(self) -> dict[int, PartRef]:
-        mine = [
-            s for s in sorted(self.spec.snapshots) if task_of(s, self.spec.parallelism) == self.task.partition
-        ]
+        mine = [s for s in sorted(self.spec.snapshots) if task_of(s, self.spec.parallelism) == self.task.partition]
         if not mine:
             return {}
         writer = StateFileWriter()

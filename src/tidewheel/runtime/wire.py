@@ -76,9 +76,7 @@ def encode(batch: Batch) -> bytes:
         return _pickled(batch)
     try:
         columns = (
-            batch.columns
-            if batch.has_columns
-            else pa.RecordBatch.from_arrays([pa.array(batch.values)], ["value"])
+            batch.columns if batch.has_columns else pa.RecordBatch.from_arrays([pa.array(batch.values)], ["value"])
         )
     except (pa.ArrowInvalid, OverflowError):
         return _pickled(batch)
@@ -93,7 +91,8 @@ def encode(batch: Batch) -> bytes:
     whole = pa.RecordBatch.from_arrays(arrays, names)
     with pa.ipc.new_stream(out, whole.schema) as writer:
         writer.write_batch(whole)
-    return (_COLUMNS if batch.has_columns else _VALUES) + out.getvalue().to_pybytes()
+    body: bytes = out.getvalue().to_pybytes()
+    return (_COLUMNS if batch.has_columns else _VALUES) + body
 
 
 def decode(payload: pa.Buffer, shape: Shape) -> Batch:

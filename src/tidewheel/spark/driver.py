@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -14,37 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
-from xxhash import xxh64_intdigest
+from pyspark.sql.streaming.query import StreamingQuery
 
-from tidewheel import faults, storage
-from tidewheel.checkpoint.encoding import encode
-from tidewheel.checkpoint.garbage import collect
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel import faults
 from tidewheel.checkpoint.names import folder
-from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
 from tidewheel.logic import MAX_TIME
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.operators.source import SourceOperator
 from tidewheel.runtime import report as reports
-from tidewheel.runtime.commit import check_reports, next_manifest, operator_infos
-from tidewheel.runtime.compatible import check_program
-from tidewheel.runtime.ownership import Lease, claim, outputs_of
+from tidewheel.runtime.commit import check_reports
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
+from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import REPORT, SPARK_SCHEMA
-from tidewheel.sinks.base import Publication
-from tidewheel.spark.folder import SparkFolder
+from tidewheel.spark.folder import SparkFolder, source_offsets
 from tidewheel.spark.program import Program, source_frame
 from tidewheel.spark.progress import BatchProgress, RunResult
 from tidewheel.spark.seen import SeenFiles
 from tidewheel.spark.session import session
-from tidewheel.state.compaction import due
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
@@ -53,14 +43,10 @@ PUBLISHED_AGAIN = faults.declare("start.published", "the newest commit's output 
 REBUILT = faults.declare("start.rebuilt", "Spark's folder is rebuilt, the query not started")
 BATCH_STARTED = faults.declare("batch.started", "Spark has called with a batch, nothing is decided")
 BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is committed")
-COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
-COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
-PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
-PUBLISHED = faults.declare("publish.done", "all sinks have published")
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
 _KEEP_BATCHES = 1000
-_FLUSHED = "flushed"
+_POLL_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,7 @@ class RunOptions:
     progress: Callable[[BatchProgress], None] | None = None
 
 
-class _Stopped(Exception):  # noqa: N818
+class _Stopped(Exception):
     """Raised inside a batch that must not begin because the run was asked to stop."""
 
 
@@ -91,22 +77,15 @@ class Driver:
     def __init__(self, job: Job, plan: Plan, options: RunOptions) -> None:
         """Take a job whose graph is checked."""
         self.job, self.plan, self.options = job, plan, options
-        self.run = secrets.token_hex(6)
-        self.store = storage.open(job.state)
-        self.folder = self.store.at(folder(job.name))
-        self.checkpoints = StreamCheckpoints(self.store, job.name)
-        self.lease = Lease(self.folder, self.run)
+        self.run = JobRun(job, plan)
         self.local = Path(options.local or os.environ.get("TIDEWHEEL_LOCAL") or default_local())
-        self.spark_folder = SparkFolder(self.local / f"spark-{folder(job.name)}-{os.getpid()}-{self.run}")
-        self.seen = SeenFiles(self.store, job.name, self.run)
+        self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
+        self.seen = SeenFiles(self.run.store, job.name, self.run.token)
         self.batches: list[BatchProgress] = []
-        self.head: CheckpointState
-        self.head_checksum = 0
         self.spark: SparkSession
         self.program: Program
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
-        self.current_batch: int | None = None
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -123,35 +102,19 @@ class Driver:
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
         frame = self._source_frame()
         self.program = Program(self.plan, frame)
-        self._claim()
+        self.run.claim(self.options.take_over, self.options.allow_dropped_state)
         with _interrupts(self):
             try:
                 self._with_restarts(frame)
             finally:
-                self.lease.release()
+                self.run.release()
                 self.spark_folder.remove()
-        return RunResult(
-            self.job.name, self.head.sequence, self.head.event_count, self.batches, self._stop.is_set()
-        )
+        head = self.run.head
+        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self._stop.is_set())
 
     def stop(self) -> None:
         """Let the batch that is running finish and commit, then end the run."""
         self._stop.set()
-
-    def _claim(self) -> None:
-        first = CheckpointState(
-            CheckpointId(self.job.name, 1),
-            n_shards=self.job.n_shards,
-            lineage=secrets.token_hex(4),
-        )
-        newest = self.checkpoints.latest()
-        if newest is not None:
-            check_program(
-                newest, operator_infos(self.plan), self.job.n_shards, self.options.allow_dropped_state
-            )
-        claimed = claim(self.checkpoints, self.lease, self.run, self.options.take_over, first)
-        self.lease.take()
-        self._set_head(claimed)
 
     def _with_restarts(self, frame: DataFrame) -> None:
         failures = 0
@@ -172,10 +135,10 @@ class Driver:
     def _attempt(self, frame: DataFrame) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
         self.error = None
-        self.publish(self.head)
+        self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
-        self.spark_folder.rebuild(self.head.spark, self.seen.load(self.head))
+        self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head))
         faults.point(REBUILT)
         writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**trigger_of(self.options))
         query = writer.option("checkpointLocation", self.spark_folder.path.as_uri()).start()
@@ -189,23 +152,20 @@ class Driver:
 
     def _await(self, query: StreamingQuery) -> None:
         try:
-            while not query.awaitTermination(1 if not self._stop.is_set() else 0.05):
-                if self._stop.is_set() and self._idle.wait(0.05):
+            while not query.awaitTermination(_POLL_SECONDS):
+                if self._stop.is_set() and self._idle.is_set():
                     return
         except StreamingQueryException as error:
             if isinstance(self.error, _Stopped):
                 return
             if self.error is not None:
                 raise self.error from None
-            raise TidewheelError(
-                f"Spark ended the query of job {self.job.name!r}: {_first_line(error)}"
-            ) from error
+            raise TidewheelError(f"Spark ended the query of job {self.job.name!r}: {_first_line(error)}") from error
 
     # One batch.
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         self._idle.clear()
-        self.current_batch = batch
         try:
             if self._stop.is_set():
                 raise _Stopped
@@ -223,99 +183,62 @@ class Driver:
         faults.point(BATCH_STARTED)
         offsets = self.spark_folder.offsets(batch)
         if self._already_committed(batch, offsets):
-            self.publish(self.head)
+            self.run.publish(self.spark)
             return
-        spec = self._spec()
+        spec = self._spec(lowered=self.program.key is not None)
         found = self._collect(self.program.query(frame, spec), self.program.python_levels, spec)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
-        log, fresh = self.spark_folder.capture(batch, self.head.spark)
+        log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
         names = [node.name for node in self.plan.sources()]
-        manifest = next_manifest(
-            self.head,
-            spec,
-            self.plan,
-            found,
-            "batch",
-            batch=batch,
-            source_offsets=dict(zip(names, offsets.splitlines()[2:], strict=False)),
-            **self.seen.record(self.head, log, fresh, spec.sequence),
-        )
-        self._commit_and_publish(manifest, found, started, ran)
+        facts = {
+            "batch": batch,
+            "source_offsets": dict(zip(names, source_offsets(offsets), strict=False)),
+            **self.seen.record(self.run.head, log, fresh, spec.sequence),
+        }
+        self.run.commit(spec, found, "batch", facts, self.spark)
+        self._tell(spec, batch, found, started, ran)
 
     def _already_committed(self, batch: int, offsets: str) -> bool:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
-        newest = self.head.batch
-        if self.head.metadata.get(_FLUSHED):
-            raise StateError(
-                f"job {self.job.name!r} ended with a bounded run (sequence {self.head.metadata[_FLUSHED]}): its windows are closed and "
-                "later data cannot be added. Give the new run another job name, or run without bounded=True"
-            )
-        if newest == batch:
-            recorded = self.head.spark.offsets.get(batch) if self.head.spark is not None else None
-            if recorded == offsets:
+        self.run.check_open()
+        head = self.run.head
+        if head.batch == batch:
+            if head.spark is not None and head.spark.offsets.get(batch) == offsets:
                 return True
             raise StateError(
-                f"Spark offers batch {batch} of job {self.job.name!r} with other offsets than those that were committed as sequence "
-                f"{self.head.sequence}; start the job again, which rebuilds Spark's folder from the commit"
+                f"Spark offers batch {batch} of job {self.job.name!r} with other offsets than those committed as sequence "
+                f"{head.sequence}; start the job again, which rebuilds Spark's folder from the commit"
             )
-        expected = 0 if newest is None else newest + 1
+        expected = 0 if head.batch is None else head.batch + 1
         if batch != expected:
             raise StateError(
-                f"Spark offers batch {batch} of job {self.job.name!r}, and the newest commit, {self.head.sequence}, makes {expected} the next; "
-                "start the job again, which rebuilds Spark's folder from the commit"
+                f"Spark offers batch {batch} of job {self.job.name!r}, and the newest commit, {head.sequence}, makes {expected} "
+                "the next; start the job again, which rebuilds Spark's folder from the commit"
             )
         return False
 
-    def _spec(self, epoch: int | None = None) -> BatchSpec:
-        """Decide all that is the same for every task of the batch."""
-        sequence = self.head.sequence + 1
-        return BatchSpec(
-            job=self.job.name,
-            state=self.store.url,
-            local=str(self.local),
-            base=self.head.sequence,
-            base_checksum=self.head_checksum,
-            sequence=sequence,
-            run=self.run,
-            n_shards=self.job.n_shards,
-            parallelism=self._parallelism(),
-            now=max(time.time_ns(), self.head.now),
-            epoch=epoch,
-            snapshots=due(self.head.shards, sequence),
-            lowered=self.program.key is not None,
-        )
-
-    def _parallelism(self) -> int:
-        wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
-        return max(1, min(wanted, self.job.n_shards))
+    def _spec(self, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+        parallelism = self.options.parallelism or self.spark.sparkContext.defaultParallelism
+        return self.run.spec(parallelism, str(self.local), epoch=epoch, lowered=lowered)
 
     def _collect(self, query: DataFrame, levels: list[int], spec: BatchSpec) -> list[Report]:
-        rows = query.collect()
-        found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
+        """Run the batch's one Spark job and return what its tasks reported."""
+        found = [reports.decode(bytes(row.payload)) for row in query.collect() if row.edge == REPORT]
         check_reports(found, levels, spec.parallelism)
         return found
 
-    def _commit_and_publish(
-        self, manifest: CheckpointState, found: list[Report], started: float, ran: float
-    ) -> None:
-        faults.point(COMMITTING)
-        self.checkpoints.commit(manifest)
-        faults.point(COMMITTED)
-        before = self.head
-        self._set_head(manifest)
-        self.publish(manifest)
-        faults.point(PUBLISHED)
-        self._retain()
+    def _tell(self, spec: BatchSpec, batch: int | None, found: list[Report], started: float, ran: float) -> None:
         ended = time.perf_counter()
+        sources = {node.name for node in self.plan.sources()}
         progress = BatchProgress(
-            manifest.sequence,
-            manifest.batch if manifest.kind == "batch" else None,
-            manifest.event_count - before.event_count,
+            spec.sequence,
+            batch,
+            sum(number for report in found for name, number in report.counts.items() if name in sources),
             sum(number for report in found for number in report.changed.values()),
             ended - started,
             (ended - ran) * 1000,
-            manifest.parallelism,
+            spec.parallelism,
             sum(report.rejected for report in found),
         )
         self.batches.append(progress)
@@ -323,51 +246,23 @@ class Driver:
         if self.options.progress is not None:
             self.options.progress(progress)
 
-    def publish(self, manifest: CheckpointState) -> None:
-        """Make a commit's output visible; doing it again does no harm."""
-        sinks = {node.name: node.operator for node in self.plan.nodes}
-        sequence = outputs_of(manifest)
-        for output in manifest.outputs:
-            operator = sinks.get(output.sink)
-            if not isinstance(operator, SinkOperator):
-                raise StateError(
-                    f"sequence {sequence} of job {self.job.name!r} has output for the sink {output.sink!r}, which the program lacks; "
-                    "run the program with that sink once more, so that its output is not lost"
-                )
-            faults.point(PUBLISHING)
-            operator.sink.publish(
-                Publication(self.folder, self.job.name, output.sink, sequence, output.tokens, self.spark)
-            )
-
     def _flush(self) -> None:
         """End a bounded run: every operator gets the epoch after all time, and the job takes no more data."""
-        if self.head.metadata.get(_FLUSHED):
+        if self.run.flushed is not None:
             return
         faults.point(FLUSHING)
         started = time.perf_counter()
         spec = self._spec(epoch=MAX_TIME)
         found: list[Report] = []
         if self.plan.driven_by_time() and len(self.plan.levels) > 1:
-            spec = msgspec.structs.replace(spec, lowered=False)
             empty = self.spark.createDataFrame([], SPARK_SCHEMA)
             levels = list(range(1, len(self.plan.levels)))
             found = self._collect(self.program.tail(empty, spec), levels, spec)
         ran = time.perf_counter()
-        metadata = {**self.head.metadata, _FLUSHED: str(spec.sequence)}
-        manifest = next_manifest(self.head, spec, self.plan, found, "flush", metadata=metadata)
-        self._commit_and_publish(manifest, found, started, ran)
+        self.run.commit(spec, found, "flush", {}, self.spark)
+        self._tell(spec, None, found, started, ran)
 
     # Around the batches.
-
-    def _set_head(self, manifest: CheckpointState) -> None:
-        self.head = manifest
-        self.head_checksum = int(xxh64_intdigest(encode(manifest)))
-
-    def _retain(self) -> None:
-        """Now and then, let go of old checkpoints and of the files that nothing needs."""
-        if self.head.sequence % self.job.collect_every == 0:
-            self.checkpoints.retain(self.job.keep)
-            collect(self.checkpoints)
 
     def _source_frame(self) -> DataFrame:
         frames = []
@@ -385,10 +280,14 @@ class Driver:
 
     def _clean_local(self) -> None:
         """Remove the Spark folders of this job's runs whose process is gone."""
-        for path in self.local.glob(f"spark-{folder(self.job.name)}-*"):
-            pid = path.name.removeprefix(f"spark-{folder(self.job.name)}-").split("-")[0]
+        for path in self.local.glob(f"{self._spark_prefix}*"):
+            pid = path.name.removeprefix(self._spark_prefix).split("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
                 shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def _spark_prefix(self) -> str:
+        return f"spark-{folder(self.job.name)}-"
 
     def _gather_durations(self, query: StreamingQuery) -> None:
         durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress if p.numInputRows > 0}
@@ -421,7 +320,7 @@ def trigger_of(options: RunOptions) -> dict[str, Any]:
     return {"processingTime": options.trigger or "0 seconds"}
 
 
-class _interrupts:  # noqa: N801
+class _interrupts:
     """While a run goes: the first Ctrl-C lets the batch finish and ends the run, the second ends the process at once."""
 
     def __init__(self, driver: Driver) -> None:

@@ -45,14 +45,12 @@ class SparkFolder:
         newest = source_offsets(log.offsets[max(log.offsets)])
         by_source: dict[int, list[str]] = {}
         for line in seen:
-            number, _, entry = line.partition("\t")
-            by_source.setdefault(int(number), []).append(entry)
+            source, _, entry = line.partition("\t")
+            by_source.setdefault(int(source), []).append(entry)
         for number, entries in by_source.items():
             at = _log_offset(newest[number])
             if at is None:
-                raise StateError(
-                    f"source {number} was a file source and its offset now reads {newest[number]!r}"
-                )
+                raise StateError(f"source {number} was a file source and its offset now reads {newest[number]!r}")
             # A lone .compact file makes Spark derive a compaction interval that fits its number.
             self._write(f"sources/{number}/{at}.compact", "\n".join(["v1", *entries]))
             self._read[number] = at

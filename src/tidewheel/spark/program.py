@@ -19,9 +19,7 @@ from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import SPARK_SCHEMA
 from tidewheel.spark.entry import level_function
 
-_INSTALLED = tuple(
-    {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()}
-)
+_INSTALLED = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()})
 
 
 class Program:
@@ -82,9 +80,7 @@ def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
 
 def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
     if not frame.isStreaming:
-        raise ConfigError(
-            f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream"
-        )
+        raise ConfigError(f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
     wanted = columns_read(plan, node)
     shape = node.shapes[0]
     if shape.kind == "record":

@@ -64,7 +64,7 @@ def check_session(spark: SparkSession) -> None:
     """Refuse a Spark that was started with settings under which a batch might not be what it reports."""
     context = spark.sparkContext
     settings = context.getConf()
-    local = context.master.startswith("local")
+    local = str(context.master).startswith("local")
     for name, value in _FIXED.items():
         if settings.get(name, "") != value and not (local and name == "spark.stage.maxConsecutiveAttempts"):
             if name == "spark.speculation" and settings.get(name, "false") == "false":
@@ -76,6 +76,4 @@ def check_session(spark: SparkSession) -> None:
 
 
 def _runtime(conf: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value for name, value in conf.items() if name.startswith("spark.sql.") and name not in _SESSION
-    }
+    return {name: value for name, value in conf.items() if name.startswith("spark.sql.") and name not in _SESSION}

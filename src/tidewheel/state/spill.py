@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import lmdb
 
@@ -28,7 +29,7 @@ class Spill:
             writemap=True,
             lock=False,
         )
-        self._tables: dict[int, object] = {}
+        self._tables: dict[int, Any] = {}
 
     def put(self, shard: int, items: list[tuple[bytes, bytes]]) -> None:
         """Keep these states, replacing older ones of the same keys; empty bytes stand for a dropped key."""

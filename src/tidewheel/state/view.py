@@ -160,10 +160,7 @@ class KeyedState:
         overlay, encode, items = self.overlay, self._encode, []
         members = self._members.get(shard, [])
         members.sort(key=_stored_key)
-        items = [
-            (stored, None if (state := overlay[key]) is None else encode(key, state))
-            for stored, key in members
-        ]
+        items = [(stored, None if (state := overlay[key]) is None else encode(key, state)) for stored, key in members]
         if self._spill is None:
             return items
         merged: dict[bytes, bytes | None] = {stored: raw or None for stored, raw in self._spill.items(shard)}
@@ -191,9 +188,7 @@ class KeyedState:
         try:
             return self.codec.encode(state)
         except Exception as error:
-            raise OperatorError(
-                f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
-            ) from error
+            raise OperatorError(f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}") from error
 
     def _relieve(self) -> None:
         """Move the overlay to disk: a batch may touch more keys than memory holds."""
@@ -225,9 +220,7 @@ class RawTable:
         """Return the state of each stored key; the keys must be sorted."""
         found = self._task.reader(shard).get_many(self._table, stored)
         changed = self._changed.get(shard)
-        return (
-            found if not changed else [changed.get(key, raw) for key, raw in zip(stored, found, strict=True)]
-        )
+        return found if not changed else [changed.get(key, raw) for key, raw in zip(stored, found, strict=True)]
 
     def put(self, shard: int, items: Items) -> None:
         """Set states."""

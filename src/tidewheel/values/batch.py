@@ -97,15 +97,16 @@ class Batch:
 
     def take(self, positions: list[int]) -> Batch:
         """Return the messages at these positions, in their order."""
-        indices = (
-            None if self._columns is None and self.key_column is None else pa.array(positions, pa.int64())
-        )
-        pick = lambda items: None if items is None else [items[i] for i in positions]  # noqa: E731
+        indices = None if self._columns is None and self.key_column is None else pa.array(positions, pa.int64())
         return Batch(
             self.shape,
             columns=None if self._columns is None else self._columns.take(indices),
-            values=pick(self._values),
-            keys=pick(self._keys),
+            values=_picked(self._values, positions),
+            keys=_picked(self._keys, positions),
             key_column=None if self.key_column is None else self.key_column.take(indices),
-            times=pick(self.times),
+            times=_picked(self.times, positions),
         )
+
+
+def _picked(items: list[Any] | None, positions: list[int]) -> list[Any] | None:
+    return None if items is None else [items[position] for position in positions]

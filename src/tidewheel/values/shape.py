@@ -130,9 +130,7 @@ def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
         return _by_fields(values, schema.names, schema)
     if isinstance(values[0], dict):
         names = list(dict.fromkeys(name for value in values for name in value))
-        return pa.RecordBatch.from_arrays(
-            [pa.array([value.get(name) for value in values]) for name in names], names
-        )
+        return pa.RecordBatch.from_arrays([pa.array([value.get(name) for value in values]) for name in names], names)
     return _by_fields(values, list(_fields(values[0])), None)
 
 
@@ -157,11 +155,7 @@ def _plain(value: Any) -> Any:
 
 
 def _has_fields(value: Any) -> bool:
-    return (
-        isinstance(value, dict | msgspec.Struct)
-        or hasattr(value, "_fields")
-        or dataclasses.is_dataclass(value)
-    )
+    return isinstance(value, dict | msgspec.Struct) or hasattr(value, "_fields") or dataclasses.is_dataclass(value)
 
 
 def _fields(value: Any) -> tuple[str, ...]:
@@ -173,9 +167,7 @@ def _fields(value: Any) -> tuple[str, ...]:
 
 
 def _is_record(declared: Any) -> bool:
-    return isinstance(declared, type) and (
-        issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared)
-    )
+    return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
 
 
 def _field_types(record: Any) -> dict[str, Any]:
@@ -201,7 +193,4 @@ def _record_values(record: Any, names: Sequence[str], lists: list[list[Any]]) ->
     build: Callable[[dict[str, Any]], Any] = lambda fields: msgspec.convert(fields, record)  # noqa: E731
     wanted = [(name, lists[names.index(name)]) for name in kinds if name in names]
     chosen = [name for name, _ in wanted]
-    return [
-        build(dict(zip(chosen, row, strict=True)))
-        for row in zip(*(column for _, column in wanted), strict=True)
-    ]
+    return [build(dict(zip(chosen, row, strict=True))) for row in zip(*(column for _, column in wanted), strict=True)]

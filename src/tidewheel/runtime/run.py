@@ -1,0 +1,140 @@
+"""A run of a job: its claim, its head, its commits and their publication, whatever carries the data.
+
+The Spark driver and the in-memory runtime are two ways to get a batch's reports; everything that makes a batch count is
+here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xxhash import xxh64_intdigest
+
+from tidewheel import faults, storage
+from tidewheel.checkpoint.encoding import encode
+from tidewheel.checkpoint.garbage import collect
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind
+from tidewheel.checkpoint.names import folder
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.errors import StateError
+from tidewheel.operators.sink import SinkOperator
+from tidewheel.runtime.commit import next_manifest, operator_infos
+from tidewheel.runtime.compatible import check_program
+from tidewheel.runtime.ownership import Lease, claim, outputs_of
+from tidewheel.runtime.plan import Plan
+from tidewheel.runtime.report import Report
+from tidewheel.runtime.spec import BatchSpec
+from tidewheel.sinks.base import Publication
+from tidewheel.state.compaction import due
+
+if TYPE_CHECKING:
+    from tidewheel.job import Job
+
+COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
+COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
+PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
+PUBLISHED = faults.declare("publish.done", "all sinks have published")
+
+_FLUSHED = "flushed"
+
+
+class JobRun:
+    """One run's hold on a job: the newest commit that it knows, and the way to the next."""
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        """Take a job whose graph is checked. Nothing is claimed yet."""
+        self.job, self.plan = job, plan
+        self.token = secrets.token_hex(6)
+        self.store = storage.open(job.state)
+        self.folder = self.store.at(folder(job.name))
+        self.checkpoints = StreamCheckpoints(self.store, job.name)
+        self.lease = Lease(self.folder, self.token)
+        self.head: CheckpointState
+        self._head_checksum = 0
+
+    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
+        first = CheckpointState(
+            CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4)
+        )
+        newest = self.checkpoints.latest()
+        if newest is not None:
+            check_program(newest, operator_infos(self.plan), self.job.n_shards, allow_dropped_state)
+        claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
+        self.lease.take()
+        self._set_head(claimed)
+
+    def release(self) -> None:
+        """Let go of the lease; the job can be started again at once."""
+        self.lease.release()
+
+    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+        """Decide all that is the same for every task of the next batch."""
+        sequence = self.head.sequence + 1
+        return BatchSpec(
+            job=self.job.name,
+            state=self.store.url,
+            local=local,
+            base=self.head.sequence,
+            base_checksum=self._head_checksum,
+            sequence=sequence,
+            run=self.token,
+            n_shards=self.job.n_shards,
+            parallelism=max(1, min(parallelism, self.job.n_shards)),
+            # Never back, also when the clock of another machine was ahead.
+            now=max(time.time_ns(), self.head.now),
+            epoch=epoch,
+            snapshots=due(self.head.shards, sequence),
+            lowered=lowered,
+        )
+
+    @property
+    def flushed(self) -> str | None:
+        """The sequence of the final flush if a bounded run has ended the job, else None."""
+        return self.head.metadata.get(_FLUSHED)
+
+    def check_open(self) -> None:
+        """Refuse more data once a bounded run has ended the job."""
+        if self.flushed is not None:
+            raise StateError(
+                f"job {self.job.name!r} ended with a bounded run (sequence {self.flushed}): its windows are closed and later "
+                "data cannot be added. Give the new run another job name, or run without bounded=True"
+            )
+
+    def commit(
+        self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
+    ) -> None:
+        """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
+        if kind == "flush":
+            facts = {**facts, "metadata": {**self.head.metadata, _FLUSHED: str(spec.sequence)}}
+        manifest = next_manifest(self.head, spec, self.plan, reports, kind, **facts)
+        faults.point(COMMITTING)
+        self.checkpoints.commit(manifest)
+        faults.point(COMMITTED)
+        self._set_head(manifest)
+        self.publish(spark)
+        faults.point(PUBLISHED)
+        if manifest.sequence % self.job.collect_every == 0:
+            self.checkpoints.retain(self.job.keep)
+            collect(self.checkpoints)
+
+    def publish(self, spark: Any) -> None:
+        """Make the newest commit's output visible; doing it again does no harm."""
+        sinks = {node.name: node.operator for node in self.plan.nodes}
+        sequence = outputs_of(self.head)
+        for output in self.head.outputs:
+            operator = sinks.get(output.sink)
+            if not isinstance(operator, SinkOperator):
+                raise StateError(
+                    f"sequence {sequence} of job {self.job.name!r} has output for the sink {output.sink!r}, which the program "
+                    "lacks; run the program with that sink once more, so that its output is not lost"
+                )
+            faults.point(PUBLISHING)
+            operator.sink.publish(Publication(self.folder, self.job.name, output.sink, sequence, output.tokens, spark))
+
+    def _set_head(self, manifest: CheckpointState) -> None:
+        self.head = manifest
+        self._head_checksum = int(xxh64_intdigest(encode(manifest)))
