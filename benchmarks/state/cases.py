@@ -100,10 +100,7 @@ def cases(plan: Plan) -> list[Case]:
 
 def _large(plan: Plan, keys: int) -> list[Case]:
     rows = LARGE // plan.divisor
-    spark = [
-        Case(contender, keys, rows, plan.large, 2, 120)
-        for contender in ("floor", "stateful_map", "aggregate")
-    ]
+    spark = [Case(contender, keys, rows, plan.large, 2, 120) for contender in ("floor", "stateful_map", "aggregate")]
     return [*spark, Case("bytewax", keys, rows, plan.large, 0, plan.bytewax_limit)]
 
 

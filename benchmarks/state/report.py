@@ -69,9 +69,7 @@ RATIOS = (
 def _find(done: Done, which: tuple[str, int, int], divisor: int) -> Measurement | None:
     contender, keys, rows = which
     wanted = rows if rows == SMALL else rows // divisor
-    return next(
-        (m for c, m in done.items() if (c.contender, c.keys, c.rows) == (contender, keys, wanted)), None
-    )
+    return next((m for c, m in done.items() if (c.contender, c.keys, c.rows) == (contender, keys, wanted)), None)
 
 
 def ratios(done: Done, divisor: int = 1) -> dict[str, float | None]:
@@ -94,9 +92,7 @@ def figure(case: Case, measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def document(
-    mode: str, done: Done, failed: Mapping[Case, str], seconds: float, divisor: int
-) -> dict[str, Any]:
+def document(mode: str, done: Done, failed: Mapping[Case, str], seconds: float, divisor: int) -> dict[str, Any]:
     """The JSON line."""
     return {
         "benchmark": "state",

@@ -26,6 +26,8 @@ MODULES = {
     "foreach_batch_nothing": ("empty", "nothing"),
     "foreach_batch_same_query": ("empty", "same-query"),
 }
+# Bytewax has no batches, and a foreachBatch that does nothing reads no rows.
+UNCOUNTED = ("bytewax", "foreach_batch_nothing")
 HEARTBEAT_SECONDS = 15
 
 
@@ -79,9 +81,7 @@ def run_case(case: Case, python: Path, data: Path, work: Path) -> measure.Measur
     command += [f"--{name}={value}" for name, value in task.items()]
     with (work / "log.txt").open("w") as log:
         # A session of its own, so that what it leaves running can be ended with it.
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = _wait(process, case.patience)
         finally:
@@ -92,6 +92,9 @@ def run_case(case: Case, python: Path, data: Path, work: Path) -> measure.Measur
     measurement = measure.read(work / "result.json")
     if not measurement.batches:
         raise CaseFailed(f"did not finish one batch in {case.limit:.0f} s")
+    if case.contender not in UNCOUNTED and any(b.rows != case.rows for b in measurement.batches):
+        taken = [b.rows for b in measurement.batches]
+        raise CaseFailed(f"batches of {case.rows:,} rows were given, and batches of {taken} rows taken")
     return measurement
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "6g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
@@ -75,8 +76,9 @@ def run(task: Task, writer: DataStreamWriter, chosen: str = "") -> Measurement:
 
 
 def _batches(query: StreamingQuery) -> list[Batch]:
+    # Not by their rows: an empty foreachBatch reads none. A trigger without data has no addBatch.
     return [
         Batch(p.numInputRows, p.durationMs["triggerExecution"], dict(p.durationMs))
         for p in query.recentProgress
-        if p.numInputRows > 0 and "triggerExecution" in p.durationMs
+        if "addBatch" in p.durationMs
     ]

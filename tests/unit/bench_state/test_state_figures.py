@@ -21,9 +21,7 @@ PROMISED = {
     "latency_vs_empty",
 }
 
-batches = st.lists(
-    st.builds(Batch, st.integers(1, 10**6), st.floats(1, 10**6), st.just({})), min_size=1, max_size=20
-)
+batches = st.lists(st.builds(Batch, st.integers(1, 10**6), st.floats(1, 10**6), st.just({})), min_size=1, max_size=20)
 
 
 def taking(milliseconds: float, rows: int = LARGE) -> Measurement:
