@@ -2,9 +2,9 @@
 
     python benchmarks/state_micro.py [--keys 1000000] [--delta 250000] [--shards 32] [--rounds 5]
 
-One process, one core. The state has random string keys and small values; every round draws another delta from the
-same keys, as a steady job does. The last line is one JSON object. Wall time and processor time are those of the best
-round, since a round can only be disturbed, never helped, by what else the machine does.
+One process, one core. The state has random string keys and small values; every round draws another delta from
+the same keys, as a steady job does. The last line is one JSON object. Wall time and processor time are those
+of the best round, since a round can only be disturbed, never helped, by what else the machine does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bench:
         self.times.setdefault(name, []).append((end[0] - start[0], end[1] - start[1]))
 
     def sorted_keys(self, prefix: str, keys: list[bytes]) -> list[list[bytes]]:
-        """Return the keys by shard, as objects of this batch's own: a task decodes its keys anew from Arrow."""
+        """Return the keys by shard, as objects of this batch's own: a task makes its keys anew."""
         by_shard: list[list[bytes]] = [[] for _ in range(self.shards)]
         for key in keys:
             by_shard[self.shard_of[key]].append(bytes(bytearray(key)))
@@ -95,8 +95,7 @@ class Bench:
         self.sequence += 1
         added = self.write(prefix, self.sorted_keys(prefix, keys))
         self.parts = {
-            shard: merge(parts, [added[shard]] if shard in added else [])
-            for shard, parts in self.parts.items()
+            shard: merge(parts, [added[shard]] if shard in added else []) for shard, parts in self.parts.items()
         }
         self.timed(f"{prefix}catch_up", self.catch_up)
 

@@ -1,6 +1,7 @@
 """Codecs: how one state value becomes bytes and comes back.
 
-msgpack through `msgspec` is the default: fast, typed, and decoding somebody else's state never runs their code.
+msgpack through `msgspec` is the default: fast, typed, and decoding somebody else's state never runs their
+code.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class _Msgpack:
             self._decode = msgspec.msgpack.Decoder(type).decode
         except (TypeError, NameError) as error:
             raise ConfigError(
-                f"state of type {_called(type)} cannot be stored as msgpack ({error}); use a dataclass, a msgspec.Struct "
-                "or built-in types, or choose another codec for this operator"
+                f"state of type {_called(type)} cannot be stored as msgpack ({error}); use a dataclass, a "
+                "msgspec.Struct or built-in types, or choose another codec for this operator"
             ) from None
 
     def encode(self, value: Any) -> bytes:
@@ -53,8 +54,9 @@ class _Msgpack:
             return self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
             raise OperatorError(
-                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({error}); use dict, list, str, "
-                "int, float, bytes, datetime, a dataclass or a msgspec.Struct, or choose another codec for this operator"
+                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({error}); use "
+                "dict, list, str, int, float, bytes, datetime, a dataclass or a msgspec.Struct, or choose another "
+                "codec for this operator"
             ) from None
 
     def decode(self, data: bytes) -> Any:
@@ -62,8 +64,8 @@ class _Msgpack:
             return self._decode(data)
         except msgspec.ValidationError as error:
             raise StateError(
-                f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a default, "
-                "or declare the type that the state was written with"
+                f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a "
+                "default, or declare the type that the state was written with"
             ) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise CorruptError(
@@ -85,8 +87,8 @@ class _Pickle:
             return pickle.dumps(value, protocol=5)
         except Exception as error:
             raise OperatorError(
-                f"a state value of type {_called(value.__class__)} cannot be pickled ({error}); keep open files, locks and "
-                "connections out of state"
+                f"a state value of type {_called(value.__class__)} cannot be pickled ({error}); keep open files, "
+                "locks and connections out of state"
             ) from error
 
     def decode(self, data: bytes) -> Any:
@@ -94,7 +96,7 @@ class _Pickle:
             return pickle.loads(data)
         except Exception as error:
             raise CorruptError(
-                f"{len(data)} bytes of state do not unpickle ({error}); is the class that they name still there?"
+                f"{len(data)} bytes of state do not unpickle ({error}); is the class that they name still where it was?"
             ) from error
 
     def __repr__(self) -> str:
@@ -102,7 +104,9 @@ class _Pickle:
 
 
 def msgpack_codec(type: Any = Any) -> Codec:
-    """Return the codec for values of `type`; with `Any`, structs and dataclasses come back as dicts, tuples as lists.
+    """Return the codec for values of `type`.
+
+    With `Any`, dataclasses and structs come back as dicts, tuples and sets as lists.
 
     >>> codec = msgpack_codec(tuple[int, str])
     >>> codec.decode(codec.encode((1, "a")))
@@ -131,14 +135,15 @@ def register_codec(name: str, make: Callable[[], Codec]) -> None:
 
 
 def codec_named(name: str) -> Codec:
-    """Return the codec that a manifest names, for tools; never one whose decoding can run code.
+    r"""Return the codec that a manifest names, for tools; never one whose decoding can run code.
 
-    >>> codec_named("msgpack").decode(b"\\x07")
+    >>> codec_named("msgpack").decode(b"\x07")
     7
     """
     if name in _REFUSED:
         raise StateError(
-            f"the codec {name!r} is not opened here: {_REFUSED[name]}; only the program that wrote the state may read it"
+            f"the codec {name!r} is not opened here: {_REFUSED[name]}; only the program that wrote the state may "
+            "read it"
         )
     try:
         return _REGISTRY[name]()

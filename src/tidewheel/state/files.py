@@ -2,10 +2,11 @@
 
     block block ... block | index (msgpack) | index length, format version, magic
 
-A block holds neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one of the
-keys dropped, compressed together. Lists of bytes cost the decoder one object each and the garbage collector nothing,
-and go to LMDB as they are. The index has the place and xxh64 of every block. The reference to a file has the xxh64
-of all that follows the blocks, so no byte of a file is outside a checksum, and opening one reads its end only.
+A block holds neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one
+of the keys dropped, compressed together. Lists of bytes cost the decoder one object each and the garbage
+collector nothing, and go to LMDB as they are. The index has the place and xxh64 of every block. The reference
+to a file has the xxh64 of all that follows the blocks, so no byte of a file is outside a checksum, and
+opening one reads its end only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Table = str
 Item = tuple[bytes, bytes | None]
 """A key and its value; `None` says that the key was dropped."""
 
-ReadRange = Callable[[str, int, int], bytes]
+ReadRange = Callable[[str, int, int], bytes | memoryview]
 """`read_range(path, start, length)` of a store."""
 
 FORMAT_VERSION: Final = 1
@@ -46,6 +47,7 @@ _READ_BYTES = 8 * 1024 * 1024
 _LEVEL = 1
 _MIN_COMPRESSED = 64
 _SAMPLES = 32
+_MAX_NAME = 500
 
 
 class Absent(Enum):
@@ -78,7 +80,7 @@ class Block(NamedTuple):
 
 
 class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Where one block is and what it holds; `count` includes the dropped keys, `table` is a place in the names."""
+    """Where a block is and what it holds; `count` includes the dropped keys, `table` is a place in the names."""
 
     shard: int
     table: int
@@ -115,8 +117,8 @@ _zstd = _Zstd()
 class StateFileWriter:
     """Collects runs of items and makes the bytes of one state file.
 
-    The same calls give the same bytes. A run is ascending by key without repetition; a second run of the same shard and
-    table goes on where the first one ended.
+    The same calls give the same bytes. A run is ascending by key without repetition; a second run of the same
+    shard and table goes on where the first one ended.
     """
 
     def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
@@ -154,12 +156,17 @@ class StateFileWriter:
         return parts_of(self._entries, ref, sequence)
 
     def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
-        """Refuse what readers could not find again, before it is committed."""
+        """Refuse what could not be read again or not be put in a local copy, before it is committed."""
+        if table not in self._tables and not 0 < len(table.encode()) <= _MAX_NAME or "\0" in table:
+            raise StateError(
+                f"{table!r} cannot be the name of a table: it must have 1 to {_MAX_NAME} bytes and no NUL; "
+                "give the operator another name"
+            )
         last = self._last_keys.get((shard, table), b"")
         if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
             raise StateError(
                 f"shard {shard}, table {table!r}: {len(keys)} keys from {keys[0]!r}, after {last!r}, are not "
-                "non-empty and strictly ascending; sort the items by key and drop repeated keys before adding them"
+                "non-empty and strictly ascending; sort the items by key, each key once, before adding them"
             )
         self._last_keys[shard, table] = keys[-1]
 
@@ -196,7 +203,8 @@ class StateFileWriter:
 class StateFile:
     """A state file, read by ranges; opening reads the index only.
 
-    Safe to share between threads if `read_range` is. Whatever does not match its checksum is a `CorruptError`.
+    Safe to share between threads if `read_range` is. Whatever does not match its checksum is a
+    `CorruptError`.
     """
 
     def __init__(self, read_range: ReadRange, ref: FileRef) -> None:
@@ -211,7 +219,7 @@ class StateFile:
     def of(cls, data: bytes | memoryview, ref: FileRef) -> StateFile:
         """Open a file whose bytes are at hand: in memory, or mapped."""
         view = memoryview(data)
-        return cls(lambda _, start, length: view[start : start + length], ref)  # type: ignore[arg-type,return-value]
+        return cls(lambda _, start, length: view[start : start + length], ref)
 
     def shards(self) -> list[int]:
         """Return the shards that the file says something about, ascending."""
@@ -264,9 +272,7 @@ class StateFile:
 
     def verify(self) -> int:
         """Read and check every block; return the number of keys, dropped ones included."""
-        return sum(
-            len(block.keys) + len(block.dropped) for shard in self._shards for block in self.blocks(shard)
-        )
+        return sum(len(block.keys) + len(block.dropped) for shard in self._shards for block in self.blocks(shard))
 
     def _read_index(self) -> tuple[list[str], list[IndexEntry]]:
         size = self.ref.size
@@ -283,13 +289,11 @@ class StateFile:
             tail = self._tail(footer)
         found = int(xxh64_intdigest(tail[-footer:]))
         if found != self.ref.checksum:
-            raise self._corrupt(
-                "index", f"its xxh64 is {found:016x}, the reference says {self.ref.checksum:016x}"
-            )
+            raise self._corrupt("index", f"its xxh64 is {found:016x}, the reference says {self.ref.checksum:016x}")
         if version != FORMAT_VERSION:
             raise StateError(
-                f"state file {self.ref.name} has format version {version}; this Tidewheel reads {FORMAT_VERSION}. "
-                "Use the version that wrote it, or a newer one"
+                f"state file {self.ref.name} has format version {version}; this Tidewheel reads "
+                f"{FORMAT_VERSION}. Use the version that wrote it, or a newer one"
             )
         try:
             index = _decode_index(tail[-footer : -_TRAILER.size])
@@ -319,8 +323,8 @@ class StateFile:
 
     def _corrupt(self, where: str, found: str) -> CorruptError:
         return CorruptError(
-            f"state file {self.ref.name}, {where}: {found}. The file is damaged or not the one that was committed: "
-            "put a good copy in its place, or restore the job to a checkpoint that does not need it"
+            f"state file {self.ref.name}, {where}: {found}. The file is damaged or not the one that was "
+            "committed: put a good copy in its place, or restore the job to a checkpoint that does not need it"
         )
 
 
@@ -334,12 +338,11 @@ def parts_of(entries: Sequence[IndexEntry], ref: FileRef, sequence: int) -> dict
 
 
 def _adjacent(entries: Sequence[IndexEntry]) -> Iterator[list[IndexEntry]]:
-    """Group blocks that lie side by side, so that they cost one read, up to a size that is fine to hold in memory."""
+    """Group blocks that lie side by side: they cost one read, up to a size that is fine to hold in memory."""
     run: list[IndexEntry] = []
     for entry in entries:
         if run and (
-            entry.offset != run[-1].offset + run[-1].length
-            or entry.offset + entry.length - run[0].offset > _READ_BYTES
+            entry.offset != run[-1].offset + run[-1].length or entry.offset + entry.length - run[0].offset > _READ_BYTES
         ):
             yield run
             run = []

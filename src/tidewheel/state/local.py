@@ -1,113 +1,77 @@
 """Local copies: committed state of shards in LMDB, on the machine that works on them.
 
-A copy is a cache of the parts that a manifest names. It holds committed state only and only moves forward, so retries
-and several processes on one machine are harmless: whoever comes second finds the work done.
+A copy is a cache of the parts that a manifest names. It holds committed state only and only moves forward, so
+retries and several processes on one machine are harmless: whoever comes second finds the work done.
 
-**What a copy survives.** Environments are opened without any fsync, and written through the memory map. A process
-that dies at any point leaves the operating system's page cache as LMDB wants it: pages of an unfinished transaction are
-not reachable from the newest meta page, which is written last. When the *machine* dies, pages reach the disk in any order
+**What a copy survives.** Nothing is ever synced to disk. A process that dies at any point leaves the
+operating system's page cache as LMDB wants it: the pages of an unfinished transaction are not reachable from
+the newest meta page, which is written last. When the *machine* dies, pages have reached the disk in any order
 or not at all, and the copy is garbage that may look whole. Therefore its folder's name contains the boot id
-(`folder_name`): after a reboot nobody opens it again, and the copy is built anew from the store.
+(`folder_name`): after a reboot nobody opens it again, and it is built anew from the store.
+
+**Why not through the memory map.** LMDB's `writemap` would save 0.05 us a key. But then a full disk is no
+error: the process dies of SIGBUS at some memory access. And whoever opens an environment with a smaller map
+truncates the file under the hands of a writer that has just enlarged it, who dies the same way.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import lmdb
 import msgspec
 
+from tidewheel import faults
 from tidewheel.errors import CorruptError, StateError
+from tidewheel.state.catchup import Applied, lacking
 from tidewheel.state.files import Block, StateFile, Table
 from tidewheel.state.longkeys import MAX_KEY, long_key, whole_key
 from tidewheel.state.reader import Handles, ShardReader
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
 
-__all__ = [
-    "Applied",
-    "LocalCopies",
-    "ShardCopy",
-    "ShardReader",
-    "folder_name",
-    "lacking",
-    "long_key",
-    "whole_key",
-]
+__all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name", "long_key", "whole_key"]
 
 Fetch = Callable[[FileRef], StateFile]
 
-MAP_SIZE: Final = 1 << 34
-"""Address space per shard; the file is sparse, so it costs nothing until it is used. It doubles when it is full."""
+MAP_SIZE: Final = 1 << 30
+"""Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
 
-_MAX_DBS = 1024
+FILLED = faults.declare("copy.filled", "a local copy has taken in parts, in a transaction not yet committed")
+
+_MAX_DATABASES = 512
 _MAX_READERS = 1024
+_DECODED_AHEAD = 16 << 20
 
-# Names in the main database: a record of what was applied, and for each table a database of its keys and one of its
-# long keys, should it have any. (LMDB ends a name at its first NUL, so the kind must come first.)
+# Names in the main database: the record of what was applied, and for each table a database of its keys and
+# one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
+# comes first.
 _APPLIED = b"applied"
 _PLAIN = b"t:"
 _LONG = b"l:"
-
-
-class Applied(msgspec.Struct, frozen=True, array_like=True):
-    """The last part that a copy took in."""
-
-    sequence: int
-    snapshot: bool
-    checksum: int
-
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_applied = msgspec.msgpack.Decoder(Applied).decode
 
 
-def lacking(parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
-    """Return the parts that bring a copy to `sequence`; a snapshot among them comes first and replaces all that is there.
-
-    A `StateError` if the copy is ahead (it took in a part newer than the newest one in `parts` at or below `sequence`)
-    or of another history (it took in a part that `parts` would have to name and does not).
-    """
-    snapshot, deltas = parts.snapshot, parts.deltas
-    if snapshot and snapshot.sequence > sequence:
-        raise StateError(f"the parts begin with a snapshot of {snapshot.sequence}, which is after {sequence}")
-    if deltas and deltas[-1].sequence > sequence:
-        deltas = tuple(delta for delta in deltas if delta.sequence <= sequence)
-    newest = deltas[-1] if deltas else snapshot
-    if applied is None:
-        return [snapshot, *deltas] if snapshot else list(deltas)
-    if newest is None or applied.sequence > newest.sequence:
-        raise StateError(
-            f"the copy is ahead: it holds commit {applied.sequence}, but at sequence {sequence} the newest part is that of "
-            f"{newest.sequence if newest else 0}"
-        )
-    if newest.file.checksum == applied.checksum and newest.sequence == applied.sequence:
-        return []
-    if snapshot and applied.sequence < snapshot.sequence:
-        return [snapshot, *deltas]
-    held = [part for part in (snapshot, *deltas) if part and part.sequence == applied.sequence]
-    alike = [part for part in held if (part is snapshot) == applied.snapshot]
-    if not held or (alike and all(part.file.checksum != applied.checksum for part in alike)):
-        raise StateError(
-            f"the copy is of another history: it holds a part of commit {applied.sequence} that the manifest of sequence "
-            f"{sequence} does not name"
-        )
-    return [delta for delta in deltas if delta.sequence > applied.sequence]
-
-
 def folder_name(job: str, lineage: str) -> str:
     """Return the name of the folder for a job's local copies on this boot of this machine."""
-    return f"{job}-{lineage}-{_boot_id()}"
+    return f"{quote(job, safe='')[:100]}-{lineage}-{_boot_id()}"
 
 
 class LocalCopies:
     """The local copies below one folder; `LocalCopies.at(folder)` gives the one object of this process.
 
-    LMDB forbids a second open of an environment in a process, and an environment must not be used across a fork.
+    LMDB forbids a second open of an environment in a process. An object must not be used across a fork: the
+    child asks `at` again.
     """
 
     _open: dict[str, LocalCopies] = {}  # noqa: RUF012
@@ -121,7 +85,7 @@ class LocalCopies:
 
     @classmethod
     def at(cls, folder: str | Path, map_size: int = MAP_SIZE) -> LocalCopies:
-        """Return this process's copies below the folder."""
+        """Return this process's copies below the folder; the map size counts when it is first named."""
         key = os.path.realpath(folder)
         with cls._lock:
             if key not in cls._open:
@@ -163,49 +127,32 @@ class ShardCopy:
     def __init__(self, folder: Path, number: int, map_size: int) -> None:
         self.number = number
         self.path = folder / f"{number:05d}"
+        # Databases must not be opened by two transactions of a process at once, nor the map replaced under
+        # one.
         self._lock = threading.RLock()
         self._handles: dict[Table, Handles] = {}
-        self._known = 0
+        self._names_known = 0
         self._readers = 0
+        self._known_at = 0
         self._reached = threading.local()
-        self._sequence = 0
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._environment = lmdb.open(
-                str(self.path),
-                map_size=map_size,
-                max_dbs=_MAX_DBS,
-                max_readers=_MAX_READERS,
-                sync=False,
-                metasync=False,
-                writemap=True,
-                map_async=True,
-                meminit=False,
-            )
-        except (OSError, lmdb.Error) as error:
-            raise self._error(f"the copy cannot be opened ({error})") from error
+        self._environment = self._open(map_size)
 
     @property
     def applied(self) -> int:
-        """The sequence that the copy is known to be at; 0 when nothing was applied."""
-        applied = self._applied()
-        if applied is None:
-            return 0
-        return max(applied.sequence, self._sequence)
+        """The sequence up to which the copy is known to be whole; 0 if nothing was ever applied."""
+        return max(self._known_at, _sequence(self._applied()))
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch) -> None:
-        """Bring the copy to the state of the manifest `sequence`, whose parts of this shard are given.
+        """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
 
-        One write transaction if any part is lacking, none otherwise. Concurrent processes are harmless. A copy that is
-        ahead of the manifest is a `StateError`, and is left as it is.
+        One write transaction if a part is lacking, none otherwise. Other processes may do the same at the
+        same time. A copy that is ahead of the manifest, or of another history, is a `StateError` and is left
+        as it is.
         """
         applied = self._applied()
-        todo = self._lacking(parts, sequence, applied)
-        if todo:
-            # Fetched before the transaction, so that nobody waits for the network with the write lock held.
-            files = {part.file: fetch(part.file) for part in todo}
-            applied = self._apply(parts, sequence, lambda ref: files.get(ref) or fetch(ref))
-        self._sequence = max(self._sequence, sequence)
+        if todo := self._lacking(parts, sequence, applied):
+            applied = self._apply(parts, sequence, _Contents(self.number, todo, fetch))
+        self._known_at = max(self._known_at, sequence)
         self._reached.sequence = _sequence(applied)
 
     def begin(self) -> ShardReader:
@@ -215,9 +162,9 @@ class ShardCopy:
         """
         with self._lock:
             transaction = self._begin()
-            if transaction.stat()["entries"] != self._known:
+            if transaction.stat()["entries"] != self._names_known:
                 transaction.abort()
-                self._open_tables()
+                self._open_databases()
                 transaction = self._begin()
             self._readers += 1
             reader = ShardReader(transaction, self._handles, self._reader_closed)
@@ -225,12 +172,32 @@ class ShardCopy:
         expected = getattr(self._reached, "sequence", found)
         if found != expected:
             reader.close()
-            raise self._error(f"another process moved the copy from commit {expected} to {found} meanwhile")
+            raise self._error(f"the copy was moved from commit {expected} to {found} since it was caught up")
         return reader
 
     def close(self) -> None:
         """Close the environment; its readers must be closed before."""
         self._environment.close()
+
+    def _open(self, map_size: int) -> Any:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for attempt in (1, 2):
+                try:
+                    return lmdb.open(
+                        str(self.path),
+                        map_size=map_size,
+                        max_dbs=_MAX_DATABASES,
+                        max_readers=_MAX_READERS,
+                        sync=False,
+                        metasync=False,
+                        meminit=False,
+                    )
+                except lmdb.Error as error:
+                    if os.strerror(errno.EMFILE) not in str(error) or attempt == 2 or not _allow_more_files():
+                        raise
+        except (OSError, lmdb.Error) as error:
+            raise self._error(f"it cannot be opened ({error})") from error
 
     def _applied(self) -> Applied | None:
         with self._lock, self._begin() as transaction:
@@ -242,83 +209,88 @@ class ShardCopy:
         except StateError as error:
             raise self._error(str(error)) from None
 
-    def _apply(self, parts: ShardParts, sequence: int, fetch: Fetch) -> Applied | None:
+    def _apply(self, parts: ShardParts, sequence: int, contents: _Contents) -> Applied | None:
         with self._lock:
+            self._make_room(contents.raw_bytes)
             while True:
-                # A process that was killed while reading holds its pages back until somebody notices that it is gone.
+                # A process that was killed while it read holds its pages back until somebody notices it is
+                # gone.
                 self._environment.reader_check()
                 try:
                     with self._begin(write=True) as transaction:
                         applied = _record(transaction)
                         for part in self._lacking(parts, sequence, applied):
-                            applied = self._apply_part(
-                                transaction, part, part is parts.snapshot, applied, fetch
-                            )
+                            snapshot = part is parts.snapshot
+                            self._apply_part(transaction, part, snapshot, applied, contents.blocks(part))
+                            applied = Applied.of(part, snapshot)
                         if applied is not None:
                             transaction.put(_APPLIED, _encode(applied))
+                        faults.point(FILLED)
                     return applied
                 except lmdb.MapFullError:
                     self._resize(self._environment.info()["map_size"] * 2)
                 except lmdb.DbsFullError:
-                    raise self._error(f"there are more than {_MAX_DBS} tables") from None
+                    raise self._error(f"the shard has more than {_MAX_DATABASES} tables") from None
+                except lmdb.Error as error:
+                    raise self._error(f"it cannot be written ({error})") from error
 
     def _apply_part(
-        self, transaction: Any, part: PartRef, is_snapshot: bool, applied: Applied | None, fetch: Fetch
-    ) -> Applied:
-        if is_snapshot and applied is not None:
-            self._wipe(transaction)
-        empty = is_snapshot or applied is None
-        for block in fetch(part.file).blocks(self.number):
-            self._apply_block(transaction, block, empty, part)
-        return Applied(part.sequence, is_snapshot, part.file.checksum)
-
-    def _apply_block(self, transaction: Any, block: Block, append: bool, part: PartRef) -> None:
-        name = block.table.encode()
-        database = self._environment.open_db(_PLAIN + name, transaction)
-        if block.keys:
-            pairs = zip(block.keys, block.values, strict=True)
+        self,
+        transaction: Any,
+        part: PartRef,
+        snapshot: bool,
+        applied: Applied | None,
+        blocks: Iterable[Block],
+    ) -> None:
+        if snapshot and applied is not None:
+            self._empty(transaction)
+        # Into empty databases ascending keys are appended: full pages, and no search.
+        append = snapshot or applied is None
+        for block in blocks:
+            name = block.table.encode()
+            database = self._environment.open_db(_PLAIN + name, transaction)
             try:
+                pairs = zip(block.keys, block.values, strict=True)
                 _, added = transaction.cursor(database).putmulti(pairs, append=append)
             except lmdb.BadValsizeError:
-                # LMDB took the pairs before the first long key; putting them again changes nothing.
-                pairs = zip(block.keys, block.values, strict=True)
-                self._put_long(transaction, name, database, list(pairs))
+                # LMDB took what came before the first long key; putting it again changes nothing.
+                self._put_some_long(transaction, name, block)
             else:
                 if added != len(block.keys):
                     raise CorruptError(
-                        f"state file {part.file.name}, shard {self.number}, table {block.table!r}: keys are not "
-                        "ascending; a faulty program wrote it, restore the job to a checkpoint that does not need it"
+                        f"state file {part.file.name}, shard {self.number}, table {block.table!r}: its keys do "
+                        "not ascend; restore the job to a checkpoint that does not need it"
                     )
-        for key in block.dropped:
-            if len(key) <= MAX_KEY:
-                transaction.delete(key, db=database)
-            else:
-                stored, _ = long_key(key, b"")
-                transaction.delete(stored, db=self._environment.open_db(_LONG + name, transaction))
+            for key in block.dropped:
+                if len(key) <= MAX_KEY:
+                    transaction.delete(key, db=database)
+                else:
+                    stored, _ = long_key(key, b"")
+                    transaction.delete(stored, db=self._environment.open_db(_LONG + name, transaction))
 
-    def _put_long(self, transaction: Any, name: bytes, database: Any, pairs: list[tuple[bytes, bytes]]) -> None:
+    def _put_some_long(self, transaction: Any, name: bytes, block: Block) -> None:
+        pairs = list(zip(block.keys, block.values, strict=True))
+        database = self._environment.open_db(_PLAIN + name, transaction)
         transaction.cursor(database).putmulti([pair for pair in pairs if len(pair[0]) <= MAX_KEY])
+        database = self._environment.open_db(_LONG + name, transaction)
         long = [long_key(key, value) for key, value in pairs if len(key) > MAX_KEY]
-        transaction.cursor(self._environment.open_db(_LONG + name, transaction)).putmulti(long)
+        transaction.cursor(database).putmulti(long)
 
-    def _wipe(self, transaction: Any) -> None:
+    def _empty(self, transaction: Any) -> None:
         # Emptied, not deleted: other processes hold handles of these databases.
         for name in _names(transaction):
             transaction.drop(self._environment.open_db(name, transaction), delete=False)
 
-    def _open_tables(self) -> None:
-        """Open the databases that other processes, or this one, have made since."""
+    def _open_databases(self) -> None:
+        """Open the databases that this process or another has made since it was last done."""
         with self._begin() as transaction:
-            names = set(_names(transaction))
+            names = _names(transaction)
             databases = {name: self._environment.open_db(name, transaction, create=False) for name in names}
-            self._known = transaction.stat()["entries"]
-        # A new dict, because open readers must not see handles that are younger than their transaction.
+            self._names_known = transaction.stat()["entries"]
+        # A new dict: an open reader must not see a handle that is younger than its transaction.
+        tables = [name.removeprefix(_PLAIN) for name in names if name.startswith(_PLAIN)]
         self._handles = {
-            name.removeprefix(_PLAIN).decode(): Handles(
-                databases[name], databases.get(_LONG + name.removeprefix(_PLAIN))
-            )
-            for name in names
-            if name.startswith(_PLAIN)
+            table.decode(): Handles(databases[_PLAIN + table], databases.get(_LONG + table)) for table in tables
         }
 
     def _begin(self, write: bool = False) -> Any:
@@ -329,6 +301,16 @@ class ShardCopy:
                 self._resize(0)
             except lmdb.ReadersFullError:
                 raise self._error(f"more than {_MAX_READERS} readers are open") from None
+
+    def _make_room(self, raw_bytes: int) -> None:
+        """Enlarge the map before it is full: a transaction that finds it full has to begin again."""
+        info = self._environment.info()
+        wanted = (info["last_pgno"] + 1) * self._environment.stat()["psize"] + 4 * raw_bytes
+        map_size = info["map_size"]
+        while map_size < wanted:
+            map_size *= 2
+        if map_size > info["map_size"] and not self._readers:
+            self._resize(map_size)
 
     def _resize(self, map_size: int) -> None:
         """Take a larger map, or with 0 the size that another process has chosen."""
@@ -342,9 +324,35 @@ class ShardCopy:
 
     def _error(self, found: str) -> StateError:
         return StateError(
-            f"local copy of shard {self.number} in {self.path}: {found}. The copy is only a cache: stop what uses it, "
-            "delete the folder, and it is built anew from the store"
+            f"local copy of shard {self.number} in {self.path} ({_free(self.path)} free): {found}. The copy is "
+            "only a cache: stop what uses it, delete its folder, and it is built anew from the store"
         )
+
+
+class _Contents:
+    """The blocks of lacking parts, decoded before the write transaction as far as memory allows.
+
+    What is not decoded ahead is read while others wait for the write lock, and read again if the map has to
+    grow.
+    """
+
+    def __init__(self, shard: int, parts: list[PartRef], fetch: Fetch) -> None:
+        self._shard = shard
+        self._fetch = fetch
+        self._files: dict[PartRef, StateFile] = {part: fetch(part.file) for part in parts}
+        self._decoded: dict[PartRef, list[Block]] = {}
+        self.raw_bytes = 0
+        for part, file in self._files.items():
+            self.raw_bytes += sum(entry.raw_length for entry in file.entries(shard))
+            if self.raw_bytes <= _DECODED_AHEAD:
+                self._decoded[part] = list(file.blocks(shard))
+
+    def blocks(self, part: PartRef) -> Iterable[Block]:
+        """Return the blocks of a part, as often as asked."""
+        if part in self._decoded:
+            return self._decoded[part]
+        file = self._files.get(part) or self._fetch(part.file)
+        return file.blocks(self._shard)
 
 
 def _record(transaction: Any) -> Applied | None:
@@ -360,9 +368,28 @@ def _names(transaction: Any) -> list[bytes]:
     return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]
 
 
+def _allow_more_files() -> bool:
+    """Raise this process's limit of open files to what it may set itself: an environment takes three."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return True
+
+
+def _free(path: Path) -> str:
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return "an unknown amount"
+    return f"{stat.f_bavail * stat.f_frsize >> 20} MiB"
+
+
+@lru_cache(maxsize=1)
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         # Where the kernel gives no id, the time of boot serves: it changes with every boot.
-        return subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True).stdout
+        told = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True)
+        return "".join(letter for letter in told.stdout.split("}")[0] if letter.isdigit())

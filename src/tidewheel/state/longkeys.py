@@ -1,7 +1,7 @@
 """Keys longer than LMDB takes.
 
-Such a key is stored under its first bytes and its digest, with the whole key before the value. The first bytes keep it
-near its place in key order; those that share them are put in order when they are read.
+Such a key is stored under its first bytes and its digest, with the whole key before the value. The first
+bytes keep it near its place in key order; those that share them are put in order when they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LENGTH = 4
 
 
 def long_key(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return the pair as it is stored: as it is if the key is short, else under a key of exactly `MAX_KEY` bytes."""
+    """Return the pair as it is stored: unchanged if the key is short, else under one of `MAX_KEY` bytes."""
     if len(key) < MAX_KEY:
         return key, value
     stored = key[:_PREFIX] + blake2b(key, digest_size=_DIGEST).digest()
@@ -35,7 +35,7 @@ def whole_key(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
 
 
 def long_items(cursor: Any, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs with `start <= key < stop` of a database that holds long keys only, ascending by key."""
+    """Yield the pairs with `start <= key < stop` of a database that holds long keys only, in key order."""
     group: list[tuple[bytes, bytes]] = []
     prefix = b""
     if not cursor.set_range(start[:_PREFIX]):
@@ -50,8 +50,6 @@ def long_items(cursor: Any, start: bytes, stop: bytes | None) -> Iterator[tuple[
     yield from _within(group, start, stop)
 
 
-def _within(
-    group: list[tuple[bytes, bytes]], start: bytes, stop: bytes | None
-) -> Iterator[tuple[bytes, bytes]]:
+def _within(group: list[tuple[bytes, bytes]], start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
     group.sort()
     return (item for item in group if item[0] >= start and (stop is None or item[0] < stop))

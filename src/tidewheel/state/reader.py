@@ -24,13 +24,11 @@ class Handles(NamedTuple):
 class ShardReader:
     """A read transaction: it sees one state of the shard, whatever others apply meanwhile.
 
-    Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs to the
-    process that opened it, and only one thread may use it at a time.
+    Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs
+    to the process that opened it, and only one thread may use it at a time.
     """
 
-    def __init__(
-        self, transaction: Any, handles: Mapping[Table, Handles], on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, transaction: Any, handles: Mapping[Table, Handles], on_close: Callable[[], None]) -> None:
         self._transaction = transaction
         self._handles = handles
         self._get = transaction.get
@@ -58,7 +56,7 @@ class ShardReader:
         return lambda key: get(key, None, plain)
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of the keys, in their order, `None` where there is none. Sorted keys are found fastest."""
+        """Return the keys' values in their order, `None` where there is none; sorted keys are found fastest."""
         handles = self._handles.get(table)
         if handles is None:
             return [None] * len(keys)
@@ -70,9 +68,7 @@ class ShardReader:
                     values[place] = self._get_long(handles.long, key)
         return values
 
-    def items(
-        self, table: Table, start: bytes = b"", stop: bytes | None = None
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs with `start <= key < stop`, ascending by key."""
         handles = self._handles.get(table)
         if handles is None:
