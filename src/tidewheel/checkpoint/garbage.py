@@ -2,13 +2,15 @@
 
 A file is needed by a kept checkpoint or a pin that refers to it, and may yet be needed if it was written for
 a sequence that is not behind the oldest kept checkpoint. Staged output is needed until it is published, which
-happens before the next commit. Files with names of another kind are not ours to remove.
+happens before the next batch commits; a claim carries on what may not be published yet. Files with names of
+another kind are not ours to remove.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -21,10 +23,12 @@ from tidewheel.storage import Entry
 GRACE_NS = 10 * 60 * 10**9
 """How old a file must be before it is removed, unless told otherwise."""
 
+_DELETERS = 8
+
 
 def collectable(
     listing: Iterable[Entry],
-    kept: Iterable[CheckpointState],
+    kept: Collection[CheckpointState],
     pins: Iterable[Pin],
     oldest_kept: int,
     now: int,
@@ -37,17 +41,21 @@ def collectable(
     """
     needed = {file.name for state in kept for file in state.files()}
     needed.update(name for pin in pins if pin.holds(now) for name in pin.files)
+    # With a batch among the kept, all output of sequences below them is published. With claims only, it may not be.
+    published = any(state.kind in ("batch", "flush") for state in kept)
     found = []
     for entry in listing:
         sequence = sequence_of(entry.path)
         if sequence is None or sequence >= oldest_kept or entry.path in needed:
+            continue
+        if entry.path.startswith(f"{STAGED}/") and not published:
             continue
         if entry.modified * 1e9 + grace <= now:
             found.append(entry)
     return found
 
 
-class Collection(msgspec.Struct, frozen=True):
+class Collected(msgspec.Struct, frozen=True):
     """What a collection removed, or with `dry_run` would have removed."""
 
     files: tuple[str, ...]
@@ -58,7 +66,7 @@ class Collection(msgspec.Struct, frozen=True):
 
 def collect(
     checkpoints: StreamCheckpoints, *, grace: int = GRACE_NS, now: int | None = None, dry_run: bool = False
-) -> Collection:
+) -> Collected:
     """Remove the files of one job that nobody needs; safe beside a running job, tools and other collectors.
 
     Anything that does not decode, a checkpoint or a pin, stops it before the first removal.
@@ -72,12 +80,12 @@ def collect(
     if now is None:
         now = time.time_ns()
     if not kept:
-        return Collection((), 0, ())
+        return Collected((), 0, ())
     garbage = collectable(listing, kept, pins, kept[0].sequence, now, grace)
     expired = [pin.name for pin in pins if pin.expires_at is not None and pin.expires_at + grace <= now]
     if not dry_run:
-        for entry in garbage:
-            folder.delete(entry.path)
+        with ThreadPoolExecutor(_DELETERS) as deleters:
+            list(deleters.map(folder.delete, [entry.path for entry in garbage]))
         for name in expired:
             checkpoints.pins.drop(name)
-    return Collection(tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired))
+    return Collected(tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired))

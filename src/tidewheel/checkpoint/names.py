@@ -51,7 +51,10 @@ def folder(stream_id: str) -> str:
     >>> folder("orders"), folder("eu/orders")
     ('orders', 'eu=2Forders')
     """
-    raw = stream_id.encode()
+    try:
+        raw = stream_id.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the name {stream_id!r} is not valid Unicode ({error.reason})") from None
     text = "".join(
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == 0x2E) else f"={byte:02X}"
         for at, byte in enumerate(raw)

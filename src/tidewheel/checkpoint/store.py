@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NoReturn
 
+from xxhash import xxh64_intdigest
+
 from tidewheel import storage
 from tidewheel.chain import Chain
 from tidewheel.checkpoint.encoding import decode, encode
@@ -41,12 +43,20 @@ class StreamCheckpoints:
         self._chain = Chain(self.folder, CHAIN)
         self._clock = clock
         self._head: CheckpointState | None = None
+        self._head_checksum: int | None = None
         self._number = 0  # The record number of the head.
 
     @property
     def head(self) -> CheckpointState | None:
         """The newest checkpoint seen here, without a look into the store, as `latest` takes one."""
         return self._head
+
+    @property
+    def head_checksum(self) -> int | None:
+        """The xxh64 of the head's record as it is stored. Encoding the head again may give other bytes: another
+        release of zstd may have written it.
+        """
+        return self._head_checksum
 
     def latest(self) -> CheckpointState | None:
         """Return the newest checkpoint, or `None` if there is none.
@@ -55,7 +65,7 @@ class StreamCheckpoints:
         """
         found = self._chain.head(hint=self._number or None)
         if found is not None and found.number != self._number:
-            self._remember(found.number, self._decode(found.number, found.data))
+            self._remember(found.number, self._decode(found.number, found.data), found.data)
         return self._head
 
     def commit(self, state: CheckpointState) -> None:
@@ -74,14 +84,15 @@ class StreamCheckpoints:
             )
         if newest is None or state.sequence > newest.sequence:
             check_follows(newest, state)
+        data = encode(state)
         try:
-            won = self._chain.append(state.sequence, encode(state))
+            won = self._chain.append(state.sequence, data)
         except FencedError as error:
             raise FencedError(f"{_fenced(state, self._newest())} ({error})") from None
         if not won:
             self._refuse_taken(state)
         if state.sequence > self._number:
-            self._remember(state.sequence, state)
+            self._remember(state.sequence, state, data)
 
     def save(self, state: CheckpointState) -> None:
         """Keep a checkpoint whose sequence is above all earlier ones, then let go of those beyond `keep`.
@@ -101,7 +112,7 @@ class StreamCheckpoints:
             # A number that another program took meanwhile is judged by what it saved, in the next round.
             if self._chain.append(self._number + 1, data):
                 break
-        self._remember(self._number + 1, state)
+        self._remember(self._number + 1, state, data)
         self.retain()
 
     def load(self, sequence: int) -> CheckpointState:
@@ -182,8 +193,8 @@ class StreamCheckpoints:
     def _decode(self, number: int, data: bytes) -> CheckpointState:
         return decode(data, self.stream_id, where=f"in record {number} of {self._chain.url}")
 
-    def _remember(self, number: int, state: CheckpointState) -> None:
-        self._number, self._head = number, state
+    def _remember(self, number: int, state: CheckpointState, data: bytes) -> None:
+        self._number, self._head, self._head_checksum = number, state, xxh64_intdigest(data)
 
     def _check_stream(self, state: CheckpointState) -> None:
         if state.id.stream_id != self.stream_id:

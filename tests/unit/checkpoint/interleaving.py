@@ -12,6 +12,7 @@ class _Turns:
 
     def __init__(self, tasks: int, order: Sequence[int]) -> None:
         self._changed = threading.Condition()
+        self.one_at_a_time = [threading.Lock() for _ in range(tasks)]  # A task may have threads of its own.
         self._order = list(order)
         self._waiting: set[int] = set()
         self._live = set(range(tasks))
@@ -49,28 +50,27 @@ class _TurnStore(Store):
         return _TurnStore(self._inner.at(prefix), self._turns, self._task)
 
     def read(self, path: str) -> bytes:
-        self._turns.wait(self._task)
-        return self._inner.read(path)
+        return self._in_turn(self._inner.read, path)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        self._turns.wait(self._task)
-        return self._inner.read_range(path, start, length)
+        return self._in_turn(self._inner.read_range, path, start, length)
 
     def create(self, path: str, data: bytes) -> bool:
-        self._turns.wait(self._task)
-        return self._inner.create(path, data)
+        return self._in_turn(self._inner.create, path, data)
 
     def write(self, path: str, data: bytes) -> None:
-        self._turns.wait(self._task)
-        self._inner.write(path, data)
+        self._in_turn(self._inner.write, path, data)
 
     def list(self, prefix: str = "") -> list[Entry]:
-        self._turns.wait(self._task)
-        return self._inner.list(prefix)
+        return self._in_turn(self._inner.list, prefix)
 
     def delete(self, path: str) -> None:
-        self._turns.wait(self._task)
-        self._inner.delete(path)
+        self._in_turn(self._inner.delete, path)
+
+    def _in_turn(self, access: Callable[..., Any], *arguments: Any) -> Any:
+        with self._turns.one_at_a_time[self._task]:
+            self._turns.wait(self._task)
+            return access(*arguments)
 
 
 def run_interleaved(store: Store, tasks: Sequence[Callable[[Store], Any]], order: Sequence[int]) -> list[Any]:

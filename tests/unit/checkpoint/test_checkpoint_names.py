@@ -26,6 +26,11 @@ def test_a_stream_name_that_cannot_be_a_folder_is_refused(stream):
         names.folder(stream)
 
 
+def test_a_stream_name_that_is_not_unicode_is_refused():
+    with pytest.raises(ConfigError, match="not valid Unicode"):
+        names.folder("\ud800")
+
+
 @given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]))
 def test_the_name_of_a_state_file_tells_what_it_was_made_from(sequence, run, task, attempt, suffix):
     name = names.state_file(sequence, run, task, attempt, suffix)

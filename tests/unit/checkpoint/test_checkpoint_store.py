@@ -1,6 +1,7 @@
 import itertools
 
 import pytest
+from xxhash import xxh64_intdigest
 
 from tidewheel import faults
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
@@ -57,6 +58,16 @@ def test_the_head_is_remembered_and_costs_no_access(url, monkeypatch):
     for access in ("read", "list", "create"):
         monkeypatch.setattr(MemoryStore, access, _never)
     assert checkpoints.head == state(3, run="A")
+
+
+def test_the_heads_checksum_is_that_of_its_record_as_stored(url):
+    checkpoints = job(url)
+    assert checkpoints.head_checksum is None
+    commit_up_to(checkpoints, 2)
+    stored = xxh64_intdigest(checkpoints.folder.read("chain/00000000000000000002.rec"))
+    reader = job(url)
+    reader.latest()
+    assert checkpoints.head_checksum == reader.head_checksum == stored
 
 
 def test_a_commit_in_steady_state_lists_nothing(url, monkeypatch):

@@ -75,7 +75,8 @@ def test_what_is_left_is_needed_young_or_unknown(listing, kept, pins, oldest):
     needed |= {name for pin in pins if pin.holds(NOW) for name in pin.files}
     for entry in listing:
         if entry not in gone and "-r-" in entry.path and len(entry.path.split("/")[1].split("-")[0]) == 20:
-            assert entry.path in needed or int(entry.path.split("/")[1][:20]) >= oldest
+            unpublished = entry.path.startswith("staged/") and not kept
+            assert entry.path in needed or int(entry.path.split("/")[1][:20]) >= oldest or unpublished
 
 
 class World:
@@ -141,6 +142,18 @@ def test_files_of_an_attempt_that_was_never_committed_go_once_they_are_behind():
         world.commit()
     world.job.retain(1)
     assert sweep(world.job).files == (stray,)
+
+
+def test_output_that_only_claims_carry_on_may_be_unpublished_and_stays():
+    world = World()
+    world.commit(output=True)
+    for sequence in (2, 3, 4):
+        world.job.commit(world.job.head.replace(id=CheckpointId("job", sequence, 0), kind="claim"))
+    world.job.retain(2)
+    staged = staged_file(1, "r", 0, 0, "out.arrow")
+    assert sweep(world.job).files == ()
+    world.commit()
+    assert sweep(world.job).files == (staged,)
 
 
 def test_nothing_is_collected_where_no_checkpoint_is():
