@@ -27,9 +27,7 @@ def open(url: str) -> Store:
     if not colon or "/" in scheme:
         scheme, rest = "file", url
     if not rest:
-        raise ConfigError(
-            f"the URL {url!r} names no place; write for example file:///data/state or s3://bucket/prefix"
-        )
+        raise ConfigError(f"the URL {url!r} names no place; write for example file:///data/state or s3://bucket/prefix")
     if scheme == "file":
         from tidewheel.storage.file import FileStore
 

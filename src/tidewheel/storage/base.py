@@ -10,6 +10,10 @@ import msgspec
 from tidewheel.errors import StorageError
 
 
+class AccessDenied(StorageError):
+    """The store refuses this user."""
+
+
 class Entry(msgspec.Struct, frozen=True):
     """One object of a listing. `modified` is in seconds since 1970, by the store's clock."""
 
@@ -76,9 +80,7 @@ def check_path(path: str) -> str:
     """Return the path, or refuse it: it must stay below the root and mean the same on every store."""
     for part in path.split("/"):
         if part in ("", ".", "..") or "\0" in part:
-            raise StorageError(
-                f"the path {path!r} is refused: it must be relative, without empty parts, '.' or '..'"
-            )
+            raise StorageError(f"the path {path!r} is refused: it must be relative, without empty parts, '.' or '..'")
     return path
 
 

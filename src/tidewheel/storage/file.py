@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from tidewheel.errors import ConfigError, NotFound, StorageError
-from tidewheel.storage.base import Entry, Store, check_length, check_path
+from tidewheel.storage.base import AccessDenied, Entry, Store, check_length, check_path
 
 _TEMPORARY = ".tidewheel-tmp-"
 _counter = itertools.count()
@@ -142,9 +142,8 @@ class FileStore(Store):
             raise NotFound(f"there is no {path} at {self.url}") from error
         except OSError as error:
             advice = _ADVICE.get(error.errno or 0, "check the disk and the path")
-            raise StorageError(
-                f"could not {verb} {path} at {self.url}: {error.strerror or error}; {advice}"
-            ) from error
+            kind = AccessDenied if isinstance(error, PermissionError) else StorageError
+            raise kind(f"could not {verb} {path} at {self.url}: {error.strerror or error}; {advice}") from error
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from tidewheel.errors import ConfigError, NotFound, StorageError
-from tidewheel.storage.base import Entry, Store, check_length, check_path
+from tidewheel.storage.base import AccessDenied, Entry, Store, check_length, check_path
 
 _SECRET = re.compile(r"key|secret|token|password|sas|credential")
 _OF_THE_CLIENT = ("allow_http", "connect_timeout", "proxy_url", "timeout")
@@ -106,20 +106,18 @@ class RemoteStore(Store):
             raise _Exists(f"{path} at {self.url} exists") from error
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
-                raise self._failure(
-                    verb, path, "there is no such bucket; create it or correct the URL"
-                ) from error
+                raise self._failure(verb, path, "there is no such bucket; create it or correct the URL") from error
             raise NotFound(f"there is no {path} at {self.url}") from error
         except exceptions.UnauthenticatedError as error:
-            raise self._failure(verb, path, f"the credentials were refused; {_ENVIRONMENT}") from error
+            raise self._failure(verb, path, f"the credentials were refused; {_ENVIRONMENT}", AccessDenied) from error
         except exceptions.PermissionDeniedError as error:
             advice = "the credentials do not allow it; check them, and the bucket's policy"
-            raise self._failure(verb, path, advice) from error
+            raise self._failure(verb, path, advice, AccessDenied) from error
         except exceptions.BaseError as error:
             raise self._failure(verb, path, _advice(str(error))) from error
 
-    def _failure(self, verb: str, path: str, advice: str) -> StorageError:
-        return StorageError(f"could not {verb} {path} at {self.url}: {advice}")
+    def _failure(self, verb: str, path: str, advice: str, kind: type[StorageError] = StorageError) -> StorageError:
+        return kind(f"could not {verb} {path} at {self.url}: {advice}")
 
 
 class _Exists(StorageError):

@@ -1,0 +1,119 @@
+"""Linux's own notice of changes in folders, through `ctypes`.
+
+Three calls and one fixed struct are all that is needed; a library would bring threads and queues of its
+own, and some hold events back to pair them up. Where there is no inotify, `open_watch` gives a watch that
+looks every 50 ms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+import time
+from typing import Protocol
+
+_CREATE, _DELETE_SELF, _MOVE_SELF, _MOVED_TO = 0x100, 0x400, 0x800, 0x80
+_ONLYDIR = 0x01000000
+_OVERFLOW, _IGNORED = 0x4000, 0x8000
+_WATCHED = _CREATE | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+_EVENT = struct.Struct("iIII")
+_POLL_S = 0.05
+
+
+class Watch(Protocol):
+    """Notices files that appear in folders."""
+
+    def add(self, folder: str) -> bool:
+        """Watch a folder; False if it is not there."""
+
+    def wait(self, timeout: float) -> set[str] | None:
+        """Return the folders in which something appeared, None if only looking everywhere can tell."""
+
+    def clear(self) -> None:
+        """Forget all folders."""
+
+    def wake(self) -> None:
+        """End a wait at once."""
+
+    def close(self) -> None:
+        """Let go of what the system holds for it."""
+
+
+def open_watch() -> Watch:
+    """Return the best watch that this system has."""
+    return _Inotify() if sys.platform == "linux" else _Polling()
+
+
+class _Inotify:
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"{os.strerror(number)} (inotify; see /proc/sys/fs/inotify/max_user_instances)")
+        self._woken, self._waker = os.pipe()
+        self._folders: dict[int, str] = {}
+
+    def add(self, folder: str) -> bool:
+        number = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _WATCHED)
+        if number >= 0:
+            self._folders[number] = folder
+            return True
+        error = ctypes.get_errno()
+        if isinstance(os.strerror(error), str) and error in (2, 20):
+            return False
+        raise OSError(error, f"{os.strerror(error)} (inotify; see /proc/sys/fs/inotify/max_user_watches)", folder)
+
+    def wait(self, timeout: float) -> set[str] | None:
+        ready, _, _ = select.select([self._descriptor, self._woken], [], [], timeout)
+        if self._woken in ready:
+            os.read(self._woken, 1024)
+        changed: set[str] = set()
+        if self._descriptor not in ready:
+            return changed
+        data = os.read(self._descriptor, 1 << 16)
+        at = 0
+        while at < len(data):
+            number, mask, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            if mask & _OVERFLOW:
+                return None
+            folder = self._folders.get(number)
+            if folder is not None:
+                changed.add(folder)
+            if mask & _IGNORED:
+                self._folders.pop(number, None)
+        return changed
+
+    def clear(self) -> None:
+        for number in tuple(self._folders):
+            self._libc.inotify_rm_watch(self._descriptor, number)
+        self._folders.clear()
+
+    def wake(self) -> None:
+        os.write(self._waker, b"x")
+
+    def close(self) -> None:
+        for descriptor in (self._descriptor, self._woken, self._waker):
+            os.close(descriptor)
+
+
+class _Polling:
+    def add(self, folder: str) -> bool:
+        return os.path.isdir(folder)
+
+    def wait(self, timeout: float) -> set[str] | None:
+        time.sleep(min(timeout, _POLL_S))
+        return None
+
+    def clear(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
