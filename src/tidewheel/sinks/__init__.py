@@ -1,0 +1,21 @@
+"""Where a program's records go. Each sink says its guarantee.
+
+| sink | guarantee |
+|---|---|
+| `files` | exactly once |
+| `collect` | exactly once, within one process |
+| `discard` | exactly once: nothing is visible |
+| `for_each_batch` | at least once; effectively once if the function is idempotent by its sequence |
+| `for_each` | at least once |
+| `console` | at least once |
+"""
+
+from tidewheel.sinks.base import Sink
+from tidewheel.sinks.collect import collect
+from tidewheel.sinks.console import console
+from tidewheel.sinks.discard import discard
+from tidewheel.sinks.files import files
+from tidewheel.sinks.for_each import for_each
+from tidewheel.sinks.for_each_batch import for_each_batch
+
+__all__ = ["Sink", "collect", "console", "discard", "files", "for_each", "for_each_batch"]

@@ -1,0 +1,48 @@
+"""Folders named by the values of columns, `day=2025-01-31/`, as Spark and Hive read them back."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(0x20)}
+_POSITION = "tidewheel position"
+
+
+def folder_of(names: Sequence[str], values: Sequence[Any]) -> str:
+    """Return the folder for rows with these values.
+
+    >>> folder_of(["day", "from"], [datetime.date(2025, 1, 31), "a/b"])
+    'day=2025-01-31/from=a%2Fb'
+    """
+    return "/".join(f"{_escaped(name)}={_text(value)}" for name, value in zip(names, values, strict=True))
+
+
+def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield, for each combination of values, its folder and the rows that have it, in their order and without these columns."""
+    table = pa.table(
+        [*(columns.column(name) for name in names), pa.array(range(columns.num_rows), pa.int64())], [*names, _POSITION]
+    )
+    groups = table.group_by(list(names)).aggregate([(_POSITION, "list")]).to_pydict()
+    rest = columns.drop_columns(list(names))
+    for *values, positions in zip(*(groups[name] for name in names), groups[f"{_POSITION}_list"], strict=True):
+        # Threads may hand positions over in another order than the rows'.
+        yield folder_of(names, values), rest.take(pa.array(sorted(positions), pa.int64()))
+
+
+def _text(value: Any) -> str:
+    if value is None or value == "":
+        return _NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return _escaped(str(value))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
