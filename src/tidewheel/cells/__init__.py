@@ -12,6 +12,7 @@ from __future__ import annotations
 from tidewheel.cells.backend import Backend
 from tidewheel.cells.cell import Cell, CellReader, CellWriter, Exchange, Snapshot, Version
 from tidewheel.cells.connection import Connection
+from tidewheel.cells.election import leader_election
 from tidewheel.cells.errors import (
     AccessRefused,
     CellError,
@@ -23,6 +24,10 @@ from tidewheel.cells.errors import (
     TooLarge,
     WrongType,
 )
+from tidewheel.cells.lease import Lease
+from tidewheel.cells.map import CellMapReader, CellMapWriter
+from tidewheel.cells.once import Once
+from tidewheel.cells.tickets import Ticket, TicketIssuer, TicketValidator
 from tidewheel.cells.when import When
 from tidewheel.errors import ConfigError
 
@@ -30,20 +35,28 @@ __all__ = [
     "AccessRefused",
     "Cell",
     "CellError",
+    "CellMapReader",
+    "CellMapWriter",
     "CellReader",
     "CellWriter",
     "Closed",
     "Connection",
     "Encoding",
     "Exchange",
+    "Lease",
     "LeaseLost",
     "Offline",
+    "Once",
     "Snapshot",
+    "Ticket",
+    "TicketIssuer",
     "TicketRefused",
+    "TicketValidator",
     "TooLarge",
     "Version",
     "When",
     "WrongType",
+    "leader_election",
     "open",
 ]
 

@@ -10,10 +10,13 @@ from tidewheel.cells.backend import Backend, Held
 from tidewheel.cells.cell import Cell, CellReader, CellWriter
 from tidewheel.cells.deadline import Deadline
 from tidewheel.cells.errors import Closed
+from tidewheel.cells.map import CellMapReader, CellMapWriter
 from tidewheel.cells.observed import Observed
+from tidewheel.cells.once import Once
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
+AnyMap = TypeVar("AnyMap", bound=CellMapReader[Any])
 AnyCell = TypeVar("AnyCell", bound=Cell[Any])
 
 DEFAULT_NAMESPACE = "default"
@@ -32,7 +35,7 @@ class Connection:
         self._backend = backend
         self._lock = threading.Lock()
         self._cells: dict[str, weakref.WeakSet[Cell[Any]]] = {}
-        self._maps: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._maps: weakref.WeakSet[CellMapReader[Any]] = weakref.WeakSet()
         self._online = False
         self._closed = False
         try:
@@ -77,6 +80,24 @@ class Connection:
     ) -> CellWriter[Any]:
         """Follow and change a cell of this declared type; otherwise as `reader`."""
         return self._opened(CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def map_reader(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellMapReader[T]:
+        """Follow all cells whose names start with `name/`, as one mapping."""
+        return self._opened_map(CellMapReader(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def map_writer(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellMapWriter[T]:
+        """Follow and change all cells whose names start with `name/`."""
+        return self._opened_map(CellMapWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def once(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> Once[T]:
+        """Open a value that is written once."""
+        return Once(self.writer(name, declared, namespace=namespace, type_name=type_name))
 
     def names(self, namespace: str = DEFAULT_NAMESPACE, prefix: str = "") -> list[str]:
         """Return the names of the cells that were ever written, sorted."""
@@ -146,10 +167,25 @@ class Connection:
         cell._set_online(self._online)
         return cell
 
+    def _opened_map(self, opened: AnyMap) -> AnyMap:
+        if self._closed:
+            raise Closed(f"the connection to {self.url} was closed")
+        with self._lock:
+            self._maps.add(opened)
+        try:
+            self._backend.follow(f"{opened.namespace}/{opened.name}/")
+            opened.refresh()
+        except BaseException:
+            opened.close()
+            raise
+        opened._set_online(self._online)
+        return opened
+
     def _forget(self, observed: Observed) -> None:
         with self._lock:
-            self._maps.discard(observed)
-            if isinstance(observed, Cell) and observed.path in self._cells:
+            if isinstance(observed, CellMapReader):
+                self._maps.discard(observed)
+            elif isinstance(observed, Cell) and observed.path in self._cells:
                 cells = self._cells[observed.path]
                 cells.discard(observed)
                 if not cells:
