@@ -70,12 +70,12 @@ def folder_name(job: str, lineage: str) -> str:
 class LocalCopies:
     """The local copies below one folder; `LocalCopies.at(folder)` gives the one object of this process.
 
-    LMDB forbids a second open of an environment in a process. An object must not be used across a fork: the
-    child asks `at` again.
+    LMDB forbids a second open of an environment in a process, and any use of one across a fork: a forked
+    child is refused the folders that its parent had opened.
     """
 
     _open: dict[str, LocalCopies] = {}  # noqa: RUF012
-    _inherited: list[Any] = []  # noqa: RUF012
+    _inherited: dict[str, LocalCopies] = {}  # noqa: RUF012
     _lock = threading.Lock()
 
     def __init__(self, folder: str | Path, map_size: int = MAP_SIZE) -> None:
@@ -88,6 +88,11 @@ class LocalCopies:
         """Return this process's copies below the folder; the map size counts when it is first named."""
         key = os.path.realpath(folder)
         with cls._lock:
+            if key in cls._inherited:
+                raise StateError(
+                    f"the local copies in {key} were opened before this process was forked, and cannot be used "
+                    "here: open them after forking only, or start processes by spawning"
+                )
             if key not in cls._open:
                 cls._open[key] = cls(key, map_size)
             return cls._open[key]
@@ -112,8 +117,8 @@ class LocalCopies:
 
     @classmethod
     def _after_fork(cls) -> None:
-        # The child must not even close what it inherited: the locks and reader slots are the parent's.
-        cls._inherited.append(dict(cls._open))
+        # The child must not even close what it inherited: that would free the reader slots of its parent.
+        cls._inherited.update(cls._open)
         cls._open.clear()
         cls._lock = threading.Lock()
 
@@ -283,7 +288,8 @@ class ShardCopy:
 
     def _open_databases(self) -> None:
         """Open the databases that this process or another has made since it was last done."""
-        with self._begin() as transaction:
+        # In a write transaction that writes nothing: handles opened in a read transaction end with it.
+        with self._begin(write=True) as transaction:
             names = _names(transaction)
             databases = {name: self._environment.open_db(name, transaction, create=False) for name in names}
             self._names_known = transaction.stat()["entries"]

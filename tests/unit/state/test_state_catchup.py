@@ -83,13 +83,13 @@ def test_a_copy_with_a_part_after_the_sequence_is_ahead() -> None:
 
 
 def test_a_copy_with_a_commit_the_manifest_lacks_is_of_another_history() -> None:
-    with pytest.raises(StateError, match="another history.*commit 4"):
+    with pytest.raises(StateError, match=r"another history.*commit 4"):
         lacking(DELTAS, 6, delta_applied(4))
 
 
 @pytest.mark.parametrize("parts", [DELTAS, ShardParts(None, (part(3), part(5), part(6), part(8)))])
 def test_a_copy_with_another_file_for_a_commit_is_of_another_history(parts: ShardParts) -> None:
-    with pytest.raises(StateError, match="another history.*commit 6"):
+    with pytest.raises(StateError, match=r"another history.*commit 6"):
         lacking(parts, 9, Applied(6, False, 1))
 
 

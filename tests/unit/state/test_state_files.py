@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_build import Tables, state_file
 
 from tidewheel.errors import CorruptError, StateError
 from tidewheel.state import files
 from tidewheel.state.files import DROPPED, MISSING, StateFile, StateFileWriter
 from tidewheel.state.refs import FileRef
+from unit.state.state_build import Tables, state_file
 
 keys = st.binary(min_size=1, max_size=12) | st.binary(min_size=500, max_size=600)
 values = st.none() | st.binary(max_size=40)
