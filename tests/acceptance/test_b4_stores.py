@@ -1,7 +1,8 @@
 """B4: stores (memory, local folder, S3-compatible) keep the newest k checkpoints of each stream, ascending."""
 
 import itertools
-import multiprocessing
+import subprocess
+import sys
 
 import pytest
 
@@ -91,13 +92,12 @@ def test_b4_k_below_1_is_an_error(keep):
         CheckpointStore.open("memory:never", keep=keep)
 
 
-def _save(url: str, sequence: int) -> None:
-    CheckpointStore.open(url).save(checkpoint(sequence))
-
-
 def test_b4_what_another_process_saved_is_there_after_it_is_gone(tmp_path):
     url = f"file://{tmp_path}"
-    process = multiprocessing.get_context("spawn").Process(target=_save, args=(url, 7))
-    process.start()
-    process.join()
+    program = (
+        "import sys\n"
+        "from tidewheel.checkpoint import CheckpointId, CheckpointState, CheckpointStore\n"
+        "CheckpointStore.open(sys.argv[1]).save(CheckpointState(CheckpointId('s', 7)))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=True)
     assert CheckpointStore.open(url).latest("s") == checkpoint(7)

@@ -2,7 +2,6 @@ import random
 
 import msgspec
 import pytest
-from checkpoint_strategies import checkpoint_states, full_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from tidewheel.checkpoint.encoding import MAGIC, VERSION, decode, encode
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
 from tidewheel.errors import CorruptError, StateError
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
+from unit.checkpoint.checkpoint_strategies import checkpoint_states, full_state
 
 REFUSED = (CorruptError, StateError)
 

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
-from checkpoint_strategies import full_state
 
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
 from tidewheel.errors import ConfigError
 from tidewheel.state.refs import FileRef
+from unit.checkpoint.checkpoint_strategies import full_state
 
 
 def test_identity_is_stream_and_sequence_whenever_it_was_made():

@@ -3,7 +3,6 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from interleaving import run_interleaved
 
 from tidewheel import storage
 from tidewheel.checkpoint.garbage import collect, collectable
@@ -15,6 +14,7 @@ from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import CorruptError, NotFound, StateError
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
 from tidewheel.storage import Entry, Store
+from unit.checkpoint.interleaving import run_interleaved
 
 NOW = 10**18
 _fresh = itertools.count()

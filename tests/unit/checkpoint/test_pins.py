@@ -1,11 +1,11 @@
 import itertools
 
 import pytest
-from checkpoint_strategies import full_state
 
 from tidewheel import storage
 from tidewheel.checkpoint.pins import Pins, pin
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
+from unit.checkpoint.checkpoint_strategies import full_state
 
 _fresh = itertools.count()
 
