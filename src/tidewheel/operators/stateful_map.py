@@ -11,6 +11,7 @@ from typing import Any
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.operators.annotations import parameter, returned
 from tidewheel.operators.base import Context, Operator, Process, without
+from tidewheel.operators.gather import Gathered
 from tidewheel.state.codec import Codec, msgpack_codec
 from tidewheel.values import Batch, Shape, shape_of
 
@@ -94,46 +95,53 @@ class _Mapping(Process):
         (self.shape,) = operator.shapes(())
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
+        self.gathered = Gathered()
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        keys, values = batch.keys, batch.values
+        self.gathered.add(batch, self._process)
+
+    def on_end_of_data(self) -> None:
+        self.gathered.finish(self._process)
+
+    def _process(self, batch: Batch) -> None:
+        opened = self.state.open(batch.keys_made, batch.key_column)
+        keys, which, states = opened.keys, opened.which, opened.states
         out: list[Any] = []
-        self.state.fetch(keys)
         rejected: list[int] = []
-        position = 0
+        run = self._careful if self.context.keeps_rejected() else self._fast
         while True:
+            at = len(out) + len(rejected)
             try:
-                if self.context.keeps_rejected():
-                    self._careful(keys, values, position, out)
-                else:
-                    self._fast(keys, values, out)
+                run(keys, which[at:] if at else which, batch.values[at:] if at else batch.values, states, out)
                 break
             except Exception as error:
                 position = len(out) + len(rejected)
                 self.context.reject(_explained(error), batch, position)
                 rejected.append(position)
-                position += 1
+        self.state.keep(opened)
         self.context.emit(without(batch, rejected).with_values(self.shape, out))
 
-    def _fast(self, keys: list[Any], values: list[Any], out: list[Any]) -> None:
-        function, overlay, default, append = self.function, self.state.overlay, self.state.default, out.append
-        for key, value in zip(keys, values, strict=True):
-            state = overlay[key]
-            result, overlay[key] = function(key, value, default() if state is None else state)
+    def _fast(self, keys: list[Any], which: list[int], values: list[Any], states: list[Any], out: list[Any]) -> None:
+        function, default, append = self.function, self.state.default, out.append
+        for at, value in zip(which, values, strict=True):
+            state = states[at]
+            if state is None:
+                state = default()
+            result, states[at] = function(keys[at], value, state)
             append(result)
 
-    def _careful(self, keys: list[Any], values: list[Any], position: int, out: list[Any]) -> None:
+    def _careful(self, keys: list[Any], which: list[int], values: list[Any], states: list[Any], out: list[Any]) -> None:
         """As `_fast`, but a function that changes its state in place and then raises leaves the state as it was."""
-        function, overlay, default, append = self.function, self.state.overlay, self.state.default, out.append
+        function, default, append = self.function, self.state.default, out.append
         encode, decode = self.codec.encode, self.codec.decode
-        for key, value in zip(keys[position:], values[position:], strict=True):
-            state = overlay[key]
+        for at, value in zip(which, values, strict=True):
+            state = states[at]
             before = None if state is None or isinstance(state, _PLAIN) else encode(state)
             try:
-                result, overlay[key] = function(key, value, default() if state is None else state)
+                result, states[at] = function(keys[at], value, default() if state is None else state)
             except Exception:
                 if before is not None:
-                    overlay[key] = decode(before)
+                    states[at] = decode(before)
                 raise
             append(result)
 

@@ -12,6 +12,7 @@ from tidewheel.errors import OperatorError
 from tidewheel.keys import shard_of
 from tidewheel.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel.operators.base import Context, Operator, Process
+from tidewheel.operators.gather import Gathered
 from tidewheel.operators.stateful_map import StateSpec
 from tidewheel.values import Batch, Shape, shape_of
 
@@ -106,26 +107,34 @@ class _Running(Process):
         (self.shape,) = operator.shapes(())
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
+        self.gathered = Gathered()
 
     def on_batch(self, batch: Batch, port: int) -> None:
+        self.gathered.add(batch, self._process)
+
+    def on_end_of_data(self) -> None:
+        self.gathered.finish(self._process)
+
+    def _process(self, batch: Batch) -> None:
         output = _Collected(self.context.operator, self.context.last_epoch)
-        self.state.fetch(batch.keys)
+        opened = self.state.open(batch.keys_made, batch.key_column)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
-        overlay, default, on_data = self.state.overlay, self.state.default, self.logic.on_data
+        keys, states, default, on_data = opened.keys, opened.states, self.state.default, self.logic.on_data
         careful = self.context.keeps_rejected()
-        for position, message in enumerate(map(Message, batch.keys, batch.values, times)):
-            output.current = message
-            state = overlay[message.key]
+        for position, (at, value, time) in enumerate(zip(opened.which, batch.values, times, strict=True)):
+            message = output.current = Message(keys[at], value, time)
+            state = states[at]
             mark, before = (
                 (output.mark(), None if state is None else self.codec.encode(state)) if careful else (0, None)
             )
             try:
-                overlay[message.key] = on_data(message, default() if state is None else state, output)
+                states[at] = on_data(message, default() if state is None else state, output)
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)
-                overlay[message.key] = None if before is None else self.codec.decode(before)
+                states[at] = None if before is None else self.codec.decode(before)
         output.current = None
+        self.state.keep(opened)
         self._send(output)
 
     def on_schedule(self) -> None:

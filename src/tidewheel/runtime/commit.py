@@ -89,7 +89,7 @@ def next_manifest(
     """Return the manifest that commits the batch; `facts` are the fields that Spark's side of the driver knows."""
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
-    return base.replace(
+    fields: dict[str, Any] = dict(
         id=CheckpointId(base.id.stream_id, spec.sequence),
         kind=kind,
         run=spec.run,
@@ -101,5 +101,5 @@ def next_manifest(
         outputs=staged_outputs(reports),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,
-        **facts,
     )
+    return base.replace(**{**fields, **facts})

@@ -6,6 +6,7 @@ in-memory runtime.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,10 @@ def run_level(
     error is raised, and whoever runs the tasks may try again.
     """
     faults.point(STARTED)
+    # A task makes millions of small tuples and drops them all at its end; looking for cycles among them meanwhile
+    # takes as long as the work itself.
+    collecting = gc.isenabled()
+    gc.disable()
     step = _Step(plan, spec, level, task)
     try:
         yield from step.run(batches)
@@ -77,6 +82,8 @@ def run_level(
         yield _report_row(Report(level, task.partition, failure))
     finally:
         step.close()
+        if collecting:
+            gc.enable()
 
 
 def _report_row(report: Report) -> pa.RecordBatch:

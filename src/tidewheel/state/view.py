@@ -7,8 +7,10 @@ by whoever needs the shard after the commit. So a batch that fails, runs twice o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel.errors import OperatorError
@@ -16,11 +18,14 @@ from tidewheel.keys import SEED, from_stored, shard_of_stored, to_stored
 from tidewheel.state.codec import Codec
 from tidewheel.state.files import StateFile
 from tidewheel.state.local import LocalCopies, ShardReader
+from tidewheel.state.opened import Opened, sorted_keys
 from tidewheel.state.refs import FileRef, ShardParts
 from tidewheel.state.spill import Spill
 
 Items = list[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
+
+_STORED = itemgetter(0)
 
 SPILL_KEYS = 1_000_000
 """How many keys an overlay holds as Python objects before they are moved to disk."""
@@ -89,8 +94,8 @@ class TaskState:
 class KeyedState:
     """One table's state of every key, for one task and batch.
 
-    `overlay` maps each key met in this batch to its state, None where it has none. An operator calls `fetch` with the
-    keys of a batch of messages, then reads and sets `overlay` directly: a plain dict, because this is the hottest loop there is.
+    `overlay` maps each key met in this batch to its state, None where it has none. An operator that handles many messages
+    opens their keys all at once, works on the list of states, and gives it back: this is the hottest loop there is.
     """
 
     def __init__(self, task: TaskState, table: str, codec: Codec, default: Callable[[], Any]) -> None:
@@ -103,6 +108,46 @@ class KeyedState:
         self._task = task
         self._members: dict[int, list[tuple[bytes, Any]]] = {}
         self._spill: Spill | None = None
+        self._kept: Opened | None = None
+
+    def open(self, keys: list[Any] | None, column: pa.Array | None) -> Opened:
+        """Return the states of the keys of many messages, to be worked on by place and given back with `keep`.
+
+        The first opening of a batch, usually the only one, goes past the overlay: its keys are sorted once, and become
+        the delta as they stand.
+        """
+        self._settle()
+        opened = (
+            sorted_keys(column, self.n_shards) if column is not None and not self.overlay and not self._spill else None
+        )
+        if opened is not None:
+            decode = self.codec.decode
+            for shard, part in opened.shards.items():
+                found = self._task.reader(shard).get_many(self.table, opened.stored[part])
+                opened.states += [None if raw is None else decode(raw) for raw in found]
+            return opened
+        distinct: dict[Any, int] = {}
+        every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
+        which = [distinct.setdefault(key, len(distinct)) for key in every]
+        opened = Opened(list(distinct), which, [], {})
+        self.fetch(opened.keys)
+        opened.states = [self.overlay[key] for key in opened.keys]
+        return opened
+
+    def keep(self, opened: Opened) -> None:
+        """Take back what `open` gave, with the states as the operator left them."""
+        if opened.shards:
+            self._kept = opened
+        else:
+            self.overlay.update(zip(opened.keys, opened.states, strict=True))
+
+    def _settle(self) -> None:
+        """Move what was kept into the overlay, where single keys can be found."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for shard, members in kept.members():
+                self._members.setdefault(shard, []).extend(members)
+            self.overlay.update(zip(kept.keys, kept.states, strict=True))
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Bring the states of these keys into the overlay, reading each once."""
@@ -126,7 +171,7 @@ class KeyedState:
             self._fetch_shard(shard, members)
 
     def _fetch_shard(self, shard: int, members: list[tuple[bytes, Any]]) -> None:
-        members.sort(key=_stored_key)
+        members.sort(key=_STORED)
         self._members.setdefault(shard, []).extend(members)
         overlay, decode = self.overlay, self.codec.decode
         found = self._task.reader(shard).get_many(self.table, [stored for stored, _ in members])
@@ -140,6 +185,7 @@ class KeyedState:
 
     def put(self, key: Any, state: Any) -> None:
         """Set the state of a key, None to drop it, whether or not it was fetched."""
+        self._settle()
         if key not in self.overlay:
             stored = to_stored(key)
             self._members.setdefault(shard_of_stored(stored, self._task.n_shards), []).append((stored, key))
@@ -147,28 +193,42 @@ class KeyedState:
 
     def get(self, key: Any) -> Any:
         """Return the state of a key as it is now, or None."""
+        self._settle()
         if key not in self.overlay:
             self.fetch((key,))
         return self.overlay[key]
 
     def touched(self) -> set[int]:
         """Return the shards of the keys in the overlay or spilled."""
-        return set(self._members) | (self._spill.shards() if self._spill is not None else set())
+        kept = set(self._kept.shards) if self._kept is not None else set()
+        return kept | set(self._members) | (self._spill.shards() if self._spill is not None else set())
 
     def changes(self, shard: int) -> Items:
         """Return what this batch leaves in the shard, in the order of the stored keys."""
-        overlay, encode, items = self.overlay, self._encode, []
-        members = self._members.get(shard, [])
-        members.sort(key=_stored_key)
-        items = [(stored, None if (state := overlay[key]) is None else encode(key, state)) for stored, key in members]
+        if self._kept is not None:
+            return self._kept_changes(self._kept, shard)
+        items = self._encoded(self._members.get(shard, []), None)
         if self._spill is None:
             return items
         merged: dict[bytes, bytes | None] = {stored: raw or None for stored, raw in self._spill.items(shard)}
         merged.update(items)
         return sorted(merged.items())
 
+    def _kept_changes(self, kept: Opened, shard: int) -> Items:
+        part = kept.shards.get(shard)
+        if part is None:
+            return []
+        encode = self.codec.encode
+        try:
+            encoded = [None if state is None else encode(state) for state in kept.states[part]]
+        except Exception:
+            self._settle()
+            return self._encoded(self._members[shard], None)
+        return list(zip(kept.stored[part], encoded, strict=True))
+
     def shard(self, shard: int) -> ShardStates:
         """Return every key's state of one shard as a mapping."""
+        self._settle()
         return ShardStates(self, self._task.reader(shard), shard)
 
     def stored_keys(self, shard: int) -> Iterator[bytes]:
@@ -184,25 +244,28 @@ class KeyedState:
         if self._spill is not None:
             self._spill.close()
 
-    def _encode(self, key: Any, state: Any) -> bytes:
+    def _encoded(self, members: list[tuple[bytes, Any]], dropped: Any) -> list[tuple[bytes, Any]]:
+        """Return the members' stored keys and encoded states in order, with `dropped` for a key without state."""
+        members.sort(key=_STORED)
+        overlay, encode = self.overlay, self.codec.encode
         try:
-            return self.codec.encode(state)
-        except Exception as error:
-            raise OperatorError(f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}") from error
+            return [(stored, dropped if (state := overlay[key]) is None else encode(state)) for stored, key in members]
+        except Exception:
+            for _, key in members:
+                try:
+                    encode(overlay[key])
+                except Exception as error:
+                    raise OperatorError(
+                        f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
+                    ) from error
+            raise
 
     def _relieve(self) -> None:
         """Move the overlay to disk: a batch may touch more keys than memory holds."""
         if self._spill is None:
             self._spill = Spill()
         for shard, members in self._members.items():
-            members.sort(key=_stored_key)
-            self._spill.put(
-                shard,
-                [
-                    (stored, b"" if (state := self.overlay[key]) is None else self._encode(key, state))
-                    for stored, key in members
-                ],
-            )
+            self._spill.put(shard, self._encoded(members, b""))
         self.overlay.clear()
         self._members.clear()
 
@@ -273,7 +336,3 @@ class ShardStates(MutableMapping[Any, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._state.stored_keys(self._shard))
-
-
-def _stored_key(member: tuple[bytes, Any]) -> bytes:
-    return member[0]

@@ -76,6 +76,27 @@ class Batch:
             self._keys = typing.cast(pa.Array, self.key_column).to_pylist()
         return self._keys
 
+    @property
+    def keys_made(self) -> list[Any] | None:
+        """The keys as Python objects where they are there already, else None: `key_column` has them."""
+        return self._keys
+
+    @staticmethod
+    def joined(batches: list[Batch]) -> Batch:
+        """Return the messages of several batches of one stream as one batch."""
+        if len(batches) == 1:
+            return batches[0]
+        columnar = all(batch.has_columns for batch in batches)
+        by_column = all(batch.key_column is not None for batch in batches)
+        return Batch(
+            batches[0].shape,
+            columns=pa.concat_batches([batch.columns for batch in batches]) if columnar else None,
+            values=None if columnar else [value for batch in batches for value in batch.values],
+            keys=None if by_column or not batches[0].keyed else [key for batch in batches for key in batch.keys],
+            key_column=pa.concat_arrays([batch.key_column for batch in batches]) if by_column else None,
+            times=None if batches[0].times is None else [time for batch in batches for time in batch.times or ()],
+        )
+
     def with_values(self, shape: Shape, values: list[Any]) -> Batch:
         """Return the same messages with other values."""
         return Batch(shape, values=values, keys=self._keys, key_column=self.key_column, times=self.times)

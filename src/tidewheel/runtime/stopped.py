@@ -1,0 +1,133 @@
+"""Keys and their state in a stopped job: interrogate, collect, acquire.
+
+`Interrogate` lists the keys that are there; `collect` takes a key's state out of every operator; `acquire` puts it in.
+Nothing counts before `commit`, which is a commit as any other: one record in the job's chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tidewheel.checkpoint.manifest import CheckpointState
+from tidewheel.checkpoint.names import path, state_file
+from tidewheel.errors import StateError
+from tidewheel.keys import from_stored, shard_of_stored, to_stored
+from tidewheel.runtime.report import Report
+from tidewheel.runtime.run import JobRun
+from tidewheel.state.files import StateFile, StateFileWriter
+from tidewheel.state.read import shard_get, shard_items, shard_tables
+from tidewheel.state.refs import FileRef, ShardParts
+from tidewheel.storage import Store
+
+if TYPE_CHECKING:
+    from tidewheel.job import Job
+
+Collected = dict[str, bytes]
+"""One key's encoded state by operator."""
+
+
+def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
+    """Return what opens a job's state files, reading only what is asked of them."""
+    opened: dict[str, StateFile] = {}
+
+    def fetch(ref: FileRef) -> StateFile:
+        if ref.name not in opened:
+            where = path(job, ref.name)
+            opened[ref.name] = StateFile(lambda start, length: store.read_range(where, start, length), ref)
+        return opened[ref.name]
+
+    return fetch
+
+
+def states(store: Store, manifest: CheckpointState) -> dict[str, dict[Any, bytes]]:
+    """Return every operator's encoded state by key, as of a commit."""
+    fetch = opener(store, manifest.id.stream_id)
+    found: dict[str, dict[Any, bytes]] = {}
+    for shard, parts in sorted(manifest.shards.items()):
+        for table, key, value in shard_items(parts, shard, fetch):
+            found.setdefault(table, {})[from_stored(key)] = value
+    return found
+
+
+class StoppedJob:
+    """A job that no run holds, claimed so that its keys can be looked at and moved.
+
+        with StoppedJob(job) as stopped:
+            state = stopped.collect("ada")
+            stopped.acquire("bob", state)
+            stopped.commit()
+    """
+
+    def __init__(self, job: Job, take_over: bool = False) -> None:
+        """Claim the job; a `HeldError` if it runs."""
+        self._run = JobRun(job, job.plan())
+        self._run.claim(take_over)
+        self._fetch = opener(self._run.store, job.name)
+        self._changes: dict[tuple[int, str, bytes], bytes | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._run.release()
+
+    def interrogate(self, shards: Iterable[int] | None = None) -> set[Any]:
+        """Return the keys that have state in any operator, of some shards or of all; dropped keys are not among them."""
+        manifest = self._run.head
+        chosen = manifest.shards if shards is None else {s: manifest.shards[s] for s in shards if s in manifest.shards}
+        held = {
+            (shard, table, key)
+            for shard, parts in chosen.items()
+            for table, key, _ in shard_items(parts, shard, self._fetch)
+        }
+        mine = {change: value for change, value in self._changes.items() if shards is None or change[0] in chosen}
+        held |= {change for change, value in mine.items() if value is not None}
+        held -= {change for change, value in mine.items() if value is None}
+        return {from_stored(key) for _, _, key in held}
+
+    def collect(self, key: Any) -> Collected:
+        """Take a key's state out of every operator and return it; empty if there is none."""
+        stored, shard = self._placed(key)
+        parts = self._run.head.shards.get(shard, ShardParts())
+        taken: Collected = {}
+        for table in sorted(shard_tables(parts, shard, self._fetch)):
+            at = (shard, table, stored)
+            value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
+            if value is not None:
+                taken[table] = value
+                self._changes[at] = None
+        return taken
+
+    def acquire(self, key: Any, state: Collected) -> None:
+        """Put a key's state in; the next message of that key sees it."""
+        stored, shard = self._placed(key)
+        known = {node.name for node in self._run.plan.nodes if node.operator.stateful}
+        for table, value in state.items():
+            if table.partition("/")[0] not in known:
+                raise StateError(f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}")
+            self._changes[shard, table, stored] = value
+
+    def commit(self) -> None:
+        """Make what was collected and acquired count, all of it at once."""
+        if not self._changes:
+            return
+        run = self._run
+        spec = run.spec(run.head.parallelism, "")
+        writer = StateFileWriter()
+        for shard, table in sorted({(shard, table) for shard, table, _ in self._changes}):
+            items = sorted((k, v) for (s, t, k), v in self._changes.items() if (s, t) == (shard, table))
+            writer.add(shard, table, items)
+        data, checksum = writer.finish()
+        name = state_file(spec.sequence, run.token, 0, 0, "delta")
+        run.store.create(path(run.job.name, name), data)
+        parts = writer.parts(FileRef(name, len(data), checksum), spec.sequence)
+        run.commit(spec, [Report(1, 0, deltas=parts)], "handover", {}, None)
+        self._changes.clear()
+
+    def _placed(self, key: Any) -> tuple[bytes, int]:
+        stored = to_stored(key)
+        return stored, shard_of_stored(stored, self._run.job.n_shards)

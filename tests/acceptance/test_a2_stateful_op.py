@@ -1,0 +1,68 @@
+"""A2: `stateful_op(name, logic)`: on_data, on_epoch, on_schedule; none, one or many messages out."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from tidewheel import Message, Output, StatefulLogic
+from tidewheel.sinks import collect
+
+
+class Pairs(StatefulLogic[int]):
+    """Emits nothing for the first of two messages and both for the second; tells what is left over at the end."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int | None:
+        if state == 0:
+            return int(message.value)
+        output.emit(state)
+        output.emit(message.value)
+        return None
+
+    def on_epoch(self, epoch: int, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in states:
+            output.send(Message(key, -states[key]))
+            del states[key]
+
+
+def test_a2_none_one_or_many_messages_and_states_at_the_epoch(runner):
+    job, out = runner.job(), collect()
+    numbers = runner.source(job, "numbers", [1, 2, 3, 4, 5], batch=2)
+    numbers.key_by("parity", lambda number: number % 2).stateful_op("pairs", Pairs(), default=0).sink("out", out)
+    runner.run(job)
+    by_key = {key: [r["value"] for r in out.records if r["key"] == key] for key in (0, 1)}
+    assert by_key == {0: [2, 4], 1: [1, 3, -5]}
+
+
+def test_a2_a_plain_function_stands_in_for_a_logic(runner):
+    def last(message: Message, state: int, output: Output) -> int:
+        output.emit(state)
+        return int(message.value)
+
+    job, out = runner.job(), collect()
+    numbers = runner.source(job, "numbers", [1, 2, 3], batch=1)
+    numbers.key_by("one", lambda number: "k").stateful_op("last", last, default=0).sink("out", out)
+    runner.run(job)
+    assert [record["value"] for record in out.records] == [0, 1, 2]
+
+
+class Ticking(StatefulLogic[int]):
+    """Counts how often it is scheduled, in the state of every key."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        return state
+
+    def on_schedule(self, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in states:
+            states[key] += 1
+            output.send(Message(key, states[key]))
+
+
+def test_a2_on_schedule_gets_every_state_of_the_shard_also_without_data_for_it(memory_runner):
+    job, out = memory_runner.job(), collect()
+    numbers = memory_runner.source(job, "numbers", [1, 2, 2], batch=1)
+    numbers.key_by("each", lambda number: number).stateful_op("tick", Ticking(), default=0).sink("out", out)
+    memory_runner.run(job)
+    # Key 1 is scheduled in its own batch, in the two batches of key 2, and in the flush.
+    assert [r["value"] for r in out.records if r["key"] == 1] == [1, 2, 3, 4]
+    assert [r["value"] for r in out.records if r["key"] == 2] == [1, 2, 3]

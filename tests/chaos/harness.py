@@ -1,0 +1,116 @@
+"""Starts, kills and checks the chaos program."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import tidewheel.spark.driver  # noqa: F401  declares every fault point of a run on Spark
+from tidewheel import storage
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.runtime.stopped import states
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+def write_input(folder: Path, files: int, records: int, seed: int) -> list[tuple[str, int]]:
+    """Write the input files and return all their records."""
+    draw = random.Random(seed)
+    everything = []
+    (folder / "in").mkdir(parents=True)
+    for number in range(files):
+        part = [(f"user-{draw.randrange(40)}", draw.randrange(-50, 100)) for _ in range(records)]
+        everything += part
+        lines = "".join(json.dumps({"user": user, "amount": amount}) + "\n" for user, amount in part)
+        path = folder / "in" / f"part-{number:04d}.json"
+        path.write_text(lines)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return everything
+
+
+def start(folder: Path, faults: str = "", **options: str) -> subprocess.Popen[str]:
+    """Start the program in a process group of its own."""
+    arguments = [f"{name}={value}" for name, value in options.items()]
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(folder), *arguments],
+        env={**os.environ, "TIDEWHEEL_FAULTS": faults},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str, str]:
+    """Wait for the end and return exit status, output and errors."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        out, err = process.communicate()
+        raise AssertionError(f"the program did not end within {seconds} s\n{out}\n{err[-3000:]}") from None
+    return process.returncode, out, err
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to the whole process group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def rows(folder: Path) -> list[dict]:
+    """Return all rows of an output folder."""
+    found: list[dict] = []
+    for path in sorted(folder.glob("*.json")):
+        found += [json.loads(line) for line in path.read_text().splitlines()]
+    for path in sorted(folder.glob("*.parquet")):
+        found += pq.read_table(path).to_pylist()
+    return found
+
+
+def check_exact(folder: Path, everything: list[tuple[str, int]]) -> None:
+    """Compare output and final state with a count of the input that knows nothing of Tidewheel."""
+    counts, totals, bands = Counter(), Counter(), Counter()
+    for user, amount in everything:
+        counts[user] += 1
+        totals[user] += amount
+        bands[amount % 5] += 1
+    numbered = rows(folder / "out" / "numbered")
+    assert sorted((row["user"], row["n"]) for row in numbered) == sorted(
+        (user, n) for user, last in counts.items() for n in range(1, last + 1)
+    )
+    assert {row["user"]: row["total"] for row in numbered if row["n"] == counts[row["user"]]} == dict(totals)
+    assert Counter((row["key"], row["seen"]) for row in rows(folder / "out" / "bands")) == Counter(
+        (key, n) for key, last in bands.items() for n in range(1, last + 1)
+    )
+    last_totals: dict[str, dict] = {}
+    for row in rows(folder / "out" / "totals"):
+        if row["n"] >= last_totals.get(row["user"], {"n": 0})["n"]:
+            assert row["n"] != last_totals.get(row["user"], {"n": 0})["n"], "a total was published twice"
+            last_totals[row["user"]] = row
+    assert {user: (row["total"], row["n"]) for user, row in last_totals.items()} == {
+        user: (totals[user], counts[user]) for user in counts
+    }
+    check_state(folder, counts, totals)
+
+
+def check_state(folder: Path, counts: Counter, totals: Counter) -> None:
+    import msgspec
+
+    store = storage.open(f"file://{folder}/state")
+    newest = StreamCheckpoints(store, "chaos").latest()
+    held = states(store, newest)
+    assert {key: msgspec.msgpack.decode(raw) for key, raw in held["number"].items()} == {
+        user: [counts[user], totals[user]] for user in counts
+    }
+    assert newest.event_count == sum(counts.values())

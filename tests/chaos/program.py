@@ -1,0 +1,62 @@
+"""The job that the chaos tests kill: two keyed stages, an aggregate, two exactly-once sinks.
+
+Run as `python program.py FOLDER [option=value …]`; the folder has `in/` with JSON files and gets everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tidewheel import Job, count, sum_
+from tidewheel.errors import TidewheelError
+from tidewheel.sinks import files as file_sink
+from tidewheel.sources import files
+
+
+def running(user: str, record, state: list[int]) -> tuple[dict[str, int], list[int]]:
+    """Number each user's records and keep a running sum of their amounts."""
+    n, total = (state or [0, 0])[0] + 1, (state or [0, 0])[1] + record.amount
+    return {"n": n, "total": total, "amount": record.amount}, [n, total]
+
+
+def band(key: int, value: dict[str, int], seen: int) -> tuple[dict[str, int], int]:
+    return {"seen": seen + 1}, seen + 1
+
+
+def build(folder: str) -> Job:
+    job = Job("chaos", state=f"file://{folder}/state", n_shards=8, keep=3, collect_every=4)
+    source = files(f"{folder}/in", format="json", schema="user string, amount long", max_files_per_trigger=1)
+    users = job.source("in", source).key_by("by-user", "user")
+    numbered = users.stateful_map("number", running, default=list)
+    numbered.sink("numbered", file_sink(f"{folder}/out/numbered", format="json"))
+    bands = numbered.key_by("by-band", lambda value: value["amount"] % 5)
+    bands.stateful_map("band", band, default=0).sink("bands", file_sink(f"{folder}/out/bands", format="parquet"))
+    users.aggregate("totals", total=sum_("amount"), n=count()).sink("totals", file_sink(f"{folder}/out/totals", format="json"))
+    return job
+
+
+def main() -> int:
+    folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    try:
+        result = build(folder).run(
+            bounded=True,
+            parallelism=int(options.get("parallelism", 2)),
+            master="local[2]",
+            local=options.get("local", f"{folder}/local"),
+            take_over=options.get("take_over") == "yes",
+            conf=conf,
+            progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+        )
+    except TidewheelError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return 3
+    print(f"done {result.sequence} events {result.event_count}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Kill the whole process group at every fault point and at random times; the outcome is that of one quiet run."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from chaos import harness
+
+from tidewheel import faults
+
+SEED = 20261115
+IN_TASKS = [name for name in sorted(faults.POINTS) if name.startswith("task.")]
+IN_DRIVER = [name for name in sorted(faults.POINTS) if not name.startswith("task.")]
+
+
+def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
+    """One job, one life per fault point: each life dies at its point, the last one ends the job."""
+    everything = harness.write_input(tmp_path, files=60, records=30, seed=SEED)
+    lives = [f"{name}=kill@{1 if name.startswith('start') or name.startswith('flush') else 2}" for name in faults.POINTS]
+    for number, armed in enumerate(sorted(lives, key=lambda text: text.startswith("flush"))):
+        status, out, err = harness.finish(harness.start(tmp_path, armed, parallelism=str(number % 3 + 1)))
+        assert status == -9, f"{armed}: the life ended with {status} instead of being killed\n{out}\n{err[-3000:]}"
+    status, out, err = harness.finish(harness.start(tmp_path))
+    assert status == 0, err[-3000:]
+    harness.check_exact(tmp_path, everything)
+
+
+def test_killed_at_random_times_the_outcome_is_exact(tmp_path):
+    draw = random.Random(SEED)
+    print(f"seed {SEED}")
+    everything = harness.write_input(tmp_path, files=120, records=30, seed=SEED)
+    for _ in range(20):
+        process = harness.start(tmp_path, parallelism=str(draw.randrange(1, 4)))
+        # The clock starts with the first commit: before it there is little to break, and starting takes seconds.
+        line = process.stdout.readline() if draw.random() < 0.8 else ""
+        if line.startswith("done"):
+            pytest.fail("the job ended before it could be killed often enough; give it more input")
+        time.sleep(draw.random() * 1.5)
+        harness.kill(process)
+        harness.finish(process)
+    status, out, err = harness.finish(harness.start(tmp_path))
+    assert status == 0, err[-3000:]
+    harness.check_exact(tmp_path, everything)
