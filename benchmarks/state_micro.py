@@ -26,11 +26,19 @@ from tidewheel.state.refs import FileRef, PartRef, ShardParts
 
 TABLE = "sums"
 
-Clocks = tuple[float, float]
 
+class Stopwatch:
+    """Adds up the wall and processor time of the blocks it is put around."""
 
-def clocks() -> Clocks:
-    return time.perf_counter(), time.process_time()
+    def __init__(self) -> None:
+        self.wall = self.processor = 0.0
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.wall += time.perf_counter() - self.start[0]
+        self.processor += time.process_time() - self.start[1]
 
 
 class Bench:
@@ -44,40 +52,37 @@ class Bench:
         self.files: dict[str, StateFile] = {}
         self.parts = dict.fromkeys(range(shards), ShardParts())
         self.sequence = 0
-        self.times: dict[str, list[Clocks]] = {}
+        self.times: dict[str, list[tuple[float, float]]] = {}
 
     def timed(self, name: str, work: Callable[[], object]) -> object:
-        start = clocks()
-        result = work()
-        self.note(name, start)
+        watch = Stopwatch()
+        with watch:
+            result = work()
+        self.note(name, watch)
         return result
 
-    def note(self, name: str, start: Clocks) -> None:
-        end = clocks()
-        self.times.setdefault(name, []).append((end[0] - start[0], end[1] - start[1]))
+    def note(self, name: str, watch: Stopwatch) -> None:
+        self.times.setdefault(name, []).append((watch.wall, watch.processor))
 
-    def sorted_keys(self, prefix: str, keys: list[bytes]) -> list[list[bytes]]:
-        """Return the keys by shard, as objects of this batch's own: a task makes its keys anew."""
+    def write(self, prefix: str, keys: list[bytes]) -> dict[int, PartRef]:
+        """Make a file, put it where tasks find it, and return each shard's part."""
+        # Objects of this batch's own: a task makes its keys anew, it does not get them from a list of all keys.
         by_shard: list[list[bytes]] = [[] for _ in range(self.shards)]
         for key in keys:
             by_shard[self.shard_of[key]].append(bytes(bytearray(key)))
-        self.timed(f"{prefix}sort", lambda: [of_shard.sort() for of_shard in by_shard])
-        return by_shard
-
-    def write(self, prefix: str, by_shard: list[list[bytes]]) -> dict[int, PartRef]:
-        """Make a file, put it where tasks find it, and return each shard's part."""
         writer = StateFileWriter()
-        wall = processor = 0.0
-        for shard, keys in enumerate(by_shard):
+        sort, add = Stopwatch(), Stopwatch()
+        for shard, of_shard in enumerate(by_shard):
+            with sort:
+                of_shard.sort()
             # As a task does: a shard's values are encoded right before they are added.
-            items = [(key, b"\xcf" + self.random.getrandbits(64).to_bytes(8, "big")) for key in keys]
-            start = clocks()
-            writer.add(shard, TABLE, items)
-            end = clocks()
-            wall, processor = wall + end[0] - start[0], processor + end[1] - start[1]
-        start = clocks()
-        data, checksum = writer.finish()
-        self.note(f"{prefix}encode", (start[0] - wall, start[1] - processor))
+            items = [(key, b"\xcf" + self.random.getrandbits(64).to_bytes(8, "big")) for key in of_shard]
+            with add:
+                writer.add(shard, TABLE, items)
+        with add:
+            data, checksum = writer.finish()
+        self.note(f"{prefix}sort", sort)
+        self.note(f"{prefix}encode", add)
         ref = FileRef(f"{self.sequence}.state", len(data), checksum)
         self.timed(f"{prefix}write_file", lambda: (self.folder / ref.name).write_bytes(data))
         return writer.parts(ref, self.sequence)
@@ -93,7 +98,7 @@ class Bench:
 
     def commit(self, prefix: str, keys: list[bytes]) -> None:
         self.sequence += 1
-        added = self.write(prefix, self.sorted_keys(prefix, keys))
+        added = self.write(prefix, keys)
         self.parts = {
             shard: merge(parts, [added[shard]] if shard in added else []) for shard, parts in self.parts.items()
         }

@@ -33,7 +33,7 @@ import msgspec
 from tidewheel import faults
 from tidewheel.errors import CorruptError, StateError
 from tidewheel.state.catchup import Applied, lacking
-from tidewheel.state.files import Block, StateFile, Table
+from tidewheel.state.files import Block, IndexEntry, StateFile, Table
 from tidewheel.state.longkeys import MAX_KEY, long_key, whole_key
 from tidewheel.state.reader import Handles, ShardReader
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
@@ -49,7 +49,7 @@ FILLED = faults.declare("copy.filled", "a local copy has taken in parts, in a tr
 
 _MAX_DATABASES = 512
 _MAX_READERS = 1024
-_DECODED_AHEAD = 16 << 20
+_FETCHED_AHEAD = 64 << 20
 
 # Names in the main database: the record of what was applied, and for each table a database of its keys and
 # one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
@@ -336,29 +336,31 @@ class ShardCopy:
 
 
 class _Contents:
-    """The blocks of lacking parts, decoded before the write transaction as far as memory allows.
+    """The blocks of lacking parts, fetched before the write transaction as far as memory allows.
 
-    What is not decoded ahead is read while others wait for the write lock, and read again if the map has to
-    grow.
+    The rest is fetched while others wait for the write lock. Blocks are decoded one by one as they are put: then
+    a block's keys and values are still in the processor's cache.
     """
 
     def __init__(self, shard: int, parts: list[PartRef], fetch: Fetch) -> None:
         self._shard = shard
         self._fetch = fetch
         self._files: dict[PartRef, StateFile] = {part: fetch(part.file) for part in parts}
-        self._decoded: dict[PartRef, list[Block]] = {}
+        self._fetched: dict[PartRef, list[tuple[IndexEntry, memoryview]]] = {}
         self.raw_bytes = 0
+        held = 0
         for part, file in self._files.items():
-            self.raw_bytes += sum(entry.raw_length for entry in file.entries(shard))
-            if self.raw_bytes <= _DECODED_AHEAD:
-                self._decoded[part] = list(file.blocks(shard))
+            entries = file.entries(shard)
+            self.raw_bytes += sum(entry.raw_length for entry in entries)
+            held += sum(entry.length for entry in entries)
+            if held <= _FETCHED_AHEAD:
+                self._fetched[part] = list(file.read(shard))
 
     def blocks(self, part: PartRef) -> Iterable[Block]:
         """Return the blocks of a part, as often as asked."""
-        if part in self._decoded:
-            return self._decoded[part]
         file = self._files.get(part) or self._fetch(part.file)
-        return file.blocks(self._shard)
+        fetched = self._fetched.get(part) or file.read(self._shard)
+        return (file.decode(entry, data) for entry, data in fetched)
 
 
 def _record(transaction: Any) -> Applied | None:

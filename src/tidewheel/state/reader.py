@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from tidewheel.state.files import StateFileWriter, Table
 from tidewheel.state.longkeys import MAX_KEY, long_items, long_key, whole_key
 
-_CHUNK = 65536
+_CHUNK = 8192
 
 
 class Handles(NamedTuple):
