@@ -11,10 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xxhash import xxh64_intdigest
-
 from tidewheel import faults, storage
-from tidewheel.checkpoint.encoding import encode
 from tidewheel.checkpoint.garbage import collect
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind
 from tidewheel.checkpoint.names import folder
@@ -53,7 +50,6 @@ class JobRun:
         self.checkpoints = StreamCheckpoints(self.store, job.name)
         self.lease = Lease(self.folder, self.token)
         self.head: CheckpointState
-        self._head_checksum = 0
 
     def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
         """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
@@ -65,7 +61,7 @@ class JobRun:
             check_program(newest, operator_infos(self.plan), self.job.n_shards, allow_dropped_state)
         claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
         self.lease.take()
-        self._set_head(claimed)
+        self.head = claimed
 
     def release(self) -> None:
         """Let go of the lease; the job can be started again at once."""
@@ -79,7 +75,7 @@ class JobRun:
             state=self.store.url,
             local=local,
             base=self.head.sequence,
-            base_checksum=self._head_checksum,
+            base_checksum=self.checkpoints.head_checksum or 0,
             sequence=sequence,
             run=self.token,
             n_shards=self.job.n_shards,
@@ -114,7 +110,7 @@ class JobRun:
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)
-        self._set_head(manifest)
+        self.head = manifest
         self.publish(spark)
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
@@ -134,7 +130,3 @@ class JobRun:
                 )
             faults.point(PUBLISHING)
             operator.sink.publish(Publication(self.folder, self.job.name, output.sink, sequence, output.tokens, spark))
-
-    def _set_head(self, manifest: CheckpointState) -> None:
-        self.head = manifest
-        self._head_checksum = int(xxh64_intdigest(encode(manifest)))

@@ -34,8 +34,9 @@ def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
 
     def fetch(ref: FileRef) -> StateFile:
         if ref.name not in opened:
-            where = path(job, ref.name)
-            opened[ref.name] = StateFile(lambda start, length: store.read_range(where, start, length), ref)
+            opened[ref.name] = StateFile(
+                lambda name, start, length: store.read_range(path(job, name), start, length), ref
+            )
         return opened[ref.name]
 
     return fetch
@@ -54,10 +55,10 @@ def states(store: Store, manifest: CheckpointState) -> dict[str, dict[Any, bytes
 class StoppedJob:
     """A job that no run holds, claimed so that its keys can be looked at and moved.
 
-        with StoppedJob(job) as stopped:
-            state = stopped.collect("ada")
-            stopped.acquire("bob", state)
-            stopped.commit()
+    with StoppedJob(job) as stopped:
+        state = stopped.collect("ada")
+        stopped.acquire("bob", state)
+        stopped.commit()
     """
 
     def __init__(self, job: Job, take_over: bool = False) -> None:
@@ -108,7 +109,9 @@ class StoppedJob:
         known = {node.name for node in self._run.plan.nodes if node.operator.stateful}
         for table, value in state.items():
             if table.partition("/")[0] not in known:
-                raise StateError(f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}")
+                raise StateError(
+                    f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
+                )
             self._changes[shard, table, stored] = value
 
     def commit(self) -> None:

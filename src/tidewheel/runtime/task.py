@@ -117,7 +117,7 @@ class _Step:
         """The state as of the base manifest, opened when an operator first asks for it."""
         if self._state is None:
             manifest = _base_manifest(self.spec)
-            copies = LocalCopies.at(f"{self.spec.local}/{folder_name(self.spec.job, manifest.lineage)}")
+            copies = LocalCopies.at(local_folder(self.spec.local, self.spec.job, manifest.lineage))
             fetch = _fetcher(self.spec.state, self.spec.job)
             self._state = TaskState(self.spec.n_shards, self.spec.base, manifest.shards, copies, fetch)
         return self._state
@@ -358,6 +358,11 @@ class _NodeContext:
 
     def shards(self) -> Iterable[int]:
         return self._step.shards()
+
+
+def local_folder(local: str, job: str, lineage: str) -> str:
+    """Return the folder of a job's local copies on this host."""
+    return f"{local}/{folder_name(job, lineage)}"
 
 
 def _shown(value: Any, limit: int = 500) -> str:

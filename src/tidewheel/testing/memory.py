@@ -17,7 +17,8 @@ from tidewheel.runtime import wire
 from tidewheel.runtime.commit import check_reports
 from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
-from tidewheel.runtime.task import TaskIdentity, run_level
+from tidewheel.runtime.task import TaskIdentity, local_folder, run_level
+from tidewheel.state.local import LocalCopies
 from tidewheel.values.shape import ANY, to_columns
 
 Inputs = Mapping[str, Sequence[Any]]
@@ -38,9 +39,9 @@ class MemoryRun:
         self.job, self.parallelism, self.partitions = job, parallelism, partitions
         self.plan = job.plan()
         self.run = JobRun(job, self.plan)
-        self._local = tempfile.TemporaryDirectory(prefix="tidewheel-memory-")
-        self._attempts = count()
         self.run.claim(take_over)
+        self._attempts = count()
+        self._local = tempfile.TemporaryDirectory(prefix="tidewheel-memory-")
         self.run.publish(None)
 
     def __enter__(self) -> Self:
@@ -54,6 +55,7 @@ class MemoryRun:
     def close(self) -> None:
         """Let go of the job."""
         self.run.release()
+        LocalCopies.at(local_folder(self._local.name, self.job.name, self.run.head.lineage)).close()
         self._local.cleanup()
 
     def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
