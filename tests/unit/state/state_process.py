@@ -6,20 +6,34 @@ It says a word on standard output when it is where the test wants it, and goes o
 from __future__ import annotations
 
 import hashlib
+import resource
 import sys
 from pathlib import Path
 
 from state_build import History, catch_up, contents
 
+from tidewheel.errors import StateError
 from tidewheel.state.local import LocalCopies
 
 
 def main() -> None:
-    what, history, copies = sys.argv[1:]
-    copy = LocalCopies.at(copies, map_size=1 << 20).shard(0)
+    what, history, folder = sys.argv[1:]
+    copies = LocalCopies.at(folder, map_size=1 << 20)
+    copy = copies.shard(0)
     print("open", flush=True)
     sys.stdin.readline()
-    catch_up(copy, History.load(Path(history)))
+    if what == "open many":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        print([copies.shard(number).applied for number in range(1, 30)], flush=True)
+        return
+    if what == "fill the disk":
+        # The kernel refuses to write past this size, as it refuses to write to a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        catch_up(copy, History.load(Path(history)))
+    except StateError as error:
+        print(error, flush=True)
+        return
     reader = copy.begin()
     if what == "read":
         print("reading", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,5 +180,25 @@ def test_a_process_with_an_older_manifest_is_refused(history: History, start: St
     update(history, 1)
     catch_up(copies.shard(0), history)
     go(late)
-    assert line(late) == ""
-    assert late.wait() != 0
+    assert "ahead: it holds commit 2, but the newest part at sequence 1 is of commit 1" in line(late)
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_copy_as_it_was(
+    history: History, start: Start, copies: LocalCopies
+) -> None:
+    update(history, 0, keys=100)
+    catch_up(copies.shard(0), history)
+    update(history, 1, keys=10_000)
+    process = start("fill the disk")
+    go(process)
+    assert re.search(r"shard 0 in .* MiB free\): it cannot be written .*delete its folder", line(process))
+    assert copies.shard(0).applied == 1
+    catch_up(copies.shard(0), history)
+    with copies.shard(0).begin() as reader:
+        assert contents(reader) == history.expected()
+
+
+def test_more_shards_than_the_limit_of_open_files_allows_raise_it(start: Start) -> None:
+    process = start("open many")
+    go(process)
+    assert line(process) == f"{[0] * 29}\n"
