@@ -22,9 +22,17 @@ class Source(ABC):
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
 
+    def declared(self, shape: Shape) -> Source:
+        """Return the source for a program that declares this shape of its records; most have no use for it."""
+        return self
+
     def describe(self) -> str:
         """Return a few words for messages."""
         return type(self).__name__.lower()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Stay in the driver: a source may hold a session or a million items, and tasks get its rows, not itself."""
+        return {}
 
 
 class FunctionSource(Source):
