@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql.functions import spark_partition_id
 
-from sparks import spark  # noqa: F401
-
 
 class Reading:
     """A query over a source that keeps what each batch had; a second run goes on from its checkpoint."""
@@ -40,5 +38,5 @@ class Reading:
 
 
 @pytest.fixture
-def reading(spark: Any, tmp_path: Path) -> Reading:  # noqa: F811
+def reading(spark: Any, tmp_path: Path) -> Reading:
     return Reading(spark, tmp_path)
