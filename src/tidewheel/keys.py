@@ -33,12 +33,17 @@ def canonical(key: Any) -> bytes:
 def to_stored(key: Any) -> bytes:
     """Return the key's bytes in state: one letter for its kind, then the canonical bytes.
 
-    The letter keeps `"a"` and `b"a"` apart and lets `from_stored` give the key back without knowing its type.
+    The letter keeps `"a"` and `b"a"` apart and lets `from_stored` give the key back without knowing its type. What would
+    not come back as an equal key (a date, a set, a dataclass, NaN) is refused.
     """
-    kind = type(key)
-    if isinstance(key, str) and kind is str:
-        return b"s" + key.encode()
-    if isinstance(key, int) and kind is int:
+    if isinstance(key, str):
+        try:
+            return b"s" + key.encode()
+        except UnicodeEncodeError as error:
+            raise OperatorError(
+                f"the key {key!r} is not valid Unicode ({error.reason}); use bytes for such keys"
+            ) from None
+    if isinstance(key, int) and not isinstance(key, bool):
         if not _INT64_MIN <= key <= _INT64_MAX:
             raise OperatorError(f"the key {key} does not fit in 64 bits; use a str key for such numbers")
         return b"i" + key.to_bytes(8, "little", signed=True)
@@ -47,11 +52,9 @@ def to_stored(key: Any) -> bytes:
     if key is None:
         raise OperatorError("a key must not be None; filter such records out or give them a key of their own")
     try:
-        return b"m" + _encode(key)
-    except (TypeError, OverflowError) as error:
-        raise OperatorError(
-            f"a key of type {kind.__name__} cannot be encoded ({error}); use str, int, bytes, bool, float, or a tuple of these"
-        ) from None
+        return b"m" + _encode(_plain(key))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise OperatorError(f"the key {key!r} cannot be encoded ({error}); use a str key for such values") from None
 
 
 def from_stored(stored: bytes) -> Any:
@@ -87,6 +90,24 @@ def check_n_shards(n_shards: int) -> None:
             f"n_shards must be a power of two between 1 and 65536, not {n_shards}: only then do Spark's signed hash and "
             "ours agree"
         )
+
+
+def _plain(part: Any) -> Any:
+    """Return a key, or a part of one, as what msgpack gives back; refuse what it would give back as something else."""
+    if isinstance(part, tuple):
+        return tuple(map(_plain, part))
+    if isinstance(part, float):
+        if part != part:
+            raise OperatorError(
+                "NaN cannot be a key, since it equals nothing, not even itself; filter such records out"
+            )
+        # -0.0 and 0.0 are one key to Python, so they must be one to the store.
+        return part + 0.0
+    if part is None or isinstance(part, str | int | bytes):
+        return part
+    raise OperatorError(
+        f"{part!r} of type {type(part).__name__} cannot be a key; use str, int, bytes, bool, float, or a tuple of these"
+    )
 
 
 def _frozen(value: Any) -> Any:
