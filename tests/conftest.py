@@ -2,5 +2,4 @@
 
 from cell_places import etcd_3, mortal_place, mortal_seaweedfs, place  # noqa: F401
 from servers import etcd, seaweedfs  # noqa: F401
-from spark_session import spark
-from sparks import spark  # noqa: F401
+from spark_session import spark  # noqa: F401
