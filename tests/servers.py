@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ def _die_with_the_test_run() -> None:
 
 
 def _start(command: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    # The system counts the death of the thread that starts a process: a test's own thread ends before the run does.
+    in_main = threading.current_thread() is threading.main_thread()
     with log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -57,7 +60,7 @@ def _start(command: list[str], log: Path, env: dict[str, str] | None = None) -> 
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
-            preexec_fn=_die_with_the_test_run,
+            preexec_fn=_die_with_the_test_run if in_main else None,
         )
 
 
@@ -100,6 +103,10 @@ class SeaweedFS:
     def url(self, prefix: str = "", bucket: str = "tests") -> str:
         """Return the URL of a place in a bucket, as `storage.open` takes it."""
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=us-east-1"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         s3, s3_grpc, filer, filer_grpc, master, master_grpc, volume, volume_grpc = self._ports

@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import socket
 import ssl
 import threading
@@ -239,13 +240,18 @@ class EtcdClient:
         return NoAnswer(f"{connection.host}:{connection.port} says: {text}", sent=True)
 
     def _take(self, endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
-        with self._lock:
-            idle = self._idle[endpoint]
-            connection = idle.pop() if idle else None
-        if connection is None:
-            return self._connect(endpoint, timeout)
-        connection.sock.settimeout(timeout)
-        return connection
+        """Return a connection: an idle one, unless the server has ended it meanwhile, so that what is sent may count."""
+        while True:
+            with self._lock:
+                idle = self._idle[endpoint]
+                connection = idle.pop() if idle else None
+            if connection is None:
+                return self._connect(endpoint, timeout)
+            if select.select([connection.sock], [], [], 0)[0]:
+                connection.close()
+                continue
+            connection.sock.settimeout(timeout)
+            return connection
 
     def _connect(self, endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
         connection = (

@@ -1,0 +1,82 @@
+"""C11: the backend goes and comes back: readers keep the last value, writers get `Offline`, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cell_places import SOON, eventually
+from tidewheel import cells
+
+
+def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(mortal_place):
+    place = mortal_place
+    writer, reader = place.open(timeout=5).writer("x", int), place.open(timeout=5).reader("x", int)
+    version = writer.write(1)
+    reader.when.reaches(version, timeout=SOON)
+
+    place.kill()
+    for cell in (writer, reader):
+        cell.when.offline(timeout=SOON)
+        assert not cell.is_online
+        assert cell.snapshot() == (version, 1)
+    with pytest.raises(cells.Offline):
+        writer.write(2, timeout=0.5)
+    with pytest.raises(cells.Offline):
+        place.open(timeout=0.5)
+
+    place.restart()
+    for cell in (writer, reader):
+        cell.when.online(timeout=SOON)
+    assert reader.refresh(timeout=SOON).value == 1, "what was acknowledged is there, what was refused is not"
+    later = writer.write(3, timeout=SOON)
+    assert later > version
+    assert reader.when.reaches(later, timeout=SOON) == (later, 3)
+    assert place.open(timeout=SOON).reader("x", int).snapshot() == (later, 3)
+
+
+def test_c11_a_change_made_while_a_reader_was_cut_off_is_seen_when_it_is_back(place):
+    """The reader's own stream is cut, as a network would: others write meanwhile."""
+    writer, reader = place.open().writer("x", int), place.open().reader("x", int)
+    reader.when.reaches(writer.write(1), timeout=SOON)
+    stream = getattr(reader._connection._backend, "_stream", None)
+    if stream is not None:
+        stream.interrupt()
+    version = writer.write(2)
+    assert reader.when.reaches(version, timeout=SOON) == (version, 2)
+
+
+def test_c11_nothing_acknowledged_is_lost_when_the_backend_dies_under_load(mortal_place):
+    """Each write's value is the number of the attempt: the one that stands is not older than the last acknowledged."""
+    place = mortal_place
+    writer = place.open(timeout=5).writer("x", int)
+    acknowledged, attempted = [], []
+    stop = threading.Event()
+
+    def run():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            attempted.append(number)
+            try:
+                writer.write(number, timeout=0.5)
+            except cells.Offline:
+                continue
+            acknowledged.append(number)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(lambda: len(acknowledged) > 10)
+        place.kill()
+        before = len(attempted)
+        eventually(lambda: len(attempted) > before + 1)
+        place.restart()
+        again = len(acknowledged)
+        eventually(lambda: len(acknowledged) > again + 10)
+    finally:
+        stop.set()
+        thread.join()
+    stands = writer.refresh(timeout=SOON).value
+    assert acknowledged[-1] <= stands <= attempted[-1]
