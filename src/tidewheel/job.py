@@ -11,9 +11,12 @@ from tidewheel.graph import Graph, Port
 from tidewheel.keys import check_n_shards
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.operators.source import SourceOperator
+from tidewheel.live import JobCell
+from tidewheel.runtime.control import cells_url, rescale
 from tidewheel.runtime.plan import Plan, make_plan
 from tidewheel.sinks.base import Sink
 from tidewheel.sources.base import Source, as_source
+from tidewheel.state.compaction import MAX_DELTAS
 from tidewheel.stream import Stream
 from tidewheel.values import shape_of
 
@@ -44,11 +47,16 @@ class Job:
         n_shards: int = 64,
         keep: int = 10,
         collect_every: int = 20,
+        snapshot_every: int = MAX_DELTAS,
+        cells: str | None = None,
     ) -> None:
         """Name the job and say where its state lives.
 
         `n_shards`, a power of two, is fixed for the life of the state; it bounds the parallelism. `keep` is how many
-        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed.
+        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed. A
+        shard is written whole after about `snapshot_every` commits that changed it: fewer make a start on a new machine
+        faster, more make a batch cheaper. `cells` is the URL of the job's cells, such as `etcd://host:2379/jobs`; without
+        one they are beside the state.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise GraphError(
@@ -56,14 +64,17 @@ class Job:
                 f"{name!r} does not fit"
             )
         check_n_shards(n_shards)
-        if keep < 1 or collect_every < 1:
-            raise GraphError("keep and collect_every must be at least 1")
+        if min(keep, collect_every, snapshot_every) < 1:
+            raise GraphError("keep, collect_every and snapshot_every must be at least 1")
         self.name = name
         self.state = state
         self.n_shards = n_shards
         self.keep = keep
         self.collect_every = collect_every
+        self.snapshot_every = snapshot_every
         self.graph = Graph()
+        self._cells_at = cells
+        self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
 
     def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
@@ -94,7 +105,31 @@ class Job:
     def plan(self) -> Plan:
         """Check the graph and return it cut into levels."""
         self.graph.check()
-        return make_plan(self.name, self.graph, self._dead_letter)
+        return make_plan(self.name, self.graph, self._dead_letter, tuple(self._cells.values()))
+
+    @property
+    def cells_url(self) -> str:
+        """Where the job's cells are."""
+        return f"{self._cells_at.rstrip('/')}/{self.name}" if self._cells_at else cells_url(self.state, self.name)
+
+    def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
+        """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
+
+        Change it while the job runs with `tidewheel cells set`, or from Python through `tidewheel.cells`, at `cells_url` in
+        the namespace `cells`. Each batch's manifest records the version that it saw.
+        """
+        if name in self._cells:
+            raise GraphError(f"there is a cell named {name!r} already")
+        self._cells[name] = JobCell(name, declared, default)
+        return self._cells[name]
+
+    def rescale(self, parallelism: int) -> None:
+        """Tell the job, wherever it runs, to use this many tasks from its next batch on. No state is rewritten."""
+        if not 1 <= parallelism <= self.n_shards:
+            raise GraphError(
+                f"the parallelism of job {self.name!r} is between 1 and its {self.n_shards} shards, not {parallelism}"
+            )
+        rescale(self.cells_url, parallelism)
 
     def run(
         self,

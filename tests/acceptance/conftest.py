@@ -50,3 +50,8 @@ def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Runner:
 @pytest.fixture
 def memory_runner(request: pytest.FixtureRequest, tmp_path: Path) -> Runner:
     return Runner("memory", tmp_path, lambda: request.getfixturevalue("spark"))
+
+
+@pytest.fixture
+def runner_spark(request: pytest.FixtureRequest, tmp_path: Path) -> Runner:
+    return Runner("spark", tmp_path, lambda: request.getfixturevalue("spark"))

@@ -24,14 +24,14 @@ def band(key: int, value: dict[str, int], seen: int) -> tuple[dict[str, int], in
 
 
 def build(folder: str) -> Job:
-    job = Job("chaos", state=f"file://{folder}/state", n_shards=8, keep=3, collect_every=4)
+    job = Job("chaos", state=f"file://{folder}/state", n_shards=8, keep=3, collect_every=4, snapshot_every=3)
     source = files(f"{folder}/in", format="json", schema="user string, amount long", max_files_per_trigger=1)
     users = job.source("in", source).key_by("by-user", "user")
     numbered = users.stateful_map("number", running, default=list)
     numbered.sink("numbered", file_sink(f"{folder}/out/numbered", format="json"))
     bands = numbered.key_by("by-band", lambda value: value["amount"] % 5)
     bands.stateful_map("band", band, default=0).sink("bands", file_sink(f"{folder}/out/bands", format="parquet"))
-    users.aggregate("totals", total=sum_("amount"), n=count()).sink("totals", file_sink(f"{folder}/out/totals", format="json"))
+    users.aggregate("totals", total=sum_("amount"), n=count()).sink("totals-out", file_sink(f"{folder}/out/totals", format="json"))
     return job
 
 

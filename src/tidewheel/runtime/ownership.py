@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 
 from tidewheel import faults
+from tidewheel.cells import CellError, Connection
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
 from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.errors import FencedError, HeldError, NotFound
-from tidewheel.storage import Store
+from tidewheel.errors import FencedError, HeldError
+from tidewheel.runtime.control import NAMESPACE
 
-LEASE = "lease"
 LEASE_SECONDS = 15.0
 
 CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing else has happened")
@@ -67,57 +67,64 @@ def this_process(run: str) -> Holder:
 
 
 class Lease:
-    """The job's lease, renewed by a thread of its own."""
+    """The job's lease, a cell that is renewed by a thread of its own."""
 
-    def __init__(self, store: Store, run: str) -> None:
-        """Take the job's folder in the store."""
-        self._store = store
+    def __init__(self, connection: Connection, run: str) -> None:
+        """Take the connection to the job's cells."""
+        self._cell = connection.writer("lease", Holder, namespace=NAMESPACE, type_name="tidewheel.Holder")
         self._run = run
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
     def holder(self) -> Holder | None:
         """Return who holds the lease and may still be at work, or None."""
-        try:
-            holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
-        except (NotFound, msgspec.DecodeError):
-            return None
-        if holder.run == self._run:
+        holder = self._cell.refresh().value
+        if holder is None or holder.run == self._run:
             return None
         alive = _process_started(holder.pid) == holder.process_started
         return holder if is_fresh(holder, time.time(), this_process(self._run), alive) else None
 
     def take(self) -> None:
         """Write the lease and keep renewing it."""
-        self._renew()
+        self._cell.write(this_process(self._run))
         self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
         self._thread.start()
-
-    def _renew(self) -> None:
-        self._store.write(LEASE, msgspec.json.encode(this_process(self._run)))
 
     def _keep(self) -> None:
         while not self._done.wait(LEASE_SECONDS / 3):
             try:
-                holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
-                if holder.run != self._run:
+                if not self._replace(this_process(self._run)):
                     return  # Taken over: the next commit will say so.
-                self._renew()
-            except Exception:
+            except CellError:
                 # The lease is manners; if the store is out of reach, the commit is what fails, with a better message.
                 continue
 
+    def _replace(self, holder: Holder | None) -> bool:
+        """Change the lease if it is still ours."""
+        held = self._cell.refresh()
+        if held.value is None or held.value.run != self._run:
+            return False
+        return self._cell.compare_exchange_at(held.version, holder).applied
+
     def release(self) -> None:
-        """Stop renewing, and remove the lease if it is still ours."""
+        """Stop renewing, and give the lease up if it is still ours."""
         self._done.set()
         if self._thread is not None:
             self._thread.join()
-        try:
-            holder = msgspec.json.decode(self._store.read(LEASE), type=Holder)
-            if holder.run == self._run:
-                self._store.delete(LEASE)
-        except Exception:
-            return
+            try:
+                self._replace(None)
+            except CellError:
+                return  # It lapses by itself.
+
+
+def check_free(lease: Lease, job: str) -> None:
+    """Raise a `HeldError` that says who holds the job and how to take it over, if somebody does."""
+    holder = lease.holder()
+    if holder is not None:
+        raise HeldError(
+            f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "
+            "(take_over=True), which stops it at its next commit"
+        )
 
 
 def claim(
@@ -126,27 +133,17 @@ def claim(
     """Append this run's claim to the chain and return it, or raise a `HeldError` that says who holds the job.
 
     `first` is the state of a job that has no commit yet. The claim carries on what the newest commit said, its
-    unpublished output too.
+    unpublished output too. A number that somebody else takes at the same moment is no reason to give up: whoever it was
+    either holds the lease now, or did not mean to stay.
     """
     while True:
-        holder = lease.holder()
-        if holder is not None and not take_over:
-            raise HeldError(
-                f"job {first.id.stream_id!r} is held by {holder.describe()}; wait until it ends, or take it over with "
-                "--take-over (take_over=True), which stops it at its next commit"
-            )
-        newest = checkpoints.latest()
-        claimed = claim_of(newest, first, run)
+        if not take_over:
+            check_free(lease, first.id.stream_id)
+        claimed = claim_of(checkpoints.latest(), first, run)
         try:
             checkpoints.commit(claimed)
         except FencedError:
-            # Somebody else committed at this moment: look again who it is.
-            lease_again = lease.holder()
-            if lease_again is None and holder is None and not take_over:
-                continue
-            if take_over:
-                continue
-            raise
+            continue
         faults.point(CLAIMED)
         return claimed
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel.graph import Graph, Node, Port
+from tidewheel.live import JobCell
 from tidewheel.operators.aggregate import AggregateBy
 from tidewheel.operators.key_by import KeyBy
 from tidewheel.values import Shape
@@ -43,8 +44,10 @@ class Plan:
     edges: tuple[Edge, ...]
     local: dict[Port, tuple[tuple[int, int], ...]]
     """Readers at the same level as what they read."""
-    dead_letter: int | None
+    dead_letter: int | None = None
     """The sink that takes rejected records."""
+    cells: tuple[JobCell[Any], ...] = ()
+    """The live configuration that the program reads."""
 
     def sources(self) -> list[Node]:
         """Return the sources, in the order of their numbers."""
@@ -59,7 +62,7 @@ class Plan:
         return any(node.operator.driven_by_time for node in self.nodes)
 
 
-def make_plan(job: str, graph: Graph, dead_letter: int | None = None) -> Plan:
+def make_plan(job: str, graph: Graph, dead_letter: int | None = None, cells: tuple[JobCell[Any], ...] = ()) -> Plan:
     """Cut the graph into levels."""
     level: dict[int, int] = {}
     for node in graph.nodes:
@@ -78,7 +81,7 @@ def make_plan(job: str, graph: Graph, dead_letter: int | None = None) -> Plan:
             edges += _edges(len(edges), port, far, level, graph)
     depth = max(level.values(), default=0) + 1
     levels = tuple(tuple(node.id for node in graph.nodes if level[node.id] == number) for number in range(depth))
-    return Plan(job, tuple(graph.nodes), levels, tuple(edges), local, dead_letter)
+    return Plan(job, tuple(graph.nodes), levels, tuple(edges), local, dead_letter, cells)
 
 
 def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[int, int], graph: Graph) -> list[Edge]:

@@ -20,7 +20,8 @@ from tidewheel.errors import StateError
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.runtime.commit import next_manifest, operator_infos
 from tidewheel.runtime.compatible import check_program
-from tidewheel.runtime.ownership import Lease, claim, outputs_of
+from tidewheel.runtime.control import JobCells
+from tidewheel.runtime.ownership import Lease, check_free, claim, outputs_of
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
@@ -48,28 +49,38 @@ class JobRun:
         self.store = storage.open(job.state)
         self.folder = self.store.at(folder(job.name))
         self.checkpoints = StreamCheckpoints(self.store, job.name)
-        self.lease = Lease(self.folder, self.token)
+        self.cells = JobCells(job.cells_url, plan.cells)
+        self.lease = Lease(self.cells.connection, self.token)
         self.head: CheckpointState
+        self._versions: dict[str, int] = {}
 
-    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
-        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
-        first = CheckpointState(
-            CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4)
-        )
+    def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
+        if not take_over:
+            check_free(self.lease, self.job.name)
         newest = self.checkpoints.latest()
         if newest is not None:
             check_program(newest, operator_infos(self.plan), self.job.n_shards, allow_dropped_state)
+
+    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
+        self.check(take_over, allow_dropped_state)
+        first = CheckpointState(
+            CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4)
+        )
         claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
         self.lease.take()
         self.head = claimed
 
     def release(self) -> None:
-        """Let go of the lease; the job can be started again at once."""
+        """Let go of the lease and the cells; the job can be started again at once."""
         self.lease.release()
+        self.cells.close()
 
     def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
         """Decide all that is the same for every task of the next batch."""
         sequence = self.head.sequence + 1
+        values, self._versions = self.cells.pin()
         return BatchSpec(
             job=self.job.name,
             state=self.store.url,
@@ -79,12 +90,13 @@ class JobRun:
             sequence=sequence,
             run=self.token,
             n_shards=self.job.n_shards,
-            parallelism=max(1, min(parallelism, self.job.n_shards)),
+            parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             # Never back, also when the clock of another machine was ahead.
             now=max(time.time_ns(), self.head.now),
             epoch=epoch,
-            snapshots=due(self.head.shards, sequence),
+            snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             lowered=lowered,
+            cells=values,
         )
 
     @property
@@ -106,7 +118,7 @@ class JobRun:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
         if kind == "flush":
             facts = {**facts, "metadata": {**self.head.metadata, _FLUSHED: str(spec.sequence)}}
-        manifest = next_manifest(self.head, spec, self.plan, reports, kind, **facts)
+        manifest = next_manifest(self.head, spec, self.plan, reports, kind, cells=self._versions, **facts)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)

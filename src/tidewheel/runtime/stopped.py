@@ -64,7 +64,11 @@ class StoppedJob:
     def __init__(self, job: Job, take_over: bool = False) -> None:
         """Claim the job; a `HeldError` if it runs."""
         self._run = JobRun(job, job.plan())
-        self._run.claim(take_over)
+        try:
+            self._run.claim(take_over)
+        except BaseException:
+            self._run.release()
+            raise
         self._fetch = opener(self._run.store, job.name)
         self._changes: dict[tuple[int, str, bytes], bytes | None] = {}
 

@@ -22,6 +22,7 @@ from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.names import CHAIN, Suffix, path, state_file
 from tidewheel.errors import CorruptError, OperatorError, TidewheelError
 from tidewheel.graph import Node, Port
+from tidewheel.live import pin
 from tidewheel.operators.base import Process
 from tidewheel.operators.combine import Combiner
 from tidewheel.operators.sink import SinkOperator
@@ -72,6 +73,7 @@ def run_level(
     # takes as long as the work itself.
     collecting = gc.isenabled()
     gc.disable()
+    pin(plan.cells, spec.cells)
     step = _Step(plan, spec, level, task)
     try:
         yield from step.run(batches)

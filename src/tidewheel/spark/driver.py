@@ -96,19 +96,20 @@ class Driver:
         """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
         faults.remember_group()
         check_trigger(self.options)
-        for node in self.plan.nodes:
-            if isinstance(node.operator, SinkOperator):
-                node.operator.sink.start(self.job.name)
-        self.spark = self.options.spark or session(self.options.master, self.options.conf)
-        frame = self._source_frame()
-        self.program = Program(self.plan, frame)
-        self.run.claim(self.options.take_over, self.options.allow_dropped_state)
-        with _interrupts(self):
-            try:
+        try:
+            self.run.check(self.options.take_over, self.options.allow_dropped_state)
+            for node in self.plan.nodes:
+                if isinstance(node.operator, SinkOperator):
+                    node.operator.sink.start(self.job.name)
+            self.spark = self.options.spark or session(self.options.master, self.options.conf)
+            frame = self._source_frame()
+            self.program = Program(self.plan, frame)
+            self.run.claim(self.options.take_over, self.options.allow_dropped_state)
+            with _interrupts(self):
                 self._with_restarts(frame)
-            finally:
-                self.run.release()
-                self.spark_folder.remove()
+        finally:
+            self.run.release()
+            self.spark_folder.remove()
         head = self.run.head
         return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self._stop.is_set())
 

@@ -39,7 +39,11 @@ class MemoryRun:
         self.job, self.parallelism, self.partitions = job, parallelism, partitions
         self.plan = job.plan()
         self.run = JobRun(job, self.plan)
-        self.run.claim(take_over)
+        try:
+            self.run.claim(take_over)
+        except BaseException:
+            self.run.release()
+            raise
         self._attempts = count()
         self._local = tempfile.TemporaryDirectory(prefix="tidewheel-memory-")
         self.run.publish(None)

@@ -1,0 +1,47 @@
+"""Live configuration: a cell that a program reads, one version of it for all records of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_pinned: dict[str, Any] = {}
+
+
+class JobCell(Generic[T]):
+    """A cell of a job, made by `Job.cell`. Its value can change while the job runs, between batches.
+
+    Inside an operator `value` is what the batch pinned: the same for every record and task of the batch, and the manifest
+    says which version it was. Elsewhere it is an error; write the cell with `tidewheel cells set`.
+    """
+
+    def __init__(self, name: str, declared: Any, default: T) -> None:
+        """Made by `Job.cell`."""
+        self.name, self.declared, self.default = name, declared, default
+
+    @property
+    def value(self) -> T:
+        """The pinned value, or the default while nobody has written the cell."""
+        try:
+            found: T = _pinned[self.name]
+        except KeyError:
+            raise RuntimeError(
+                f"the cell {self.name!r} has a value inside the operators of a running job only; elsewhere read it with "
+                "tidewheel.cells"
+            ) from None
+        return found
+
+    def encode(self, value: T) -> bytes:
+        """Return a value as the bytes that travel to the tasks."""
+        return msgspec.msgpack.encode(value)
+
+
+def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:
+    """Make these the values of the batch that this process works on."""
+    _pinned.clear()
+    for cell in cells:
+        raw = encoded.get(cell.name)
+        _pinned[cell.name] = cell.default if raw is None else msgspec.msgpack.decode(raw, type=cell.declared)

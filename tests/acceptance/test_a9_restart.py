@@ -1,0 +1,90 @@
+"""A9: restarts go on from the last commit; a program error that repeats stops with operator, key and record named."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel import faults
+from tidewheel.errors import OperatorError
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    faults.arm("")
+
+
+def summed(job, source, out, function=lambda key, value, total: (total + value, total + value)):
+    source.key_by("parity", lambda number: number % 2).stateful_map("sum", function, default=0).sink("out", out)
+    return job
+
+
+def spark_run(job, spark, tmp_path, **options):
+    return job.run(bounded=True, parallelism=2, spark=spark, local=f"{tmp_path}/local", backoff=0.01, **options)
+
+
+@pytest.mark.parametrize("point", ["batch.ran", "commit.before", "commit.created", "publish.before-sink"])
+def test_a9_a_failure_is_survived_from_the_last_commit(spark, runner_spark, tmp_path, point):
+    job, out = runner_spark.job(), collect()
+    summed(job, job.source("in", iterable(list(range(20)), batch_size=5)), out)
+    faults.arm(f"{point}=raise@2")
+    result = spark_run(job, spark, tmp_path, restarts=1)
+    assert result.event_count == 20
+    assert sorted(r["value"] for r in out.records if r["key"] == 0) == [0, 2, 6, 12, 20, 30, 42, 56, 72, 90]
+    assert len(out.records) == 20
+
+
+def test_a9_without_restarts_the_failure_is_told(spark, runner_spark, tmp_path):
+    job = summed(job := runner_spark.job(), job.source("in", iterable([1, 2])), collect())
+    faults.arm("batch.ran=raise")
+    with pytest.raises(faults.InjectedFault):
+        spark_run(job, spark, tmp_path)
+
+
+def test_a9_a_program_error_that_repeats_stops_and_names_operator_key_and_record(spark, runner_spark, tmp_path):
+    def divide(key: int, value: int, total: int) -> tuple[float, int]:
+        return 1 / (value - 7), total
+
+    job = summed(job := runner_spark.job(), job.source("in", iterable(list(range(10)), batch_size=5)), collect(), divide)
+    with pytest.raises(OperatorError) as caught:
+        spark_run(job, spark, tmp_path, restarts=50)
+    text = str(caught.value)
+    assert "operator 'sum'" in text
+    assert "key 1" in text
+    assert "record 7" in text
+    assert "ZeroDivisionError" in text
+
+
+def test_a9_a_rejected_record_goes_to_the_dead_letter_sink_inside_the_commit(runner):
+    def divide(key: int, value: int, total: int) -> tuple[float, int]:
+        return 12 / (value - 3), total + 1
+
+    job, out, dead = runner.job(), collect(), collect()
+    job.dead_letter("rejected", dead)
+    summed(job, runner.source(job, "in", [1, 2, 3, 4, 5], batch=5), out, divide)
+    runner.run(job)
+    assert sorted(record["value"] for record in out.records) == [-12.0, -6.0, 6.0, 12.0]
+    (letter,) = dead.records
+    assert (letter["operator"], letter["key"], letter["record"]) == ("sum", "1", "3")
+    assert "ZeroDivisionError" in letter["error"]
+
+
+def test_a9_a_rejected_record_leaves_the_state_as_it_was(memory_runner):
+    def gather(key: int, value: int, seen: list[int]) -> tuple[int, list[int]]:
+        seen.append(value)
+        if value == 2:
+            raise ValueError("no twos")
+        return len(seen), seen
+
+    job, out, dead = memory_runner.job(), collect(), collect()
+    job.dead_letter("rejected", dead)
+    source = job.source("in", iterable([]))
+    source.key_by("one", lambda number: 0).stateful_map("gather", gather, default=list).sink("out", out)
+    with MemoryRun(job) as run:
+        run.batch({"in": [1, 2, 3]})
+        run.batch({"in": [2, 4]})
+    assert [record["value"] for record in out.records] == [1, 2, 3]
+    assert len(dead.records) == 2

@@ -1,0 +1,54 @@
+"""Two drivers of one job: the second is refused, or takes over and fences the first, also one that was paused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from chaos import harness
+
+SEED = 7
+
+
+def wait_for(condition, what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_a_second_driver_is_refused_and_told_who_holds_the_job(tmp_path):
+    everything = harness.write_input(tmp_path, files=30, records=20, seed=SEED)
+    first = harness.start(tmp_path)
+    assert first.stdout.readline().startswith("committed")
+    status, out, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2"))
+    assert status == 3
+    assert "HeldError" in err
+    assert f"process {first.pid}" in err
+    assert "--take-over" in err
+    status, out, err = harness.finish(first)
+    assert status == 0, err[-3000:]
+    harness.check_exact(tmp_path, everything)
+
+
+@pytest.mark.parametrize("point", ["batch.ran", "publish.before-sink"])
+def test_a_paused_driver_that_wakes_up_is_fenced(tmp_path, point):
+    """The first is stopped in the middle of a batch or of publishing; the second takes over; the first wakes up."""
+    everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
+    first = harness.start(tmp_path, f"{point}=stop@3")
+    wait_for(lambda: stopped(first.pid), f"the pause at {point}")
+    status, out, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2", take_over="yes"))
+    assert status == 0, err[-3000:]
+    os.killpg(first.pid, signal.SIGCONT)
+    status, out, err = harness.finish(first)
+    assert status == 3, out + err[-3000:]
+    assert "FencedError" in err
+    assert "taken over by" in err
+    harness.check_exact(tmp_path, everything)
