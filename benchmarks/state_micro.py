@@ -116,18 +116,11 @@ class Bench:
                 for key in wanted:
                     reader.get(TABLE, key)
 
-        def getter() -> None:
-            for reader, wanted in zip(readers, by_shard, strict=True):
-                one = reader.getter(TABLE)
-                for key in wanted:
-                    one(key)
-
         def get_many() -> None:
             for reader, wanted in zip(readers, by_shard, strict=True):
                 reader.get_many(TABLE, wanted)
 
         self.timed("get", get)
-        self.timed("getter", getter)
         self.timed("get_many", get_many)
         for wanted in by_shard:
             wanted.sort()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+
 import msgspec
 
 from tidewheel.errors import StateError
 from tidewheel.state.refs import PartRef, ShardParts
+
+_sequence = attrgetter("sequence")
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):
@@ -52,20 +57,24 @@ def lacking(parts: ShardParts, sequence: int, applied: Applied | None) -> list[P
         )
     if snapshot and applied.sequence < snapshot.sequence:
         return [snapshot, *deltas]
-    _check_history(snapshot, deltas, sequence, applied)
-    return [delta for delta in deltas if delta.sequence > applied.sequence]
-
-
-def _check_history(snapshot: PartRef | None, deltas: tuple[PartRef, ...], sequence: int, applied: Applied) -> None:
-    """Refuse a copy that took in another file for the same commit, or a commit that is not among the parts.
-
-    A copy that came to a commit by its delta is the same as one that came there by a snapshot, whose file
-    differs.
-    """
-    held = [part for part in (snapshot, *deltas) if part and part.sequence == applied.sequence]
-    alike = [part for part in held if (part is snapshot) == applied.snapshot]
-    if not held or (alike and all(part.file.checksum != applied.checksum for part in alike)):
+    place = bisect_right(deltas, applied.sequence, key=_sequence)
+    first = bisect_left(deltas, applied.sequence, hi=place, key=_sequence)
+    if not _knows(snapshot, deltas[first:place], applied):
         raise StateError(
             f"the copy is of another history: it holds a part of commit {applied.sequence} that the manifest "
             f"{sequence} does not name"
         )
+    return list(deltas[place:])
+
+
+def _knows(snapshot: PartRef | None, deltas: tuple[PartRef, ...], applied: Applied) -> bool:
+    """Whether the manifest names what the copy took in; the deltas are those of the same commit.
+
+    A copy that came to a commit by its delta is the same as one that came there by a snapshot, so the other
+    kind of file is good enough; the same kind must be the same file.
+    """
+    at_snapshot = snapshot is not None and snapshot.sequence == applied.sequence
+    alike = (snapshot,) if applied.snapshot and at_snapshot else () if applied.snapshot else deltas
+    if alike:
+        return any(part is not None and part.file.checksum == applied.checksum for part in alike)
+    return bool(deltas) or at_snapshot

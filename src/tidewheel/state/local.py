@@ -156,7 +156,7 @@ class ShardCopy:
         """
         applied = self._applied()
         if todo := self._lacking(parts, sequence, applied):
-            applied = self._apply(parts, sequence, _Contents(self.number, todo, fetch))
+            applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
         self._known_at = max(self._known_at, sequence)
         self._reached.sequence = _sequence(applied)
 
@@ -214,7 +214,14 @@ class ShardCopy:
         except StateError as error:
             raise self._error(str(error)) from None
 
-    def _apply(self, parts: ShardParts, sequence: int, contents: _Contents) -> Applied | None:
+    def _apply(
+        self,
+        parts: ShardParts,
+        sequence: int,
+        expected: Applied | None,
+        todo: list[PartRef],
+        contents: _Contents,
+    ) -> Applied | None:
         with self._lock:
             self._make_room(contents.raw_bytes)
             while True:
@@ -224,11 +231,13 @@ class ShardCopy:
                 try:
                     with self._begin(write=True) as transaction:
                         applied = _record(transaction)
-                        for part in self._lacking(parts, sequence, applied):
+                        if applied != expected:
+                            todo = self._lacking(parts, sequence, applied)
+                        for part in todo:
                             snapshot = part is parts.snapshot
                             self._apply_part(transaction, part, snapshot, applied, contents.blocks(part))
                             applied = Applied.of(part, snapshot)
-                        if applied is not None:
+                        if todo:
                             transaction.put(_APPLIED, _encode(applied))
                         faults.point(FILLED)
                     return applied

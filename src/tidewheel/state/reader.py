@@ -8,6 +8,8 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import lmdb
+
 from tidewheel.state.files import StateFileWriter, Table
 from tidewheel.state.longkeys import MAX_KEY, long_items, long_key, whole_key
 
@@ -40,20 +42,14 @@ class ShardReader:
         handles = self._handles.get(table)
         if handles is None:
             return None
-        value: bytes | None = self._get(key, None, handles.plain)
+        try:
+            value: bytes | None = self._get(key, None, handles.plain)
+        except lmdb.BadValsizeError:
+            # The empty key, which no table can hold.
+            return None
         if value is None and len(key) > MAX_KEY and handles.long is not None:
             return self._get_long(handles.long, key)
         return value
-
-    def getter(self, table: Table) -> Callable[[bytes], bytes | None]:
-        """Return `get` for one table, for loops that call it once per key."""
-        handles = self._handles.get(table)
-        if handles is None:
-            return lambda key: None
-        if handles.long is not None:
-            return lambda key: self.get(table, key)
-        get, plain = self._get, handles.plain
-        return lambda key: get(key, None, plain)
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the keys' values in their order, `None` where there is none; sorted keys are found fastest."""
@@ -61,7 +57,10 @@ class ShardReader:
         if handles is None:
             return [None] * len(keys)
         # Faster than LMDB's getmulti, which copies every key and leaves out what it does not find.
-        values = list(map(self._transaction.cursor(handles.plain).get, keys))
+        try:
+            values = list(map(self._transaction.cursor(handles.plain).get, keys))
+        except lmdb.BadValsizeError:
+            return [self.get(table, key) for key in keys]
         if handles.long is not None:
             for place, key in enumerate(keys):
                 if len(key) > MAX_KEY:
