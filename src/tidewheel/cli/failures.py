@@ -1,0 +1,63 @@
+"""How a command fails: one clear message on stderr, a status that scripts can tell apart, a stack trace only if asked for."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from tidewheel.errors import HeldError, TidewheelError
+
+FAILED = 1
+HELD = 2
+ABORTED = 130
+_VERBOSE = "tidewheel.verbose"
+
+
+def _remember(context: typer.Context, verbose: bool) -> bool:
+    context.meta[_VERBOSE] = verbose or context.meta.get(_VERBOSE, False)
+    return verbose
+
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show stack traces of errors.", callback=_remember, show_default=False)
+]
+
+
+class Commands(TyperGroup):
+    """The commands, of which none ends in a stack trace that nobody asked for."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; turn an error into its message and status."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            show("aborted; what is committed stays, start again to go on")
+            raise typer.Exit(ABORTED) from None
+        except TidewheelError as error:
+            self._trace(ctx)
+            show(str(error))
+            raise typer.Exit(HELD if isinstance(error, HeldError) else FAILED) from None
+        except Exception as error:
+            # Typer's own, such as a usage error or an exit, say themselves what they mean.
+            if type(error).__module__.startswith(("typer", "click")):
+                raise
+            self._trace(ctx)
+            hint = "" if ctx.meta.get(_VERBOSE) else " (run with -v for the stack trace)"
+            show(f"{type(error).__name__}: {error}{hint}")
+            raise typer.Exit(FAILED) from None
+
+    def _trace(self, ctx: Any) -> None:
+        if ctx.meta.get(_VERBOSE):
+            traceback.print_exc(file=sys.stderr)
+
+
+def show(message: str) -> None:
+    """Print an error."""
+    text = Text.assemble(("error: ", "bold red"), (message, "red"))
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False)

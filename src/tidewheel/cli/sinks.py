@@ -1,0 +1,36 @@
+"""`tidewheel sinks`: what each sink promises."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from tidewheel.sinks.base import Sink
+from tidewheel.sinks.collect import Collect
+from tidewheel.sinks.console import Console as ConsoleSink
+from tidewheel.sinks.discard import Discard
+from tidewheel.sinks.files import Files
+from tidewheel.sinks.for_each import ForEach
+from tidewheel.sinks.for_each_batch import ForEachBatch
+
+SINKS: dict[str, type[Sink]] = {
+    "files": Files,
+    "collect": Collect,
+    "discard": Discard,
+    "for_each_batch": ForEachBatch,
+    "for_each": ForEach,
+    "console": ConsoleSink,
+}
+"""Every sink by the name of its factory."""
+
+
+def sinks() -> None:
+    """List the sinks with their guarantees.
+
+    Exactly once: each record is seen once, whatever is killed. Effectively once: it may be written again, with the
+    same effect. At least once: none is left out, and those of the newest commit may be seen again after a failure.
+    """
+    table = Table("sink", "guarantee", "", box=None, pad_edge=False)
+    for name, kind in SINKS.items():
+        table.add_row(name, kind.guarantee, (kind.__doc__ or "").partition("\n")[0])
+    Console().print(table)

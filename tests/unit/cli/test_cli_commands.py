@@ -1,0 +1,203 @@
+"""The command line: what it passes on, what it prints, how it fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tidewheel import Job
+from tidewheel.cli import app
+from tidewheel.cli.sinks import SINKS
+from tidewheel.errors import HeldError, OperatorError
+from tidewheel.sinks import __all__ as exported
+from tidewheel.spark.progress import BatchProgress, RunResult
+
+PROGRAM = """
+from tidewheel import Job
+from tidewheel.sinks import discard
+from tidewheel.sources import iterable
+
+job = Job("clicks", state="memory:clicks")
+job.source("in", iterable([1, 2, 3])).map("double", lambda n: 2 * n).sink("out", discard())
+"""
+BATCHES = [
+    BatchProgress(2, 0, 250_000, 10_000, 0.5, 12.4, 2),
+    BatchProgress(3, None, 0, 7, 0.0, 3.0, 2, rejected=1),
+]
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "clicks_of_the_cli.py"
+    path.write_text(PROGRAM)
+    yield str(path)
+    sys.modules.pop("clicks_of_the_cli", None)
+    sys.modules.pop("tidewheel_program_clicks_of_the_cli", None)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Stands in for `Job.run`: keeps the options, tells two batches; a test may put an error in its way."""
+    calls = {}
+
+    def run(self, *, progress, **options):
+        calls.update(options, state=self.state)
+        if "error" in calls:
+            raise calls["error"]
+        for batch in BATCHES:
+            progress(batch)
+        return RunResult(self.name, 3, 250_000, BATCHES, calls.get("stopped", False))
+
+    monkeypatch.setattr(Job, "run", run)
+    return calls
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_plain_line_per_batch_where_there_is_no_terminal(program, ran):
+    found = call("run", program)
+    assert found.exit_code == 0
+    lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
+    assert lines[1:3] == [
+        "batch 0 250,000 rows 500,000 rows/s 10,000 keys changed 12 ms commit",
+        "flush 0 rows 0 rows/s 7 keys changed 3 ms commit",
+    ]
+    assert lines[3] == "1 records went to the dead-letter sink"
+    assert "done; 2 batches, 250,000 rows in" in lines[4]
+    assert "\x1b" not in found.stdout
+
+
+def test_a_json_object_per_batch_and_nothing_else(program, ran):
+    found = [json.loads(line) for line in call("run", program, "--json").stdout.splitlines()]
+    assert [batch["rows_per_second"] for batch in found] == [500_000, 0]
+    assert found[0] == {
+        "sequence": 2,
+        "batch": 0,
+        "rows": 250_000,
+        "rows_per_second": 500_000,
+        "keys": 10_000,
+        "seconds": 0.5,
+        "commit_ms": 12.4,
+        "parallelism": 2,
+        "rejected": 0,
+    }
+
+
+def test_options_reach_the_run(program, ran):
+    options = (
+        "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 0.5 --take-over --local /tmp/x"
+    )
+    more = ["--trigger", "5 seconds", "--allow-dropped-state", "--conf", "spark.a=b=c"]
+    assert call("run", program, *options.split(), *more).exit_code == 0
+    assert ran == {
+        "state": "memory:other",
+        "parallelism": 4,
+        "master": "local[1]",
+        "restarts": 3,
+        "backoff": 0.5,
+        "take_over": True,
+        "local": "/tmp/x",
+        "trigger": "5 seconds",
+        "allow_dropped_state": True,
+        "bounded": False,
+        "conf": {"spark.a": "b=c"},
+    }
+
+
+def test_what_is_not_said_is_left_to_the_program(program, ran):
+    call("run", program, "--bounded")
+    assert ran["state"] == "memory:clicks"
+    assert ran["bounded"]
+    assert not {"parallelism", "trigger", "master", "local"} & set(ran)
+
+
+@pytest.mark.parametrize("trigger", ["available-now", "once", "5 seconds", "500 milliseconds", "1 minute"])
+def test_triggers(program, ran, trigger):
+    assert call("run", program, "--trigger", trigger).exit_code == 0
+    assert ran["trigger"] == trigger
+
+
+@pytest.mark.parametrize("arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"]])
+def test_options_that_cannot_work_are_refused(program, ran, arguments):
+    found = call("run", program, *arguments)
+    assert found.exit_code == 2
+    assert "Traceback" not in found.output
+    assert not ran
+
+
+def test_a_stop_that_was_asked_for_is_no_failure(program, ran):
+    ran["stopped"] = True
+    found = call("run", program)
+    assert found.exit_code == 0
+    assert "stopped as asked, start again to go on" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (OperatorError("operator 'sum', key 'a': no good"), 1, "error: operator 'sum', key 'a': no good"),
+        (HeldError("job 'clicks' is held by [run] 7"), 2, "error: job 'clicks' is held by [run] 7"),
+        (KeyboardInterrupt(), 130, "error: aborted"),
+        (ZeroDivisionError("oops"), 1, "error: ZeroDivisionError: oops (run with -v for the stack trace)"),
+    ],
+)
+def test_an_error_is_one_message_on_stderr_and_a_status(program, ran, error, status, text):
+    ran["error"] = error
+    found = call("run", program)
+    assert found.exit_code == status
+    assert text in found.stderr
+    assert "Traceback" not in found.output
+    assert "error" not in found.stdout
+
+
+@pytest.mark.parametrize("arguments", [["run", "-v"], ["-v", "run"]])
+def test_verbose_shows_the_stack_trace(program, ran, arguments):
+    ran["error"] = OperatorError("no good")
+    found = call(*arguments, program)
+    assert found.exit_code == 1
+    assert "Traceback" in found.stderr
+    assert found.stderr.rstrip().endswith("error: no good")
+
+
+def test_a_long_message_is_not_broken_into_lines(program, ran):
+    ran["error"] = OperatorError("x" * 300)
+    assert "x" * 300 in call("run", program).stderr
+
+
+def test_graph_as_text_and_as_mermaid(program):
+    assert call("graph", program).stdout.splitlines() == [
+        "in      source",
+        "double  map <- in",
+        "out     sink <- double",
+    ]
+    assert call("graph", program, "--mermaid").stdout.startswith("flowchart LR")
+
+
+def test_graph_refuses_what_cannot_run(program):
+    with open(program, "a") as file:
+        file.write("job.source('lost', iterable([1]))\n")
+    found = call("graph", program)
+    assert found.exit_code == 1
+    assert "operator 'lost' (source) leads nowhere" in found.stderr
+
+
+def test_sinks_lists_every_sink_with_its_guarantee():
+    assert set(SINKS) == set(exported) - {"Sink"}
+    found = call("sinks").stdout
+    for name, kind in SINKS.items():
+        assert any(line.startswith(name) and kind.guarantee in line for line in found.splitlines())
+
+
+def test_help_has_examples():
+    assert "tidewheel run clicks.py" in call("run", "--help").stdout
+    assert call("--help").exit_code == 0
+
+
+def test_cells_are_mounted():
+    assert "cells" in call("--help").stdout
