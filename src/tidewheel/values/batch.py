@@ -20,7 +20,7 @@ class Batch:
     so an operator that works on columns never pays for Python objects.
     """
 
-    __slots__ = ("_columns", "_keys", "_values", "key_column", "shape", "times")
+    __slots__ = ("_columns", "_keys", "_made", "_values", "key_column", "shape", "times")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Batch:
         """Take at least one of columns and values; keys as a list or as an Arrow column."""
         self.shape = shape
         self._columns = columns
+        self._made: pa.RecordBatch | None = None
         self._values = values
         self._keys = keys
         self.key_column = key_column
@@ -55,13 +56,18 @@ class Batch:
     @property
     def columns(self) -> pa.RecordBatch:
         """The values as columns."""
-        if self._columns is None:
-            self._columns = to_columns(typing.cast(list[Any], self._values), self.shape)
-        return self._columns
+        if self._columns is not None:
+            return self._columns
+        if self._made is None:
+            self._made = to_columns(typing.cast(list[Any], self._values), self.shape)
+        return self._made
 
     @property
     def has_columns(self) -> bool:
-        """Whether the columns are there already."""
+        """Whether the messages came as columns.
+
+        Columns that were made of values do not count: they may not give the same values back.
+        """
         return self._columns is not None
 
     @property
@@ -86,8 +92,9 @@ class Batch:
         """Return the messages of several batches of one stream as one batch."""
         if len(batches) == 1:
             return batches[0]
-        columnar = all(batch.has_columns for batch in batches)
-        by_column = all(batch.key_column is not None for batch in batches)
+        # Columns that nobody declared may change their type from batch to batch; values always fit together.
+        columnar = _alike([batch._columns.schema if batch._columns is not None else None for batch in batches])
+        by_column = _alike([batch.key_column.type if batch.key_column is not None else None for batch in batches])
         return Batch(
             batches[0].shape,
             columns=pa.concat_batches([batch.columns for batch in batches]) if columnar else None,
@@ -127,6 +134,10 @@ class Batch:
             key_column=None if self.key_column is None else self.key_column.take(indices),
             times=_picked(self.times, positions),
         )
+
+
+def _alike(kinds: list[Any]) -> bool:
+    return kinds[0] is not None and all(kind == kinds[0] for kind in kinds)
 
 
 def _picked(items: list[Any] | None, positions: list[int]) -> list[Any] | None:

@@ -19,9 +19,11 @@ class Row(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...]
+    _columns: tuple[str, ...]
+    """The names of its columns, also of those that are no Python identifiers."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._fields, tuple(self))
+        return _restore, (self._columns, tuple(self))
 
 
 def _restore(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
@@ -32,7 +34,8 @@ def _restore(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
 def row_class(names: tuple[str, ...]) -> type[Row]:
     """Return the class of rows with these columns: the same class for the same names in one process.
 
-    A column that is not a Python identifier is there by position, under a name such as `_1`.
+    A column that is not a Python identifier has an attribute such as `_1`, after its position; it keeps its name when the
+    row becomes columns again.
     """
     base = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    return type("Row", (base, Row), {"__slots__": (), "__reduce__": Row.__reduce__})
+    return type("Row", (base, Row), {"__slots__": (), "__reduce__": Row.__reduce__, "_columns": names})

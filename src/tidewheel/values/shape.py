@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from tidewheel.errors import GraphError
+from tidewheel.errors import GraphError, OperatorError
 from tidewheel.values.row import Row, row_class
 
 VALUE = "value"
@@ -48,13 +50,13 @@ class Shape:
     def columns(self) -> tuple[str, ...] | None:
         """Return the columns that the declared type has, or None where only the data can tell."""
         if self.kind == "record":
-            return tuple(_field_types(self.type))
+            return tuple(field_types(self.type))
         return (VALUE,) if self.kind == "scalar" else None
 
     def schema(self) -> pa.Schema | None:
         """Return the Arrow schema of the declared type, or None where only the data can tell."""
         if self.kind == "record":
-            return pa.schema([(name, arrow_type(kind)) for name, kind in _field_types(self.type).items()])
+            return pa.schema([(name, arrow_type(kind)) for name, kind in field_types(self.type).items()])
         if self.kind == "scalar" and self.type is not None:
             return pa.schema([(VALUE, arrow_type(self.type))])
         return None
@@ -62,8 +64,8 @@ class Shape:
     def values(self, columns: pa.RecordBatch) -> list[Any]:
         """Return one Python value per row of the columns."""
         if self.kind == "scalar":
-            return typing.cast(list[Any], columns.column(0).to_pylist())
-        lists = [column.to_pylist() for column in columns.columns]
+            return _listed(columns.column(0))
+        lists = [_listed(column) for column in columns.columns]
         names = columns.schema.names
         if self.kind == "dict" or (self.kind == "any" and names):
             return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
@@ -88,7 +90,7 @@ def shape_of(declared: Any) -> Shape:
         return DICT
     if _is_record(declared):
         return Shape("record", declared)
-    if _unwrap_optional(declared)[0] in _SCALARS:
+    if unwrap_optional(declared)[0] in _SCALARS:
         return Shape("scalar", declared)
     return ANY
 
@@ -99,7 +101,7 @@ def arrow_type(declared: Any) -> pa.DataType:
     >>> arrow_type(list[int])
     ListType(list<item: int64>)
     """
-    declared, _ = _unwrap_optional(declared)
+    declared, _ = unwrap_optional(declared)
     if declared in _ARROW:
         return _ARROW[declared]
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
@@ -110,7 +112,7 @@ def arrow_type(declared: Any) -> pa.DataType:
     if origin is dict and len(arguments) == 2:
         return pa.map_(arrow_type(arguments[0]), arrow_type(arguments[1]))
     if _is_record(declared):
-        return pa.struct([(name, arrow_type(kind)) for name, kind in _field_types(declared).items()])
+        return pa.struct([(name, arrow_type(kind)) for name, kind in field_types(declared).items()])
     raise GraphError(
         f"the type {declared!r} has no column type; use bool, int, float, str, bytes, datetime, date, "
         "list[…], dict[…, …], a dataclass or a msgspec.Struct"
@@ -123,35 +125,49 @@ def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
     A value without fields becomes the one column `value`.
     """
     schema = shape.schema()
-    if shape.kind == "scalar" or (values and not _has_fields(values[0])) or (not values and schema is None):
-        kind = schema.field(0).type if schema is not None else None
-        return pa.RecordBatch.from_arrays([pa.array(values, kind)], [VALUE])
-    if schema is not None:
-        return _by_fields(values, schema.names, schema)
-    if isinstance(values[0], dict):
-        names = list(dict.fromkeys(name for value in values for name in value))
-        return pa.RecordBatch.from_arrays([pa.array([value.get(name) for value in values]) for name in names], names)
-    return _by_fields(values, list(_fields(values[0])), None)
+    if shape.kind == "record":
+        assert schema is not None
+        arrays = [_array([_field(value, field.name) for value in values], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if shape.kind == "scalar" or not values or not _has_fields(values[0]):
+        return pa.RecordBatch.from_arrays([_array(values, None if schema is None else schema.field(0).type)], [VALUE])
+    first = values[0]
+    if isinstance(first, Row) and all(type(value) is type(first) for value in values):
+        return pa.RecordBatch.from_arrays([_array(column) for column in zip(*values, strict=True)], first._columns)
+    names = (
+        list(dict.fromkeys(name for value in values for name in value)) if isinstance(first, dict) else _fields(first)
+    )
+    return pa.RecordBatch.from_arrays(
+        [_array([_field(value, name) for value in values]) for name in names], list(names)
+    )
 
 
-def _by_fields(values: list[Any], names: Sequence[str], schema: pa.Schema | None) -> pa.RecordBatch:
-    arrays = []
-    for position, name in enumerate(names):
-        if isinstance(values[0], dict):
-            column = [value.get(name) for value in values]
-        else:
-            column = [_plain(getattr(value, name)) for value in values]
-        arrays.append(pa.array(column, schema.field(position).type if schema is not None else None))
-    return pa.RecordBatch.from_arrays(arrays, list(names))
+def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
+    if kind is None or pa.types.is_nested(kind):
+        values = [_plain(value) for value in values]
+    return pa.array(values, kind)
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    # Asking for dicts costs a column of plain values twenty times its time.
+    options = {"maps_as_pydicts": "strict"} if pa.types.is_nested(column.type) else {}
+    listed: list[Any] = column.to_pylist(**options)
+    return listed
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)
 
 
 def _plain(value: Any) -> Any:
-    """Turn nested records into dicts, which Arrow takes as structs."""
-    return (
-        msgspec.to_builtins(value, builtin_types=(bytes, datetime.datetime, datetime.date))
-        if _has_fields(value)
-        else value
-    )
+    """Turn records into dicts and sets into lists, however deep, which Arrow takes as structs and lists."""
+    if value is None or isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if _has_fields(value):
+        return {name: _plain(getattr(value, name)) for name in _fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
 def _has_fields(value: Any) -> bool:
@@ -170,27 +186,45 @@ def _is_record(declared: Any) -> bool:
     return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
 
 
-def _field_types(record: Any) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def field_types(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass or Struct with their types, in order."""
     hints = typing.get_type_hints(record)
     if issubclass(record, msgspec.Struct):
         return {name: hints[name] for name in record.__struct_fields__}
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
-def _unwrap_optional(declared: Any) -> tuple[Any, bool]:
+def unwrap_optional(declared: Any) -> tuple[Any, bool]:
+    """Return T and True for `T | None`, and the type itself and False for any other."""
     if typing.get_origin(declared) in (typing.Union, types.UnionType):
         inner = [argument for argument in typing.get_args(declared) if argument is not type(None)]
-        if len(inner) == 1:
+        if len(inner) == 1 and len(typing.get_args(declared)) == 2:
             return inner[0], True
     return declared, False
 
 
 def _record_values(record: Any, names: Sequence[str], lists: list[list[Any]]) -> list[Any]:
     """Build records by position when their columns stand in the order of the fields and are plain; else by conversion."""
-    kinds = _field_types(record)
-    if tuple(kinds) == tuple(names) and all(_unwrap_optional(kind)[0] in _SCALARS for kind in kinds.values()):
+    if _by_position(record, tuple(names)):
         return list(map(record, *lists))
-    build: Callable[[dict[str, Any]], Any] = lambda fields: msgspec.convert(fields, record)  # noqa: E731
-    wanted = [(name, lists[names.index(name)]) for name in kinds if name in names]
+    wanted = [(name, lists[names.index(name)]) for name in field_types(record) if name in names]
     chosen = [name for name, _ in wanted]
-    return [build(dict(zip(chosen, row, strict=True))) for row in zip(*(column for _, column in wanted), strict=True)]
+    rows = (dict(zip(chosen, row, strict=True)) for row in zip(*(column for _, column in wanted), strict=True))
+    return [_converted(fields, record) for fields in rows]
+
+
+def _converted(fields: dict[str, Any], record: Any) -> Any:
+    try:
+        return msgspec.convert(fields, record)
+    except msgspec.ValidationError as error:
+        raise OperatorError(f"the record {fields!r} does not fit {record.__name__}: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _by_position(record: Any, names: tuple[str, ...]) -> bool:
+    kinds = field_types(record)
+    if tuple(kinds) != names or any(unwrap_optional(kind)[0] not in _SCALARS for kind in kinds.values()):
+        return False
+    parameters = inspect.signature(record).parameters.values()
+    return all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) and len(parameters) == len(names)

@@ -1,0 +1,38 @@
+"""Row: columns as attributes, a tuple otherwise."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import cloudpickle
+
+from tidewheel.values import Row, row_class
+
+
+def test_columns_are_attributes_and_a_row_is_a_tuple():
+    row = row_class(("user", "amount"))("ada", 3)
+    assert (row.user, row.amount) == ("ada", 3)
+    assert row == ("ada", 3)
+    assert isinstance(row, Row)
+    assert repr(row) == "Row(user='ada', amount=3)"
+    assert {row: 1}[("ada", 3)] == 1
+
+
+def test_the_same_columns_have_the_same_class():
+    assert row_class(("a", "b")) is row_class(("a", "b"))
+    assert row_class(("a", "b")) is not row_class(("b", "a"))
+
+
+def test_rows_are_pickled_by_their_columns():
+    row = row_class(("user id", "n"))("ada", 1)
+    for back in (pickle.loads(pickle.dumps(row)), cloudpickle.loads(cloudpickle.dumps(row)), copy.deepcopy(row)):
+        assert back == row
+        assert type(back) is type(row)
+        assert back._columns == ("user id", "n")
+
+
+def test_columns_named_like_methods_of_a_tuple_are_columns():
+    row = row_class(("count", "index"))(1, 2)
+    assert (row.count, row.index) == (1, 2)
+    assert pickle.loads(pickle.dumps(row)).count == 1
