@@ -58,6 +58,8 @@ _APPLIED = b"applied"
 _PLAIN = b"t:"
 _LONG = b"l:"
 
+_OUT_OF_DATE = "If a newer batch is at work on this machine, this one is out of date and must end. If not: "
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_applied = msgspec.msgpack.Decoder(Applied).decode
 
@@ -177,7 +179,9 @@ class ShardCopy:
         expected = getattr(self._reached, "sequence", found)
         if found != expected:
             reader.close()
-            raise self._error(f"the copy was moved from commit {expected} to {found} since it was caught up")
+            raise self._error(
+                f"the copy was moved from commit {expected} to {found} since it was caught up", _OUT_OF_DATE
+            )
         return reader
 
     def close(self) -> None:
@@ -212,7 +216,7 @@ class ShardCopy:
         try:
             return lacking(parts, sequence, applied)
         except StateError as error:
-            raise self._error(str(error)) from None
+            raise self._error(str(error), _OUT_OF_DATE) from None
 
     def _apply(
         self,
@@ -337,10 +341,10 @@ class ShardCopy:
         with self._lock:
             self._readers -= 1
 
-    def _error(self, found: str) -> StateError:
+    def _error(self, found: str, to_do: str = "") -> StateError:
         return StateError(
-            f"local copy of shard {self.number} in {self.path} ({_free(self.path)} free): {found}. The copy is "
-            "only a cache: stop what uses it, delete its folder, and it is built anew from the store"
+            f"local copy of shard {self.number} in {self.path} ({_free(self.path)} free): {found}. {to_do}The copy "
+            "is only a cache: stop what uses it, delete its folder, and it is built anew from the store"
         )
 
 
