@@ -264,7 +264,7 @@ def test_a_damaged_file_leaves_the_copy_as_it_was(folders: Folders) -> None:
 def test_a_file_too_large_to_fetch_ahead_is_applied_block_by_block(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidewheel.state.local._FETCHED_AHEAD", 1000)
+    monkeypatch.setattr("tidewheel.state.shardcopy._FETCHED_AHEAD", 1000)
     history, copy = History(folders.new()), folders.copy(map_size=1 << 16)
     for number in range(3):
         history.commit({"t": {b"%d" % n: b"%d" % number * 100 for n in range(number, 200)}})
