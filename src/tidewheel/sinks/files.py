@@ -25,7 +25,7 @@ PLACED = faults.declare("files.placed", "one output file is in place, others may
 MARKED = faults.declare("files.marked", "a files sink's marker is set, what failed attempts left is not removed")
 
 _OPEN_FILES = 64
-_CODECS = ("zstd", "snappy", "gzip", "none")
+_CODECS = ("snappy", "zstd", "gzip", "none")
 
 
 def files(
@@ -33,7 +33,7 @@ def files(
     format: Format = "parquet",
     *,
     partition_by: str | Sequence[str] = (),
-    compression: str = "zstd",
+    compression: str = "snappy",
 ) -> Files:
     """Write records to files in a folder, as Parquet or JSON lines. Exactly once: each record is in one file, whatever is killed.
 
@@ -62,7 +62,7 @@ class Files(Sink):
         path: str | os.PathLike[str],
         format: Format = "parquet",
         partition_by: str | Sequence[str] = (),
-        compression: str = "zstd",
+        compression: str = "snappy",
     ) -> None:
         """Check the settings; the folder is looked at when the job starts."""
         if format not in get_args(Format):

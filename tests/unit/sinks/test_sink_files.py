@@ -186,13 +186,13 @@ def test_json_lines(tmp_path, folder, harnessed):
             pa.array([[1, 2], []]),
             pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
         ],
-        ["text", "at", "list", "map"],
+        ["text", "at", "a list", "map"],
     )
     harness.publish(2, harness.stage(2, batch))
     lines = (folder / visible(folder)[0]).read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"text": "ü", "at": "2025-01-31T12:00:00Z", "list": [1, 2], "map": {"a": 1}},
-        {"text": None, "at": None, "list": [], "map": {}},
+        {"text": "ü", "at": "2025-01-31T12:00:00Z", "a list": [1, 2], "map": {"a": 1}},
+        {"text": None, "at": None, "a list": [], "map": {}},
     ]
 
 
