@@ -10,7 +10,7 @@ from linearizability import EXCHANGE, READ, WRITE, Recorder, is_linearizable
 from tidewheel import cells
 
 
-def run(recorder, cell, seed, stop, operations):
+def run(recorder, cell, seed, stop, operations, timeout):
     """Do random operations on few values, so that exchanges both apply and fail; each write's value is new."""
     chance, number = random.Random(seed), 0
     while number < operations and not stop.is_set():
@@ -19,9 +19,9 @@ def run(recorder, cell, seed, stop, operations):
         known = cell.read()
         kind = chance.choice([READ, WRITE, EXCHANGE, EXCHANGE])
         call = {
-            READ: lambda: cell.refresh(timeout=1).value,
-            WRITE: lambda fresh=fresh: cell.write(fresh, timeout=1),
-            EXCHANGE: lambda known=known, fresh=fresh: cell.compare_exchange(known, fresh, timeout=1).applied,
+            READ: lambda: cell.refresh(timeout).value,
+            WRITE: lambda fresh=fresh: cell.write(fresh, timeout=timeout),
+            EXCHANGE: lambda known=known, fresh=fresh: cell.compare_exchange(known, fresh, timeout=timeout).applied,
         }[kind]
         recorder.record(
             call,
@@ -37,7 +37,7 @@ def test_c6_concurrent_operations_are_linearizable(place):
     writers = [place.open().writer("x", int) for _ in range(4)]
     recorder, stop = Recorder(), threading.Event()
     each = max(5, place.crowd // 5)
-    in_parallel(*(lambda w=w, n=n: run(recorder, w, n, stop, each) for n, w in enumerate(writers, 1)))
+    in_parallel(*(lambda w=w, n=n: run(recorder, w, n, stop, each, SOON) for n, w in enumerate(writers, 1)))
     assert len(recorder.history) == 4 * each
     assert is_linearizable(recorder.history)
 
@@ -52,7 +52,7 @@ def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(m
         eventually(lambda: len(recorder.history) >= seen + 15)
 
     threads = [
-        threading.Thread(target=run, args=(recorder, writer, seed, stop, 100_000))
+        threading.Thread(target=run, args=(recorder, writer, seed, stop, 100_000, 1))
         for seed, writer in enumerate(writers, 1)
     ]
     for thread in threads:

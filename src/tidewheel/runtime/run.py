@@ -16,7 +16,7 @@ from tidewheel.checkpoint.garbage import collect
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind
 from tidewheel.checkpoint.names import folder
 from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.errors import StateError
+from tidewheel.errors import FencedError, StateError
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.runtime.commit import next_manifest, operator_infos
 from tidewheel.runtime.compatible import check_program
@@ -71,6 +71,15 @@ class JobRun:
         claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
         self.lease.take()
         self.head = claimed
+
+    def recall(self) -> None:
+        """Look again which commit is the newest: after a failure this run may have made one without knowing."""
+        newest = self.checkpoints.latest()
+        if newest is None or newest.run != self.token:
+            raise FencedError(
+                f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
+            )
+        self.head = newest
 
     def release(self) -> None:
         """Let go of the lease and the cells; the job can be started again at once."""

@@ -136,6 +136,7 @@ class Driver:
     def _attempt(self, frame: DataFrame) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
         self.error = None
+        self.run.recall()
         self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()

@@ -1,0 +1,5 @@
+"""Lets `python -m tidewheel.cli` stand in for the command."""
+
+from tidewheel.cli import main
+
+main()
