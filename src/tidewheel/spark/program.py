@@ -12,6 +12,7 @@ import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidewheel import pickling
 from tidewheel.errors import ConfigError
 from tidewheel.graph import Node
 from tidewheel.runtime.plan import Plan, columns_read, lowered
@@ -100,7 +101,7 @@ def _pickled(plan: Plan) -> bytes:
     for module in _user_modules(plan):
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(plan, protocol=5))
+        return pickling.dumps(plan)
     except Exception as error:
         raise ConfigError(
             f"the program cannot be sent to the tasks: {type(error).__name__}: {error}. A function must not hold on to "
