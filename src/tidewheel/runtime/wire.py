@@ -6,14 +6,14 @@ Messages travel in blocks, so the JVM's cost is per block and not per message. B
 from __future__ import annotations
 
 import pickle
-import typing
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from tidewheel import pickling
+from tidewheel.keys import from_stored, to_stored
 from tidewheel.runtime.shards import shards_of
 from tidewheel.values import Batch, Shape
 
@@ -23,7 +23,7 @@ REPORT = -1
 """The edge of a row that carries a task's report to the driver."""
 
 _COLUMNS, _VALUES, _PICKLED = b"C", b"V", b"P"
-_KEY, _TIME = "~key", "~time"
+_PLAIN_KEYS, _STORED_KEYS, _TIMED, _NONE = b"k", b"s", b"t", b"-"
 _PLAIN = (int, str, float, bytes, bool)
 
 Row = tuple[int, int, bytes]
@@ -68,61 +68,69 @@ def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.B
 
 
 def encode(batch: Batch) -> bytes:
-    """Return the messages as bytes: columns where there are any, plain values of one type as a column, else a pickle."""
-    keys = _key_array(batch)
-    kinds = set() if batch.has_columns else set(map(type, batch.values))
-    plain = len(kinds) == 1 and next(iter(kinds)) in _PLAIN
-    if (batch.keyed and keys is None) or not (batch.has_columns or plain):
-        return _pickled(batch)
-    try:
-        columns = (
-            batch.columns if batch.has_columns else pa.RecordBatch.from_arrays([pa.array(batch.values)], ["value"])
-        )
-    except (pa.ArrowInvalid, OverflowError):
-        return _pickled(batch)
+    """Return the messages as bytes: columns if they came as columns, plain values of one type as a column, else a pickle."""
+    columns = batch.columns if batch.has_columns else _plain_column(batch.values)
+    if columns is None:
+        keys = batch.keys if batch.keyed else None
+        return _PICKLED + pickling.dumps((keys, batch.values, batch.times))
+    # What is not a value stands behind the values, and is found by its place: a user's column may have any name.
     arrays, names = list(columns.columns), list(columns.schema.names)
+    key_form, keys = _key_array(batch)
     if keys is not None:
         arrays.append(keys)
-        names.append(_KEY)
+        names.append("key")
     if batch.times is not None:
         arrays.append(pa.array(batch.times, pa.int64()))
-        names.append(_TIME)
+        names.append("time")
     out = pa.BufferOutputStream()
     whole = pa.RecordBatch.from_arrays(arrays, names)
     with pa.ipc.new_stream(out, whole.schema) as writer:
         writer.write_batch(whole)
     body: bytes = out.getvalue().to_pybytes()
-    return (_COLUMNS if batch.has_columns else _VALUES) + body
+    return (
+        (_COLUMNS if batch.has_columns else _VALUES) + key_form + (_TIMED if batch.times is not None else _NONE) + body
+    )
 
 
 def decode(payload: pa.Buffer, shape: Shape) -> Batch:
     """Return the messages that `encode` gave."""
-    form, body = payload[:1].to_pybytes(), payload.slice(1)
+    form = payload[:1].to_pybytes()
     if form == _PICKLED:
-        keys, values, times = pickle.loads(body)
+        keys, values, times = pickle.loads(payload.slice(1))
         return Batch(shape, keys=keys, values=values, times=times)
-    whole = pa.ipc.open_stream(body).read_next_batch()
-    names = whole.schema.names
-    keys_at, times_at = whole.schema.get_field_index(_KEY), whole.schema.get_field_index(_TIME)
-    key_column = whole.column(keys_at) if keys_at >= 0 else None
-    times = whole.column(times_at).to_pylist() if times_at >= 0 else None
-    columns = whole.select([name for name in names if name not in (_KEY, _TIME)])
+    key_form, timed = payload[1:2].to_pybytes(), payload[2:3].to_pybytes() == _TIMED
+    whole = pa.ipc.open_stream(payload.slice(3)).read_next_batch()
+    arrays = whole.columns
+    times = arrays.pop().to_pylist() if timed else None
+    keys = [from_stored(key) for key in arrays.pop().to_pylist()] if key_form == _STORED_KEYS else None
+    key_column = arrays.pop() if key_form == _PLAIN_KEYS else None
     if form == _VALUES:
-        return Batch(shape, values=columns.column(0).to_pylist(), key_column=key_column, times=times)
-    return Batch(shape, columns=columns, key_column=key_column, times=times)
+        return Batch(shape, values=arrays[0].to_pylist(), keys=keys, key_column=key_column, times=times)
+    columns = pa.RecordBatch.from_arrays(arrays, whole.schema.names[: len(arrays)])
+    return Batch(shape, columns=columns, keys=keys, key_column=key_column, times=times)
 
 
-def _pickled(batch: Batch) -> bytes:
-    keys = batch.keys if batch.keyed else None
-    return _PICKLED + typing.cast(bytes, cloudpickle.dumps((keys, batch.values, batch.times), protocol=5))
+def _plain_column(values: list[Any]) -> pa.RecordBatch | None:
+    """Return values as a column that gives back the very same, or None where there is none."""
+    array = _plain_array(values)
+    return None if array is None else pa.RecordBatch.from_arrays([array], ["value"])
 
 
-def _key_array(batch: Batch) -> pa.Array | None:
-    if batch.key_column is not None:
-        return batch.key_column
+def _key_array(batch: Batch) -> tuple[bytes, pa.Array | None]:
     if not batch.keyed:
+        return _NONE, None
+    column = batch.key_column if batch.key_column is not None else _plain_array(batch.keys)
+    if column is not None:
+        return _PLAIN_KEYS, column
+    return _STORED_KEYS, pa.array([to_stored(key) for key in batch.keys], pa.binary())
+
+
+def _plain_array(values: list[Any]) -> pa.Array | None:
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or next(iter(kinds)) not in _PLAIN:
         return None
-    kinds = set(map(type, batch.keys))
-    if len(kinds) == 1 and next(iter(kinds)) in _PLAIN:
-        return typing.cast(Any, pa.array(batch.keys))
-    return None
+    try:
+        return pa.array(values)
+    except (ValueError, OverflowError):
+        # An integer that no column holds, or text that is not valid Unicode.
+        return None
