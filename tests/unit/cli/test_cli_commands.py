@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tidewheel import Job
 from tidewheel.cli import app
+from tidewheel.cli.progress import LineProgress
 from tidewheel.cli.sinks import SINKS
 from tidewheel.errors import HeldError, OperatorError
 from tidewheel.sinks import __all__ as exported
@@ -201,3 +204,9 @@ def test_help_has_examples():
 
 def test_cells_are_mounted():
     assert "cells" in call("--help").stdout
+
+
+def test_lines_are_coloured_on_a_terminal():
+    out = io.StringIO()
+    LineProgress(Console(file=out, force_terminal=True, color_system="standard")).batch(BATCHES[1])
+    assert "\x1b[" in out.getvalue()
