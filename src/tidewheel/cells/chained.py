@@ -69,6 +69,7 @@ class ChainedBackend(Backend):
             raise _explained(error, maybe=True) from error
         if not applied:
             return Swap(False, self.load(path, deadline))
+        self._known[path] = base + 1
         if base % _TRIM_EVERY == 0:
             self._trim(chain, base - _TRIM_EVERY)
         return Swap(True, Held(base + 1, record))

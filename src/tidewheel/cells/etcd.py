@@ -129,7 +129,7 @@ class EtcdBackend(Backend):
     def _follow_all(self) -> None:
         """Read everything, then watch from there on; after a failure again, at another member."""
         assert self._listener is not None
-        turn = 0
+        turn = self._preferred
         while not self._stop.is_set():
             endpoint = self._address.endpoints[turn % len(self._address.endpoints)]
             turn += 1

@@ -247,7 +247,9 @@ class EtcdClient:
                 connection = idle.pop() if idle else None
             if connection is None:
                 return self._connect(endpoint, timeout)
-            if select.select([connection.sock], [], [], 0)[0]:
+            readable = select.poll()
+            readable.register(connection.sock, select.POLLIN)
+            if readable.poll(0):
                 connection.close()
                 continue
             connection.sock.settimeout(timeout)

@@ -30,6 +30,7 @@ class FileBackend(ChainedBackend):
         self._root = store.root
         self._identity: tuple[int, int] | None = None
         self._attached: set[str] = set()
+        self._fresh: set[str] = set()
         self._attaching = threading.Lock()
         self._watch: inotify.Watch | None = None
         self._thread = threading.Thread(target=self._run, name=f"cells {self.url}", daemon=True)
@@ -95,6 +96,7 @@ class FileBackend(ChainedBackend):
         assert self._watch is not None
         if folder not in self._attached and self._watch.add(os.path.join(self._root, folder)):
             self._attached.add(folder)
+            self._fresh.add(folder)
         return folder in self._attached
 
     def _run(self) -> None:
@@ -106,9 +108,10 @@ class FileBackend(ChainedBackend):
                 changed = self._watch.wait(_LOOK_S)
                 self._check_reachable()
                 if not online:
-                    self._attached.clear()
-                    self._watch.clear()
-                    self._watch.add(self._root)
+                    with self._attaching:
+                        self._attached.clear()
+                        self._watch.clear()
+                        self._watch.add(self._root)
                     changed = None
                 self._pass_on(changed)
             except (CellError, StorageError, OSError) as error:
@@ -125,13 +128,13 @@ class FileBackend(ChainedBackend):
         """Tell of what is new in these folders; None: of everything followed."""
         if changed is not None and not changed:
             return
-        before = set(self._attached)
         self._attach()
-        if changed is None:
-            folders = set(self._attached)
-        else:
+        with self._attaching:
             # A cell's folder that is watched only now may have got records before: look there too.
-            folders = {os.path.relpath(folder, self._root) for folder in changed} | (self._attached - before)
+            fresh, self._fresh = self._fresh, set()
+            folders = set(self._attached)
+        if changed is not None:
+            folders = fresh.union(os.path.relpath(folder, self._root) for folder in changed)
         for folder in folders:
             if folder.count("/") == 1 and self._follows(path := path_of(folder)):
                 self._reload(path)

@@ -8,6 +8,7 @@ looks every 50 ms.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import struct
@@ -56,6 +57,9 @@ class _Inotify:
             raise OSError(number, f"{os.strerror(number)} (inotify; see /proc/sys/fs/inotify/max_user_instances)")
         self._woken, self._waker = os.pipe()
         self._folders: dict[int, str] = {}
+        self._poll = select.poll()
+        for descriptor in (self._descriptor, self._woken):
+            self._poll.register(descriptor, select.POLLIN)
 
     def add(self, folder: str) -> bool:
         number = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _WATCHED)
@@ -63,12 +67,12 @@ class _Inotify:
             self._folders[number] = folder
             return True
         error = ctypes.get_errno()
-        if isinstance(os.strerror(error), str) and error in (2, 20):
+        if error in (errno.ENOENT, errno.ENOTDIR):
             return False
         raise OSError(error, f"{os.strerror(error)} (inotify; see /proc/sys/fs/inotify/max_user_watches)", folder)
 
     def wait(self, timeout: float) -> set[str] | None:
-        ready, _, _ = select.select([self._descriptor, self._woken], [], [], timeout)
+        ready = {descriptor for descriptor, _ in self._poll.poll(timeout * 1000)}
         if self._woken in ready:
             os.read(self._woken, 1024)
         changed: set[str] = set()

@@ -114,7 +114,13 @@ class RemoteStore(Store):
             advice = "the credentials do not allow it; check them, and the bucket's policy"
             raise self._failure(verb, path, advice, AccessDenied) from error
         except exceptions.BaseError as error:
-            raise self._failure(verb, path, _advice(str(error))) from error
+            text = str(error)
+            # A listing's refusal comes without a class of its own.
+            if re.search(r"status code: (401|403)", text):
+                raise self._failure(
+                    verb, path, f"the credentials were refused; {_ENVIRONMENT}", AccessDenied
+                ) from error
+            raise self._failure(verb, path, _advice(text)) from error
 
     def _failure(self, verb: str, path: str, advice: str, kind: type[StorageError] = StorageError) -> StorageError:
         return kind(f"could not {verb} {path} at {self.url}: {advice}")

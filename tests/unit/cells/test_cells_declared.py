@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import typing
+from typing import Annotated, Any, Literal, Optional, Union
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel.cells.declared import Codec, type_name
+from tidewheel.cells.errors import Encoding
+from tidewheel.errors import ConfigError
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Pair:
+    left: str
+    right: float
+
+
+@pytest.mark.parametrize(
+    ("declared", "name"),
+    [
+        (float, "float"),
+        (dict[str, int], "dict[str, int]"),
+        (dict[str, list[int | None]], "dict[str, list[int | None]]"),
+        (Optional[int], "int | None"),  # noqa: UP045
+        (Union[int, str], "int | str"),  # noqa: UP007
+        (typing.List[int], "list[int]"),  # noqa: UP006
+        (tuple[int, ...], "tuple[int, ...]"),
+        (Annotated[int, msgspec.Meta(gt=0)], "int"),
+        (Literal["a", 1], "Literal['a', 1]"),
+        (Any, "Any"),
+        (Point, "Point"),
+        (list[Pair], "list[Pair]"),
+        (datetime.datetime, "datetime"),
+    ],
+)
+def test_names_are_pinned_since_they_are_part_of_a_cell_s_identity(declared, name):
+    assert type_name(declared) == name
+
+
+class Other(msgspec.Struct):
+    x: int
+
+
+@pytest.mark.parametrize(("check", "declared"), [(type_name, 5), (Codec, Point | Other)])
+def test_types_that_cannot_be_declared_are_refused(check, declared):
+    with pytest.raises(ConfigError, match="cannot be the declared type of a cell"):
+        check(declared)
+
+
+@pytest.mark.parametrize("value", [Point(1, 2), Point(3)])
+def test_structs(value):
+    codec = Codec(Point)
+    assert codec.decode(codec.encode(value, "x", "Point"), "x", "Point") == value
+
+
+def test_dataclasses_and_times():
+    codec = Codec(tuple[Pair, datetime.datetime])
+    value = (Pair("a", 0.5), datetime.datetime(2030, 1, 2, tzinfo=datetime.UTC))
+    assert codec.decode(codec.encode(value, "x", ""), "x", "") == value
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(-(2**63), 2**64 - 1), max_size=5), st.randoms())
+def test_equal_values_have_the_same_bytes(value, chance):
+    items = list(value.items())
+    chance.shuffle(items)
+    codec = Codec(dict[str, int])
+    assert codec.encode(value, "x", "") == codec.encode(dict(items), "x", "")
+
+
+@given(st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False)))
+def test_numbers_in_a_float_cell_are_floats(number):
+    codec = Codec(float)
+    assert codec.encode(number, "x", "float") == codec.encode(float(number), "x", "float")
+
+
+@pytest.mark.parametrize("value", ["text", 1.5, None, object(), 2**70, [1]])
+def test_what_is_no_int_is_refused_and_given_back(value):
+    with pytest.raises(Encoding) as caught:
+        Codec(int).encode(value, "cell x", "int")
+    assert caught.value.value is value
+
+
+def test_what_a_writer_of_another_mind_wrote_is_refused():
+    with pytest.raises(Encoding, match="what was written to cell x is not a Point"):
+        Codec(Point).decode(Codec(str).encode("text", "", ""), "cell x", "Point")

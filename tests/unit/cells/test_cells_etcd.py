@@ -1,0 +1,341 @@
+"""etcd: passwords, certificates, several members, and what is known of a write whose answer was lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import uuid
+
+import pytest
+
+from cell_places import SOON
+from servers import free_ports, running_etcd
+from tidewheel import cells
+from tidewheel.cells import AccessRefused, Offline, TooLarge
+from tidewheel.cells.deadline import Deadline
+from tidewheel.cells.etcd import EtcdBackend
+from tidewheel.cells.etcd_client import Address, EtcdClient, NoAnswer, to_base64
+from tidewheel.errors import ConfigError
+
+
+class Proxy:
+    """Passes bytes between a client and one member, until told to swallow answers."""
+
+    def __init__(self, port):
+        self._target = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self.lose_answer_to: bytes | None = None
+        self.lost = threading.Event()
+        self._sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [client, server]
+            doomed = threading.Event()
+            threading.Thread(target=self._requests, args=(client, server, doomed), daemon=True).start()
+            threading.Thread(target=self._answers, args=(client, server, doomed), daemon=True).start()
+
+    def _requests(self, client, server, doomed):
+        while data := _received(client):
+            if self.lose_answer_to is not None and self.lose_answer_to in data:
+                doomed.set()
+            server.sendall(data)
+
+    def _answers(self, client, server, doomed):
+        while data := _received(server):
+            if doomed.is_set():
+                self.lose_answer_to = None
+                client.shutdown(socket.SHUT_RDWR)
+                self.lost.set()
+                return
+            client.sendall(data)
+
+    def close(self):
+        for sock in [self._listening, *self._sockets]:
+            sock.close()
+
+
+def _received(sock):
+    try:
+        return sock.recv(65536)
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def proxied(etcd):
+    proxy = Proxy(etcd.client_ports[0])
+    prefix = uuid.uuid4().hex
+    yield proxy, f"etcd://127.0.0.1:{proxy.port}/{prefix}", etcd.url(prefix)
+    proxy.close()
+
+
+def test_a_write_whose_answer_was_lost_is_found_to_have_happened(proxied):
+    proxy, through, _ = proxied
+    with cells.open(through) as connection:
+        writer = connection.writer("x", int)
+        writer.write(1)
+        proxy.lose_answer_to = b"/v3/kv/txn"
+        done = writer.compare_exchange(1, 2)
+        assert proxy.lost.is_set()
+        assert done == (True, writer.version(), 1)
+        assert writer.refresh() == (done.version, 2)
+
+
+def test_a_write_whose_answer_was_lost_and_which_was_overwritten_is_found_in_the_history(proxied):
+    proxy, through, direct = proxied
+    with cells.open(through) as connection, cells.open(direct) as other:
+        writer, rival = connection.writer("x", int), other.writer("x", int)
+        base = writer.write(1)
+        backend = connection._backend
+        real, rivals = backend._client.call, []
+
+        def overwritten_before_the_second_try(endpoint, path, *rest):
+            if path == "/v3/kv/txn" and proxy.lost.is_set() and not rivals:
+                rivals.extend([rival.write(3), rival.write(4)])
+            return real(endpoint, path, *rest)
+
+        backend._client.call = overwritten_before_the_second_try
+        proxy.lose_answer_to = b"/v3/kv/txn"
+        done = writer.compare_exchange_at(base, 2)
+        assert done.applied
+        assert base < done.version < rivals[0] < rivals[1]
+        assert writer.refresh() == (rivals[1], 4)
+
+
+def test_when_the_history_is_compacted_the_write_is_in_doubt(proxied, etcd):
+    proxy, through, direct = proxied
+    with cells.open(through, timeout=2) as connection, cells.open(direct) as other:
+        writer, rival = connection.writer("x", int), other.writer("x", int)
+        base = writer.write(1)
+        backend = connection._backend
+        real, rivals = backend._client.call, []
+
+        def compacted_before_the_second_try(endpoint, path, *rest):
+            if path == "/v3/kv/txn" and proxy.lost.is_set() and not rivals:
+                rivals.append(rival.write(3))
+                etcd.post(0, "/v3/kv/compaction", {"revision": rivals[0]})
+            return real(endpoint, path, *rest)
+
+        backend._client.call = compacted_before_the_second_try
+        proxy.lose_answer_to = b"/v3/kv/txn"
+        with pytest.raises(Offline, match="whether this write happened is not known") as caught:
+            writer.compare_exchange_at(base, 2)
+        assert caught.value.maybe
+        assert caught.value.value == 2
+
+
+def test_a_write_whose_answer_was_lost_and_whose_server_is_gone_is_in_doubt(etcd):
+    with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
+        writer = connection.writer("x", int)
+
+        def gone(*_):
+            raise NoAnswer("the answer was lost", sent=True)
+
+        connection._backend._client.call = gone
+        with pytest.raises(Offline, match="does not answer") as caught:
+            writer.write(1, timeout=0.1)
+        assert caught.value.maybe
+
+
+def test_a_compacted_watch_begins_anew(etcd):
+    with cells.open(etcd.url(uuid.uuid4().hex)) as connection, cells.open(connection.url) as other:
+        reader, writer = connection.reader("x", int), other.writer("x", int)
+        reader.when.reaches(writer.write(1), timeout=SOON)
+        for number in range(3):
+            version = writer.write(number)
+        etcd.post(0, "/v3/kv/compaction", {"revision": version})
+        connection._backend._stream.interrupt()
+        assert reader.when.reaches(writer.write(5), timeout=SOON).value == 5
+
+
+def test_a_key_deleted_by_hand_can_be_written_again(etcd):
+    prefix = uuid.uuid4().hex
+    with cells.open(etcd.url(prefix)) as connection, cells.open(etcd.url(prefix)) as other:
+        writer, reader = connection.writer("x", int), other.reader("x", int)
+        version = writer.write(1)
+        etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
+        again = writer.write(2)
+        assert again > version
+        assert reader.when.reaches(again, timeout=SOON) == (again, 2)
+
+
+def test_a_member_that_hangs_is_left_for_another(tmp_path):
+    """Stopped, not killed: its sockets stay open and say nothing."""
+    with running_etcd(tmp_path, members=3) as cluster, cells.open(cluster.url()) as connection:
+        writer = connection.writer("x", int)
+        writer.write(1)
+        reader = connection.reader("x", int)
+        watched = connection._backend._watched
+        hung = cluster.client_ports.index(watched.port)
+        pid = cluster._processes[hung].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            reader.when.offline(timeout=SOON)
+            reader.when.online(timeout=SOON)
+            assert connection._backend._watched != watched
+            assert reader.when.reaches(writer.write(2, timeout=SOON), timeout=SOON).value == 2
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_one_member_of_three_is_enough_to_begin_with(etcd):
+    dead = free_ports(2)
+    url = f"etcd://127.0.0.1:{dead[0]},127.0.0.1:{dead[1]},127.0.0.1:{etcd.client_ports[0]}/{uuid.uuid4().hex}"
+    with cells.open(url) as connection:
+        assert connection.writer("x", int).write(1) > 0
+
+
+def test_all_cells_of_a_connection_share_one_watch(etcd):
+    with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
+        before = threading.active_count()
+        opened = [connection.writer(f"x{n}", int) for n in range(20)]
+        assert threading.active_count() == before
+        for cell in opened:
+            cell.write(1)
+
+
+def test_threads_and_sockets_are_let_go(etcd):
+    before = threading.active_count()
+    with cells.open(etcd.url()) as connection:
+        connection.writer("gone", int).write(1)
+    assert threading.active_count() == before
+
+
+def test_the_server_s_own_limit_is_told(etcd):
+    with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
+        writer = connection.writer("x", bytes)
+        with pytest.raises(TooLarge, match="takes 1600"):
+            writer.write(bytes(1_600_000))
+        connection._backend.limit = 10_000_000
+        with pytest.raises(TooLarge, match="refuses the value") as caught:
+            writer.write(bytes(1_600_000))
+        assert len(caught.value.value) == 1_600_000
+        assert writer.write(bytes(1_400_000)) > 0
+
+
+def test_an_idle_connection_that_the_server_ended_is_not_used(tmp_path):
+    with running_etcd(tmp_path) as cluster:
+        client = EtcdClient(Address.parse(cluster.url()))
+        endpoint = client.address.endpoints[0]
+        client.call(endpoint, "/v3/kv/range", {"key": to_base64(b"x")}, SOON)
+        cluster.kill()
+        cluster.start()
+        client.call(endpoint, "/v3/kv/range", {"key": to_base64(b"x")}, SOON)
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """An etcd that asks for a password, over TLS."""
+    with running_etcd(tmp_path_factory.mktemp("guarded"), tls=True) as cluster:
+        cluster.require_password("ann", "s3cret/@:")
+        yield cluster
+
+
+def test_password_and_tls(guarded):
+    with cells.open(guarded.url(user="ann:s3cret%2F%40%3A")) as connection:
+        assert "s3cret" not in connection.url
+        assert "s3cret" not in repr(connection)
+        writer, reader = connection.writer("x", int), connection.reader("x", int)
+        assert reader.when.reaches(writer.write(1), timeout=SOON).value == 1
+
+
+def test_password_and_authority_from_the_environment(guarded, monkeypatch):
+    monkeypatch.setenv("ETCDCTL_USER", "ann")
+    monkeypatch.setenv("ETCDCTL_PASSWORD", "s3cret/@:")
+    monkeypatch.setenv("ETCDCTL_CACERT", str(guarded.tls / "ca.pem"))
+    with cells.open(f"etcds://{guarded.hosts}/env") as connection:
+        assert connection.writer("x", int).write(1) > 0
+
+
+def test_a_token_that_ran_out_is_renewed(guarded):
+    with cells.open(guarded.url(user="ann:s3cret%2F%40%3A")) as connection:
+        writer = connection.writer("again", int)
+        connection._backend._client._token = "ran.out"
+        assert writer.write(1) > 0
+
+
+def test_a_wrong_password_is_told(guarded):
+    with pytest.raises(AccessRefused, match=r"refuses the user 'ann' with this password .* check both") as caught:
+        cells.open(guarded.url(user="ann:wrong"))
+    assert "wrong" not in str(caught.value).replace("wrong password", "")
+
+
+def test_a_missing_user_is_told(guarded):
+    with pytest.raises(AccessRefused, match="give a user and password"):
+        cells.open(guarded.url())
+
+
+def test_a_user_where_none_is_asked_for_is_told(etcd):
+    with pytest.raises(AccessRefused, match="the server asks for none; leave it out"):
+        cells.open(etcd.url(user="ann:x"))
+
+
+def test_an_unknown_authority_is_told(guarded):
+    with pytest.raises(AccessRefused, match=r"a certificate that is not trusted .* give its authority with \?ca=file"):
+        cells.open(f"etcds://{guarded.hosts}/x", timeout=2)
+
+
+def test_plain_speech_to_a_server_that_wants_tls_is_offline(guarded):
+    with pytest.raises(Offline, match="does not answer"):
+        cells.open(f"etcd://{guarded.hosts}/x", timeout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("etcd:///prefix", "names no host"),
+        ("etcd://host:port/prefix", "names no host"),
+        ("etcd://host/prefix?cacert=x", "unknown setting 'cacert'"),
+        ("etcd://host/prefix?ca=/no/such/file", "cannot be read"),
+    ],
+)
+def test_urls_that_cannot_work(url, says):
+    with pytest.raises(ConfigError, match=says):
+        cells.open(url)
+
+
+def test_urls_are_read_in_full():
+    address = Address.parse("etcd://u:p%40@a:1,[::1]:2,c/deep/prefix")
+    assert address.endpoints == (("a", 1), ("::1", 2), ("c", 2379))
+    assert (address.prefix, address.user, address.password) == ("deep/prefix", "u", "p@")
+    assert address.shown == "etcd://u@a:1,[::1]:2,c/deep/prefix"
+    assert Address.parse("etcd://a").prefix == ""
+
+
+def test_without_a_prefix_cells_are_at_the_top(tmp_path):
+    with running_etcd(tmp_path) as cluster, cells.open(cluster.url(prefix="")) as connection:
+        reader = connection.reader("x", int)
+        assert reader.when.reaches(connection.writer("x", int).write(1), timeout=SOON).value == 1
+        assert connection.names() == ["x"]
+
+
+def test_a_server_that_is_not_there_is_told_in_time():
+    url = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
+    with pytest.raises(Offline, match=r"does not answer .*Connection refused") as caught:
+        cells.open(url, timeout=0.2)
+    assert not caught.value.maybe
+
+
+def test_closing_while_a_command_waits_ends_it():
+    backend = EtcdBackend(f"etcd://127.0.0.1:{free_ports(1)[0]}/x")
+    ended = threading.Event()
+
+    def wait():
+        with pytest.raises(Offline):
+            backend.load("a/b", Deadline(600))
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    backend.close()
+    assert ended.wait(SOON)

@@ -1,0 +1,230 @@
+"""Cells in a folder: several processes, crashes at any step, notices instead of polling."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from cell_places import SOON, eventually
+from tidewheel import cells
+from tidewheel.cells import AccessRefused, Offline, inotify
+from tidewheel.errors import ConfigError
+
+COUNT = """
+import sys
+from tidewheel import cells
+with cells.open(sys.argv[1]) as connection:
+    writer = connection.writer("x", int)
+    for _ in range(int(sys.argv[2])):
+        version = writer.update(lambda value: (value or 0) + 1).version
+        print(version, flush=True)
+"""
+
+
+def counting(folder, times, faults=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", COUNT, str(folder), str(times)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TIDEWHEEL_FAULTS": faults},
+        process_group=0,
+    )
+
+
+def test_processes_count_together_and_none_is_lost_when_one_is_killed(tmp_path):
+    """One process dies in the middle of a command, between creating its record and looking back."""
+    with cells.open(str(tmp_path)) as connection:
+        reader = connection.reader("x", int)
+        processes = [counting(tmp_path, 40), counting(tmp_path, 40), counting(tmp_path, 40, "chain.created=kill@7")]
+        acknowledged = [[int(line) for line in process.communicate(timeout=60)[0].split()] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0, -signal.SIGKILL]
+        assert len(acknowledged[2]) == 6
+        versions = sorted(version for mine in acknowledged for version in mine)
+        assert len(set(versions)) == len(versions) == 86
+        assert reader.when.reaches(87, timeout=SOON) == (87, 87), "the killed one's last was created, so it counts"
+
+
+def test_a_killed_process_leaves_nothing_that_hinders_others(tmp_path):
+    process = counting(tmp_path, 100_000)
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    with cells.open(str(tmp_path)) as connection:
+        before = connection.reader("x", int).read()
+        assert connection.writer("x", int).update(lambda value: value + 1).value == before + 1
+
+
+def test_a_quiet_cell_costs_nothing(tmp_path, monkeypatch):
+    """No folder is listed and no record read while nothing changes."""
+    with cells.open(str(tmp_path)) as connection:
+        reader = connection.reader("x", int)
+        looked = threading.Event()
+        monkeypatch.setattr(os, "scandir", lambda *_: pytest.fail("listed"))
+        monkeypatch.setattr(connection._backend, "_reload", lambda *_: pytest.fail("read"))
+        real = connection._backend._check_reachable
+        seen = []
+
+        def counted():
+            real()
+            seen.append(1)
+            if len(seen) == 3:
+                looked.set()
+
+        monkeypatch.setattr(connection._backend, "_check_reachable", counted)
+        assert looked.wait(SOON)
+        assert reader.is_online
+
+
+def test_when_the_system_loses_notices_everything_is_looked_at(tmp_path):
+    with cells.open(str(tmp_path)) as connection, cells.open(str(tmp_path)) as other:
+        reader = connection.reader("x", int)
+        watch = connection._backend._watch
+        watch.clear()
+        version = other.writer("x", int).write(1)
+        watch.wait = lambda timeout: time.sleep(0.01)
+        assert reader.when.reaches(version, timeout=SOON) == (version, 1)
+
+
+def test_without_inotify_it_is_polled(tmp_path, monkeypatch):
+    monkeypatch.setattr(inotify, "open_watch", inotify._Polling)
+    with cells.open(str(tmp_path)) as connection, cells.open(str(tmp_path)) as other:
+        reader = connection.reader("x", int)
+        version = other.writer("x", int).write(1)
+        assert reader.when.reaches(version, timeout=SOON) == (version, 1)
+
+
+def test_an_overflow_of_notices_is_told(monkeypatch):
+    watch = inotify._Inotify()
+    overflow = inotify._EVENT.pack(-1, inotify._OVERFLOW, 0, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "_poll", SimpleNamespace(poll=lambda _: [(watch._descriptor, 1)]))
+        patched.setattr(inotify.os, "read", lambda *_: overflow)
+        assert watch.wait(0) is None
+    watch.close()
+
+
+def test_a_watch_tells_which_folders_changed(tmp_path):
+    watch = inotify.open_watch()
+    try:
+        assert not watch.add(str(tmp_path / "none"))
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            assert watch.add(str(tmp_path / name))
+        assert watch.wait(0) == set()
+        (tmp_path / "b" / "file").write_text("")
+        assert watch.wait(SOON) == {str(tmp_path / "b")}
+        watch.wake()
+        assert watch.wait(SOON) == set()
+    finally:
+        watch.close()
+
+
+def test_threads_and_descriptors_are_let_go(tmp_path):
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    with cells.open(str(tmp_path)) as connection:
+        connection.writer("x", int).write(1)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(Offline, match="cells cannot be kept in"):
+            cells.open(str(tmp_path / place))
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(AccessRefused, match="Permission denied"):
+        cells.open(str(tmp_path))
+
+
+def test_a_write_that_may_not_be_made_is_told(tmp_path, monkeypatch):
+    with cells.open(str(tmp_path)) as connection:
+        writer = connection.writer("x", int)
+
+        def refused(*_, **__):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(os, "link", refused)
+        with pytest.raises(AccessRefused, match="this user may not") as caught:
+            writer.write(1)
+        assert caught.value.value == 1
+
+
+def test_a_full_disk_is_told(tmp_path, monkeypatch):
+    with cells.open(str(tmp_path)) as connection:
+        writer = connection.writer("x", int)
+
+        def full(*_, **__):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", full)
+            with pytest.raises(Offline, match="the disk is full"):
+                writer.write(1)
+        assert writer.write(2) == 1
+
+
+def test_a_url_without_a_folder_is_refused():
+    for url in ("file:", ""):
+        with pytest.raises(ConfigError, match="names no folder"):
+            cells.open(url)
+
+
+def test_what_is_no_record_is_told_and_can_be_overwritten(tmp_path):
+    with cells.open(str(tmp_path)) as connection:
+        connection.writer("x", int).write(1)
+    (tmp_path / "default" / "x" / f"{2:020}.rec").write_bytes(b"garbage")
+    with cells.open(str(tmp_path)) as connection, pytest.raises(Exception, match="is not a cell's record"):
+        connection.reader("x", int)
+
+
+def test_a_value_of_another_shape_is_told_and_can_be_overwritten(tmp_path):
+    import msgspec
+
+    class Old(msgspec.Struct):
+        a: int
+
+    class New(msgspec.Struct):
+        b: int
+
+    with cells.open(str(tmp_path)) as connection:
+        new = connection.writer("x", New, type_name="shape")
+        reader = connection.reader("x", New, type_name="shape")
+        version = connection.writer("x", Old, type_name="shape").write(Old(1))
+        eventually(lambda: reader._held.version == version)
+        with pytest.raises(cells.Encoding, match="is not a shape"):
+            reader.read()
+        new.write(New(2))
+        reader.when.reaches(version + 1, timeout=SOON)
+        assert reader.read() == New(2)
+
+
+def test_a_folder_that_another_thread_began_to_watch_is_looked_at_too(tmp_path):
+    """A record that came between a cell's folder and the watch on it gives no notice of its own."""
+    with cells.open(str(tmp_path)) as connection, cells.open(str(tmp_path)) as other:
+        reader = connection.reader("x", int)
+        backend = connection._backend
+        real, first = backend._attach, threading.Event()
+
+        def attach_late():
+            if threading.current_thread() is backend._thread and not first.is_set():
+                first.set()
+                real()
+            real()
+
+        backend._attach = attach_late
+        version = other.writer("x", int).write(1)
+        real()
+        assert reader.when.reaches(version, timeout=SOON).value == 1
