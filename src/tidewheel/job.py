@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tidewheel.errors import GraphError
 from tidewheel.graph import Graph, Port
 from tidewheel.keys import check_n_shards
+from tidewheel.live import JobCell
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.operators.source import SourceOperator
-from tidewheel.live import JobCell
 from tidewheel.runtime.control import cells_url, rescale
 from tidewheel.runtime.plan import Plan, make_plan
 from tidewheel.sinks.base import Sink
@@ -89,6 +89,8 @@ class Job:
             )
         wrapped = as_source(source)
         shape = wrapped.shape if value is None else shape_of(value)
+        if value is not None:
+            wrapped = wrapped.declared(shape)
         if shape.kind == "any":
             raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))

@@ -89,17 +89,17 @@ def next_manifest(
     """Return the manifest that commits the batch; `facts` are the fields that Spark's side of the driver knows."""
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
-    fields: dict[str, Any] = dict(
-        id=CheckpointId(base.id.stream_id, spec.sequence),
-        kind=kind,
-        run=spec.run,
-        event_count=base.event_count + events,
-        parallelism=spec.parallelism,
-        now=spec.now,
-        operators={**base.operators, **operator_infos(plan)},
-        shards=next_shards(base.shards, reports),
-        outputs=staged_outputs(reports),
-        counts=added(base.counts, (report.counts for report in reports)),
-        parent=base.sequence,
-    )
+    fields: dict[str, Any] = {
+        "id": CheckpointId(base.id.stream_id, spec.sequence),
+        "kind": kind,
+        "run": spec.run,
+        "event_count": base.event_count + events,
+        "parallelism": spec.parallelism,
+        "now": spec.now,
+        "operators": {**base.operators, **operator_infos(plan)},
+        "shards": next_shards(base.shards, reports),
+        "outputs": staged_outputs(reports),
+        "counts": added(base.counts, (report.counts for report in reports)),
+        "parent": base.sequence,
+    }
     return base.replace(**{**fields, **facts})

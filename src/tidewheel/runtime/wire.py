@@ -5,7 +5,6 @@ Messages travel in blocks, so the JVM's cost is per block and not per message. B
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,7 +95,7 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
     """Return the messages that `encode` gave."""
     form = payload[:1].to_pybytes()
     if form == _PICKLED:
-        keys, values, times = pickle.loads(payload.slice(1))
+        keys, values, times = pickling.loads(payload.slice(1))
         return Batch(shape, keys=keys, values=values, times=times)
     key_form, timed = payload[1:2].to_pybytes(), payload[2:3].to_pybytes() == _TIMED
     whole = pa.ipc.open_stream(payload.slice(3)).read_next_batch()

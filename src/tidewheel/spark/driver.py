@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -340,6 +341,7 @@ class _interrupts:
     def _interrupted(self, *_: object) -> None:
         if self.driver._stop.is_set():
             os._exit(130)
+        print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)
         self.driver.stop()
 
 

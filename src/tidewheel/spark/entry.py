@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tidewheel import pickling
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.task import TaskIdentity, run_level
@@ -32,7 +32,7 @@ def _run(
     if digest not in _plans:
         # One program at a time: a worker that outlives a job must not keep it.
         _plans.clear()
-        _plans[digest] = pickle.loads(program)
+        _plans[digest] = pickling.loads(program)
     context = TaskContext.get()
     assert context is not None
     task = TaskIdentity(context.partitionId(), context.taskAttemptId())
