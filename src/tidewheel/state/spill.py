@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 
+from tidewheel.errors import StateError
+from tidewheel.state.files import DROPPED, MISSING, Absent
 from tidewheel.state.longkeys import long_key, whole_key
 
 _MAP_SIZE = 1 << 40
+# A codec of the user's may encode a state as no bytes at all, so that cannot stand for a dropped key.
+_GONE, _THERE = b"-", b"+"
+
+T = TypeVar("T")
 
 
 class Spill:
@@ -26,38 +32,42 @@ class Spill:
             max_dbs=65536,
             sync=False,
             metasync=False,
-            writemap=True,
             lock=False,
         )
         self._tables: dict[int, Any] = {}
 
-    def put(self, shard: int, items: list[tuple[bytes, bytes]]) -> None:
-        """Keep these states, replacing older ones of the same keys; empty bytes stand for a dropped key."""
+    def put(self, shard: int, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Keep these states, replacing older ones of the same keys; None says that the key was dropped."""
         table = self._tables.get(shard)
         if table is None:
             table = self._tables[shard] = self._environment.open_db(b"%d" % shard)
-        with self._environment.begin(write=True, db=table) as transaction:
-            cursor = transaction.cursor()
-            cursor.putmulti([long_key(stored, raw) for stored, raw in items])
+        marked = (long_key(stored, _GONE if raw is None else _THERE + raw) for stored, raw in items)
+        try:
+            with self._environment.begin(write=True, db=table) as transaction:
+                transaction.cursor().putmulti(marked)
+        except lmdb.Error as error:
+            raise StateError(
+                f"{len(items)} changed keys cannot be moved from memory to {self._folder}: {error}; give that disk more room"
+            ) from error
 
-    def get(self, shard: int, stored: bytes) -> bytes | None:
-        """Return what was kept for a key, or None."""
+    def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | Absent]:
+        """Return what was kept for each key: its state, DROPPED, or MISSING."""
         table = self._tables.get(shard)
         if table is None:
-            return None
-        short, _ = long_key(stored, b"")
+            return [MISSING] * len(stored)
         with self._environment.begin(db=table) as transaction:
-            raw = transaction.get(short)
-        return None if raw is None else whole_key(short, raw)[1]
+            found = [(short, transaction.get(short)) for short, _ in (long_key(key, b"") for key in stored)]
+        return [MISSING if raw is None else _unmarked(whole_key(short, raw)[1], DROPPED) for short, raw in found]
 
-    def items(self, shard: int) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield all of one shard."""
         table = self._tables.get(shard)
         if table is None:
             return
         with self._environment.begin(db=table) as transaction:
             for short, raw in transaction.cursor():
-                yield whole_key(short, raw)
+                stored, marked = whole_key(short, raw)
+                yield stored, _unmarked(marked, None)
 
     def shards(self) -> set[int]:
         """Return the shards that have something here."""
@@ -67,3 +77,7 @@ class Spill:
         """Remove it from disk."""
         self._environment.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _unmarked(marked: bytes, dropped: T) -> bytes | T:
+    return dropped if marked == _GONE else marked[1:]

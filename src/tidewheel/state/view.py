@@ -16,7 +16,7 @@ from xxhash import xxh64_intdigest
 from tidewheel.errors import OperatorError
 from tidewheel.keys import SEED, from_stored, shard_of_stored, to_stored
 from tidewheel.state.codec import Codec
-from tidewheel.state.files import StateFile
+from tidewheel.state.files import DROPPED, MISSING, StateFile
 from tidewheel.state.local import LocalCopies, ShardReader
 from tidewheel.state.opened import Opened, sorted_keys
 from tidewheel.state.refs import FileRef, ShardParts
@@ -151,14 +151,16 @@ class KeyedState:
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Bring the states of these keys into the overlay, reading each once."""
-        missing = set(keys).difference(self.overlay)
+        wanted = set(keys)
+        missing = wanted.difference(self.overlay)
         if not missing:
             return
         if len(self.overlay) > SPILL_KEYS:
             self._relieve()
+            missing = wanted
         mask = self._task.n_shards - 1
         by_shard: dict[int, list[tuple[bytes, Any]]] = {}
-        if type(next(iter(missing))) is str:
+        if set(map(type, missing)) == {str}:
             # The same as the branch below, without a call per key.
             for key in missing:
                 raw = key.encode()
@@ -178,10 +180,10 @@ class KeyedState:
         for (_, key), raw in zip(members, found, strict=True):
             overlay[key] = None if raw is None else decode(raw)
         if self._spill is not None:
-            for stored, key in members:
-                spilled = self._spill.get(shard, stored)
-                if spilled is not None:
-                    overlay[key] = decode(spilled) if spilled else None
+            spilled = self._spill.get_many(shard, [stored for stored, _ in members])
+            for (_, key), kept in zip(members, spilled, strict=True):
+                if kept is not MISSING:
+                    overlay[key] = None if kept is DROPPED else decode(kept)
 
     def put(self, key: Any, state: Any) -> None:
         """Set the state of a key, None to drop it, whether or not it was fetched."""
@@ -207,12 +209,8 @@ class KeyedState:
         """Return what this batch leaves in the shard, in the order of the stored keys."""
         if self._kept is not None:
             return self._kept_changes(self._kept, shard)
-        items = self._encoded(self._members.get(shard, []), None)
-        if self._spill is None:
-            return items
-        merged: dict[bytes, bytes | None] = {stored: raw or None for stored, raw in self._spill.items(shard)}
-        merged.update(items)
-        return sorted(merged.items())
+        items = self._encoded(self._members.get(shard, []))
+        return items if self._spill is None else sorted({**dict(self._spill.items(shard)), **dict(items)}.items())
 
     def _kept_changes(self, kept: Opened, shard: int) -> Items:
         part = kept.shards.get(shard)
@@ -223,33 +221,48 @@ class KeyedState:
             encoded = [None if state is None else encode(state) for state in kept.states[part]]
         except Exception:
             self._settle()
-            return self._encoded(self._members[shard], None)
+            return self._encoded(self._members[shard])
         return list(zip(kept.stored[part], encoded, strict=True))
 
     def shard(self, shard: int) -> ShardStates:
         """Return every key's state of one shard as a mapping."""
         self._settle()
-        return ShardStates(self, self._task.reader(shard), shard)
+        return ShardStates(self, shard)
 
-    def stored_keys(self, shard: int) -> Iterator[bytes]:
-        """Yield the stored keys of a shard that have state now, in order."""
-        changed = dict(self.changes(shard))
-        committed = self._task.reader(shard).items(self.table)
-        for stored in sorted({stored for stored, _ in committed} | set(changed)):
-            if stored not in changed or changed[stored] is not None:
-                yield stored
+    def look(self, shard: int, stored: bytes, key: Any) -> Any:
+        """Return the state of a key of a shard as it is now, or None, and leave it where it is.
+
+        Every key that is in the overlay becomes part of the delta; whoever looks through a whole shard must not put it there.
+        """
+        if key in self.overlay:
+            return self.overlay[key]
+        if self._spill is not None:
+            (kept,) = self._spill.get_many(shard, [stored])
+            if kept is not MISSING:
+                return None if kept is DROPPED else self.codec.decode(kept)
+        raw = self._task.reader(shard).get(self.table, stored)
+        return None if raw is None else self.codec.decode(raw)
+
+    def stored_keys(self, shard: int) -> list[bytes]:
+        """Return the stored keys of a shard that have state now, in order."""
+        self._settle()
+        there = {stored: True for stored, _ in self._task.reader(shard).items(self.table)}
+        if self._spill is not None:
+            there.update((stored, raw is not None) for stored, raw in self._spill.items(shard))
+        there.update((stored, self.overlay[key] is not None) for stored, key in self._members.get(shard, ()))
+        return sorted(stored for stored, held in there.items() if held)
 
     def close(self) -> None:
         """Remove what was spilled."""
         if self._spill is not None:
             self._spill.close()
 
-    def _encoded(self, members: list[tuple[bytes, Any]], dropped: Any) -> list[tuple[bytes, Any]]:
-        """Return the members' stored keys and encoded states in order, with `dropped` for a key without state."""
+    def _encoded(self, members: list[tuple[bytes, Any]]) -> Items:
+        """Return the members' stored keys and encoded states in order."""
         members.sort(key=_STORED)
         overlay, encode = self.overlay, self.codec.encode
         try:
-            return [(stored, dropped if (state := overlay[key]) is None else encode(state)) for stored, key in members]
+            return [(stored, None if (state := overlay[key]) is None else encode(state)) for stored, key in members]
         except Exception:
             for _, key in members:
                 try:
@@ -265,7 +278,7 @@ class KeyedState:
         if self._spill is None:
             self._spill = Spill()
         for shard, members in self._members.items():
-            self._spill.put(shard, self._encoded(members, b""))
+            self._spill.put(shard, self._encoded(members))
         self.overlay.clear()
         self._members.clear()
 
@@ -304,25 +317,24 @@ class RawTable:
 class ShardStates(MutableMapping[Any, Any]):
     """Every key's state of one shard, read when asked for.
 
-    Setting an item changes a key's state, deleting it drops it. A state that was changed in place must be set again.
+    Setting an item changes a key's state, deleting it drops it. A state that was changed in place must be set again. Only
+    keys of the shard can be set: the others are the business of whoever has their shard.
     """
 
-    def __init__(self, state: KeyedState, reader: ShardReader, shard: int) -> None:
+    def __init__(self, state: KeyedState, shard: int) -> None:
         """Made by `KeyedState.shard`."""
-        self._state, self._reader, self._shard = state, reader, shard
+        self._state, self._shard = state, shard
 
     def __getitem__(self, key: Any) -> Any:
-        state = self._state
-        if key in state.overlay:
-            value = state.overlay[key]
-        else:
-            raw = self._reader.get(state.table, to_stored(key))
-            value = None if raw is None else state.codec.decode(raw)
+        stored = to_stored(key)
+        value = self._state.look(self._shard, stored, key) if self._belongs(stored) else None
         if value is None:
             raise KeyError(key)
         return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if not self._belongs(to_stored(key)):
+            raise OperatorError(f"the key {key!r} does not belong to the shard whose states were given")
         self._state.put(key, value)
 
     def __delitem__(self, key: Any) -> None:
@@ -332,7 +344,15 @@ class ShardStates(MutableMapping[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         # The keys are listed first, so that the caller may set and delete while iterating.
-        return map(from_stored, list(self._state.stored_keys(self._shard)))
+        return map(from_stored, self._state.stored_keys(self._shard))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._state.stored_keys(self._shard))
+        return len(self._state.stored_keys(self._shard))
+
+    def clear(self) -> None:
+        """Drop every key's state."""
+        for key in self:
+            self._state.put(key, None)
+
+    def _belongs(self, stored: bytes) -> bool:
+        return shard_of_stored(stored, self._state.n_shards) == self._shard
