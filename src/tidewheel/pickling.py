@@ -1,29 +1,53 @@
-"""Pickles for what travels inside one job: the program, and values that are not columns.
+"""Pickles for what travels inside one job: the program, and values that are not columns. Stored state is never pickled.
 
-cloudpickle sends a user's functions and classes by value, since the workers cannot import them. Two kinds of class need
-help: a `msgspec.Struct`, whose fields cloudpickle does not see, and a class on which msgspec has left its cache. Stored state
-is never pickled.
+cloudpickle sends a user's functions and classes by value, since the workers cannot import them. Three kinds of class need
+help. A `msgspec.Struct` has its fields from the moment it is made; cloudpickle makes the class empty and fills it later, so
+it would arrive without any. Annotations that are text (`from __future__ import annotations`) can only be read where the
+names they use are known, which is here. And a class on which msgspec has left its cache cannot be pickled with it.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
 import sys
+import typing
+import uuid
+import weakref
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
 import msgspec
 
-_CACHE = "__msgspec_cache__"
-_OWN = ("__slots__", "__module__", "__doc__", "__annotations__", "__qualname__", "__dict__", "__weakref__", _CACHE)
-_made: dict[bytes, type] = {}
-
 loads = pickle.loads
+
+_StructMeta: Any = type(msgspec.Struct)
+_CACHE = "__msgspec_cache__"
+_SETTINGS = (
+    "frozen",
+    "eq",
+    "order",
+    "array_like",
+    "gc",
+    "repr_omit_defaults",
+    "omit_defaults",
+    "forbid_unknown_fields",
+    "weakref",
+    "dict",
+    "cache_hash",
+    "tag",
+    "tag_field",
+)
+
+# A class that came in a pickle is sent on under the identity it came with.
+_ids: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+_known: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 
 
 def dumps(value: Any) -> bytes:
-    """Return the value as bytes that any worker of the job can load."""
+    """Return the pickle of a value; what it needs and a worker cannot import is in it."""
     out = io.BytesIO()
     _Pickler(out, protocol=5).dump(value)
     return out.getvalue()
@@ -31,52 +55,93 @@ def dumps(value: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type):
+        # Asked for every object, so the usual answer comes first.
+        if not isinstance(obj, type | FunctionType):
+            return NotImplemented
+        if isinstance(obj, type) and not _importable(obj):
             if _CACHE in vars(obj):
                 delattr(obj, _CACHE)  # msgspec makes it again when it needs it.
-            if issubclass(obj, msgspec.Struct) and not _importable(obj):
-                return _struct, (pickle_struct(obj),)
+            _resolve_annotations(obj)
+            if isinstance(obj, _StructMeta):
+                return _struct_parts(obj)
         return super().reducer_override(obj)
 
 
-def _importable(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    if module is None or cls.__module__ == "__main__" or cls.__module__ in cloudpickle.list_registry_pickle_by_value():
+def _importable(kind: type) -> bool:
+    """Tell whether a worker finds the class under its name, as cloudpickle will decide it."""
+    module = sys.modules.get(kind.__module__)
+    if module is None or kind.__module__ == "__main__" or _by_value(kind.__module__):
         return False
     found: Any = module
-    for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is cls
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
 
 
-def pickle_struct(cls: type[msgspec.Struct]) -> bytes:
-    """Return a Struct class as bytes: its fields, its settings and what else is defined in it."""
-    fields = [(field.name, field.type, field.default, field.default_factory) for field in msgspec.structs.fields(cls)]
-    names = set(cls.__struct_fields__)
-    namespace = {name: item for name, item in vars(cls).items() if name not in names and name not in _OWN}
-    config = cls.__struct_config__
-    settings = {
-        name: getattr(config, name)
-        for name in (
-            "frozen",
-            "eq",
-            "order",
-            "array_like",
-            "gc",
-            "weakref",
-            "dict",
-            "omit_defaults",
-            "forbid_unknown_fields",
+def _by_value(module: str) -> bool:
+    registered = cloudpickle.list_registry_pickle_by_value()
+    parts = module.split(".")
+    return any(".".join(parts[:length]) in registered for length in range(1, len(parts) + 1))
+
+
+def _resolve_annotations(kind: type) -> None:
+    """Replace annotations that are text by what they mean, as far as all names are known."""
+    own = inspect.get_annotations(kind)
+    if any(isinstance(annotation, str) for annotation in own.values()):
+        try:
+            hints = typing.get_type_hints(kind, include_extras=True)
+        except Exception:
+            return
+        kind.__annotations__ = {name: hints[name] for name in own}
+
+
+def _struct_parts(kind: Any) -> tuple[Any, ...]:
+    """Return how to make a Struct again: its fields and settings at once, the rest when it is there.
+
+    Methods and annotations may refer to the class itself, so they can only be added once it exists.
+    """
+    own = {field.name: _given(field) for field in msgspec.structs.fields(kind) if field.name in kind.__slots__}
+    at_once = ("__module__", "__qualname__", "__orig_bases__", "__post_init__")
+    space = {name: getattr(kind, name) for name in at_once if name in kind.__dict__ or name == "__qualname__"}
+    settings = {name: getattr(kind.__struct_config__, name) for name in _SETTINGS}
+    settings["kw_only"] = any(name not in kind.__match_args__ for name in own)
+    taken = {*space, *own, "__slots__"}
+    later = {name: value for name, value in kind.__dict__.items() if name not in taken}
+    identity = _ids.setdefault(kind, uuid.uuid4().hex)
+    _known.setdefault(identity, kind)
+    return _make_struct, (identity, kind.__name__, kind.__bases__, own, space, settings), later, None, None, _add_later
+
+
+def _given(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
+    """Return what `msgspec.field` was given, or would have been."""
+    given: dict[str, Any] = {"name": field.encode_name}
+    if field.default_factory is not msgspec.NODEFAULT:
+        given["default_factory"] = field.default_factory
+    elif field.default is not msgspec.NODEFAULT:
+        given["default"] = field.default
+    return given
+
+
+def _make_struct(
+    identity: str,
+    name: str,
+    bases: tuple[type, ...],
+    own: dict[str, dict[str, Any]],
+    space: dict[str, Any],
+    settings: dict[str, Any],
+) -> type:
+    """Make the class, once in a process: values that come later are of the class that is there."""
+    kind = _known.get(identity)
+    if kind is None:
+        fields = {field: msgspec.field(**given) for field, given in own.items()}
+        annotations = dict.fromkeys(own, Any)
+        kind = _known[identity] = _StructMeta(
+            name, bases, {**space, **fields, "__annotations__": annotations}, **settings
         )
-    }
-    return dumps((cls.__name__, fields, cls.__module__, namespace, settings))
+        _ids[kind] = identity
+    return kind
 
 
-def _struct(definition: bytes) -> type:
-    """Make a Struct class, or return the one that the same definition made in this process before."""
-    if definition not in _made:
-        name, fields, module, namespace, settings = loads(definition)
-        field: Any = msgspec.field
-        made = [(at, kind, field(default=default, default_factory=factory)) for at, kind, default, factory in fields]
-        _made[definition] = msgspec.defstruct(name, made, module=module, namespace=namespace, **settings)
-    return _made[definition]
+def _add_later(kind: type, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        setattr(kind, name, value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import cloudpickle
+import msgspec
 import pytest
 
 from tidewheel import pickling
@@ -150,6 +152,14 @@ def test_annotations_as_text_are_understood_where_their_names_are_not_known(modu
         """,
     )
     assert told == "1"
+
+
+def test_a_class_that_msgspec_has_used_can_still_be_sent(module, tmp_path):
+    click = {"user": "a", "when": datetime.datetime(2026, 1, 1)}
+    assert msgspec.convert(click, module.Click).user == "a"
+    told = elsewhere(tmp_path, module.Click, "print(it.__name__)")
+    assert told == "Click"
+    assert msgspec.convert(click, module.Click).user == "a"
 
 
 def test_what_is_sent_on_by_a_worker_is_of_the_class_that_the_next_one_has(module, tmp_path):
