@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -20,12 +21,12 @@ _FIXED = {
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "tidewheel.spark.daemon",
     "spark.ui.showConsoleProgress": "false",
 }
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SESSION = {
     # Adaptive execution would choose partitions by itself; here a partition is a task's set of shards.
     "spark.sql.adaptive.enabled": "false",
@@ -47,12 +48,17 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName("tidewheel")
         chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-        remote = not chosen.startswith("local")
-        defaults = {k: v for k, v in _DEFAULTS.items() if not (remote and k.startswith("spark.driver."))}
-        for name, value in {**defaults, **(conf or {}), **_FIXED}.items():
+        defaults = dict(_DEFAULTS)
+        if chosen.startswith("local"):
+            defaults |= _LOCAL
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings = {**defaults, **(conf or {}), **_FIXED}
+        # The log's settings have to be there before Spark is, and a user's own Java options stay.
+        log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+        settings[_JAVA_OPTIONS] = f"{log} {settings.get(_JAVA_OPTIONS, '')}".strip()
+        for name, value in settings.items():
             builder = builder.config(name, value)
         running = builder.master(chosen).getOrCreate()
-        running.sparkContext.setLogLevel((conf or {}).get("spark.log.level", "ERROR"))
     check_session(running)
     own = running.newSession()
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():

@@ -1,0 +1,24 @@
+"""The process that Spark forks its Python workers from, with everything that a task imports already there.
+
+Without it every worker spends a second or more on imports, at its first task and whenever it was idle for a minute.
+Spark starts it as `python -m tidewheel.spark.daemon` (`spark.python.daemon.module`).
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pandas  # noqa: F401  pyspark's mapInArrow imports it
+import pyarrow.compute
+import pyarrow.parquet  # noqa: F401
+import pyspark.sql.pandas.serializers
+import pyspark.worker  # noqa: F401
+from pyspark.daemon import manager
+
+import tidewheel.sinks
+import tidewheel.spark.entry  # noqa: F401
+
+if __name__ == "__main__":
+    # What is here now stays for good: collections in the workers need not look at it, nor copy its pages.
+    gc.freeze()
+    manager()
