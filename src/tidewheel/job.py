@@ -48,12 +48,14 @@ class Job:
         keep: int = 10,
         collect_every: int = 20,
         snapshot_every: int = MAX_DELTAS,
+        grace: float = 600.0,
         cells: str | None = None,
     ) -> None:
         """Name the job and say where its state lives.
 
         `n_shards`, a power of two, is fixed for the life of the state; it bounds the parallelism. `keep` is how many
-        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed. A
+        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed, once
+        they are `grace` seconds old: a look at state that takes longer should pin it. A
         shard is written whole after about `snapshot_every` commits that changed it: fewer make a start on a new machine
         faster, more make a batch cheaper. `cells` is the URL of the job's cells, such as `etcd://host:2379/jobs`; without
         one they are beside the state.
@@ -72,6 +74,7 @@ class Job:
         self.keep = keep
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every
+        self.grace = grace
         self.graph = Graph()
         self._cells_at = cells
         self._cells: dict[str, JobCell[Any]] = {}

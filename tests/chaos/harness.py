@@ -36,11 +36,11 @@ def write_input(folder: Path, files: int, records: int, seed: int) -> list[tuple
     return everything
 
 
-def start(folder: Path, faults: str = "", **options: str) -> subprocess.Popen[str]:
+def start(folder: Path, faults: str = "", program: Path = PROGRAM, **options: str) -> subprocess.Popen[str]:
     """Start the program in a process group of its own."""
     arguments = [f"{name}={value}" for name, value in options.items()]
     return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(folder), *arguments],
+        [sys.executable, str(program), str(folder), *arguments],
         env={**os.environ, "TIDEWHEEL_FAULTS": faults},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

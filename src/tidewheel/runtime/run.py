@@ -136,7 +136,7 @@ class JobRun:
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep)
-            collect(self.checkpoints)
+            collect(self.checkpoints, grace=int(self.job.grace * 1e9))
 
     def publish(self, spark: Any) -> None:
         """Make the newest commit's output visible; doing it again does no harm."""

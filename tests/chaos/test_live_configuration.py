@@ -1,0 +1,68 @@
+"""All records of a batch are judged by one version of a cell, the one in its manifest, however often it changes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+from chaos import harness
+
+from tidewheel import cells, storage
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.runtime.control import cells_url
+
+SEED = 5
+PROGRAM = Path(__file__).with_name("threshold_program.py")
+
+
+def test_a_threshold_changed_100_times_under_kills_is_one_version_per_batch(tmp_path):
+    print(f"seed {SEED}")
+    draw = random.Random(SEED)
+    everything = harness.write_input(tmp_path, files=50, records=40, seed=SEED)
+    written = {0: 0}
+    with cells.open(cells_url(f"file://{tmp_path}/state", "judged")) as connection:
+        threshold = connection.writer("threshold", int, namespace="cells")
+        done = threading.Event()
+
+        def change() -> None:
+            for value in range(1, 101):
+                written[int(threshold.write(value))] = value
+                if done.wait(0.15):
+                    return
+
+        for life in range(3):
+            process = harness.start(tmp_path, program=PROGRAM)
+            committed = 0
+            for line in process.stdout:
+                committed += line.startswith("committed")
+                if committed == 1 and life == 0:
+                    changing = threading.Thread(target=change)
+                    changing.start()
+                if life < 2 and committed == draw.randrange(5, 9):
+                    harness.kill(process)
+            status, _, err = harness.finish(process)
+            assert status == (0 if life == 2 else -9), err[-3000:]
+        changing.join()
+        done.set()
+    check(tmp_path, written, len(everything))
+
+
+def check(folder: Path, written: dict[int, int], records: int) -> None:
+    versions = {
+        state.sequence: state.cells["threshold"]
+        for state in StreamCheckpoints(storage.open(f"file://{folder}/state"), "judged").list()
+        if state.kind == "batch"
+    }
+    judged = defaultdict(list)
+    for path in (folder / "out").glob("*.json"):
+        sequence = int(re.search(r"~(\d+)~", path.name)[1])
+        judged[sequence] += [json.loads(line) for line in path.read_text().splitlines()]
+    assert sum(map(len, judged.values())) == records
+    for sequence, rows in judged.items():
+        expected = written[versions[sequence]]
+        assert {(row["threshold"], row["early"]) for row in rows} == {(expected, expected)}, sequence
+    assert len({versions[sequence] for sequence in judged}) > 5, "the cell did not change often enough to show anything"
