@@ -46,21 +46,6 @@ def test_c5_online_at_once_when_it_is(pair):
     assert reader.is_online
 
 
-def test_c5_offline_and_online_again(mortal_place):
-    reader = mortal_place.open(timeout=5).reader("x", int)
-    with pytest.raises(TimeoutError, match=r"x .* was not offline within 0 s"):
-        reader.when.offline(timeout=0)
-    gone = in_background(lambda: reader.when.offline(timeout=SOON))
-    mortal_place.kill()
-    gone()
-    assert not reader.is_online
-    with pytest.raises(TimeoutError, match="was not online within 0"):
-        reader.when.online(timeout=0)
-    back = in_background(lambda: reader.when.online(timeout=SOON))
-    mortal_place.restart()
-    back()
-
-
 def test_c5_reaches_at_once_if_there(pair):
     writer, _ = pair
     first, second = writer.write(1), writer.write(2)

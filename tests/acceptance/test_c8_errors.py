@@ -8,11 +8,18 @@ from cell_places import SOON
 from tidewheel import cells
 
 
-def test_c8_offline_gives_the_value_back_and_says_that_nothing_happened(mortal_place):
+def test_c5_c8_waiting_for_offline_and_online_and_writing_in_between(mortal_place):
+    """C5 and C8 in one: taking a backend away and back takes seconds on some."""
     writer = mortal_place.open(timeout=5).writer("x", int)
     writer.write(1)
+    with pytest.raises(TimeoutError, match=r"cell default/x at .* was not offline within 0 s"):
+        writer.when.offline(timeout=0)
+
     mortal_place.kill()
     writer.when.offline(timeout=SOON)
+    assert not writer.is_online
+    with pytest.raises(TimeoutError, match="was not online within 0 s"):
+        writer.when.online(timeout=0)
     for attempt, value in (
         (lambda: writer.write(2, timeout=0.3), 2),
         (lambda: writer.clear(timeout=0.3), None),
@@ -21,10 +28,12 @@ def test_c8_offline_gives_the_value_back_and_says_that_nothing_happened(mortal_p
     ):
         with pytest.raises(cells.Offline) as caught:
             attempt()
-        assert caught.value.value == value
+        assert caught.value.value == value, "it is given back"
         assert caught.value.maybe is False, "no server was there to do it"
+
     mortal_place.restart()
     writer.when.online(timeout=SOON)
+    assert writer.is_online
     assert writer.refresh(timeout=SOON).value == 1
 
 

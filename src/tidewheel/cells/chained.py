@@ -50,7 +50,7 @@ class ChainedBackend(Backend):
         try:
             head = self._chain(path).head(hint=self._known.get(path))
         except StorageError as error:
-            raise _explained(error, maybe=False) from error
+            raise explained(error, maybe=False) from error
         if head is None:
             return NOTHING
         self._known[path] = head.number
@@ -66,7 +66,7 @@ class ChainedBackend(Backend):
         except FencedError as error:
             raise Offline(f"{error}; whether this write happened is not known", maybe=True) from error
         except StorageError as error:
-            raise _explained(error, maybe=True) from error
+            raise explained(error, maybe=True) from error
         if not applied:
             return Swap(False, self.load(path, deadline))
         self._known[path] = base + 1
@@ -79,7 +79,7 @@ class ChainedBackend(Backend):
         try:
             found = {path for path in self._numbers() if path.startswith(prefix)}
         except StorageError as error:
-            raise _explained(error, maybe=False) from error
+            raise explained(error, maybe=False) from error
         return {path: self.load(path, deadline) for path in found}
 
     def _chain(self, path: str) -> Chain:
@@ -134,5 +134,6 @@ def _quoted(part: str) -> str:
     return "%2E" + text[1:] if text.startswith(".") else text
 
 
-def _explained(error: StorageError, maybe: bool) -> CellError:
+def explained(error: StorageError, maybe: bool) -> CellError:
+    """Return a store's error as a cell's."""
     return AccessRefused(str(error)) if isinstance(error, AccessDenied) else Offline(str(error), maybe)

@@ -53,7 +53,10 @@ class FileBackend(ChainedBackend):
 
     def follow(self, path: str) -> None:
         super().follow(path)
-        self._attach()
+        try:
+            self._attach()
+        except OSError as error:
+            raise Offline(f"changes in {self._root} cannot be followed: {error.strerror}") from error
 
     def close(self) -> None:
         self._closed = True

@@ -1,7 +1,7 @@
 """Linux's own notice of changes in folders, through `ctypes`.
 
 Three calls and one fixed struct are all that is needed; a library would bring threads and queues of its
-own, and some hold events back to pair them up. Where there is no inotify, `open_watch` gives a watch that
+own, and some hold events back to pair them up. Where there is no inotify (to be had), `open_watch` gives a watch that
 looks every 50 ms.
 """
 
@@ -44,8 +44,13 @@ class Watch(Protocol):
 
 
 def open_watch() -> Watch:
-    """Return the best watch that this system has."""
-    return _Inotify() if sys.platform == "linux" else _Polling()
+    """Return the best watch that this system has to give."""
+    if sys.platform == "linux":
+        try:
+            return _Inotify()
+        except OSError:
+            return _Polling()  # All of this user's inotify instances are taken.
+    return _Polling()
 
 
 class _Inotify:
@@ -53,8 +58,7 @@ class _Inotify:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"{os.strerror(number)} (inotify; see /proc/sys/fs/inotify/max_user_instances)")
+            raise OSError(ctypes.get_errno(), "no inotify instance")
         self._woken, self._waker = os.pipe()
         self._folders: dict[int, str] = {}
         self._poll = select.poll()

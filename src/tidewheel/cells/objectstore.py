@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from tidewheel import storage
 from tidewheel.cells.backend import Listener
-from tidewheel.cells.chained import ChainedBackend, _explained
+from tidewheel.cells.chained import ChainedBackend, explained
 from tidewheel.cells.deadline import Deadline
 from tidewheel.cells.errors import CellError, Offline
 from tidewheel.errors import ConfigError, StorageError
@@ -42,7 +42,7 @@ class ObjectStoreBackend(ChainedBackend):
         try:
             self._numbers()
         except StorageError as error:
-            raise _explained(error, maybe=False) from error
+            raise explained(error, maybe=False) from error
         self._listener = listener
         listener.online()
         self._thread.start()

@@ -21,7 +21,8 @@ from tidewheel.storage.base import AccessDenied, Entry, Store, check_length, che
 
 _TEMPORARY = ".tidewheel-tmp-"
 _counter = itertools.count()
-_UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
+# Naming an unnamed file goes through /proc.
+_UNNAMED: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/self/fd") else None
 _REFUSES_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR}
 
 _ADVICE = {

@@ -100,6 +100,26 @@ def test_without_inotify_it_is_polled(tmp_path, monkeypatch):
         assert reader.when.reaches(version, timeout=SOON) == (version, 1)
 
 
+def test_when_the_system_has_no_notices_to_give_it_is_polled_too(monkeypatch):
+    def none_left(self):
+        raise OSError(24, "no inotify instance")
+
+    monkeypatch.setattr(inotify._Inotify, "__init__", none_left)
+    assert isinstance(inotify.open_watch(), inotify._Polling)
+
+
+def test_a_folder_that_cannot_be_watched_is_told(tmp_path, monkeypatch):
+    with cells.open(str(tmp_path)) as connection:
+        connection.writer("x", int).write(1)
+
+        def none_left(folder):
+            raise OSError(28, "No space left on device (inotify; see max_user_watches)", folder)
+
+        monkeypatch.setattr(connection._backend._watch, "add", none_left)
+        with pytest.raises(Offline, match=r"cannot be followed: No space left on device .inotify"):
+            connection.reader("y", int)
+
+
 def test_an_overflow_of_notices_is_told(monkeypatch):
     watch = inotify._Inotify()
     overflow = inotify._EVENT.pack(-1, inotify._OVERFLOW, 0, 0)
@@ -182,7 +202,7 @@ def test_a_url_without_a_folder_is_refused():
             cells.open(url)
 
 
-def test_what_is_no_record_is_told_and_can_be_overwritten(tmp_path):
+def test_what_is_no_record_is_told(tmp_path):
     with cells.open(str(tmp_path)) as connection:
         connection.writer("x", int).write(1)
     (tmp_path / "default" / "x" / f"{2:020}.rec").write_bytes(b"garbage")
