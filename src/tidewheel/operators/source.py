@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tidewheel.errors import OperatorError
-from tidewheel.operators.base import Context, Operator, Process
+from tidewheel.operators.base import Context, Operator, Process, without
 from tidewheel.sources.base import Source
 from tidewheel.values import Batch, Shape
+from tidewheel.values.declared import as_declared, unfilled
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,15 @@ class _Reading(Process):
         self.shape, self.context = shape, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        wanted = self.shape.columns()
-        columns = batch.columns
-        if wanted is not None and self.shape.kind == "record":
-            lacking: list[Any] = [name for name in wanted if name not in columns.schema.names]
-            if lacking:
-                raise OperatorError(
-                    f"source {self.context.operator!r}: its records lack the column {', '.join(lacking)} of "
-                    f"{self.shape.describe()}; they have {', '.join(columns.schema.names)}"
-                )
-            columns = columns.select(list(wanted))
-        self.context.emit(Batch(self.shape, columns=columns, times=batch.times))
+        if self.shape.kind != "record":
+            self.context.emit(Batch(self.shape, columns=batch.columns, times=batch.times))
+            return
+        try:
+            columns = as_declared(batch.columns, self.shape)
+        except OperatorError as error:
+            raise OperatorError(f"source {self.context.operator!r}: {error}") from None
+        empty = unfilled(columns, self.shape)
+        for position, name in empty.items():
+            cause = OperatorError(f"{name!r} is null; declare it as optional in {self.shape.describe()} if it may be")
+            self.context.reject(cause, batch, position)
+        self.context.emit(without(Batch(self.shape, columns=columns, times=batch.times), list(empty)))
