@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import pyarrow as pa
 
 from tidewheel.job import Job
@@ -18,7 +18,7 @@ from tidewheel.runtime.commit import check_reports
 from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.task import TaskIdentity, local_folder, run_level
-from tidewheel.state.local import LocalCopies
+from tidewheel.testing.plain import PlainCopies
 from tidewheel.values.shape import ANY, to_columns
 
 Inputs = Mapping[str, Sequence[Any]]
@@ -34,9 +34,20 @@ class MemoryRun:
     The records of a batch are cut into `partitions` for level 0, as a source with several splits would be.
     """
 
-    def __init__(self, job: Job, *, parallelism: int = 1, partitions: int = 1, take_over: bool = False) -> None:
-        """Claim the job; its state URL decides whether the state outlives the process."""
-        self.job, self.parallelism, self.partitions = job, parallelism, partitions
+    def __init__(
+        self,
+        job: Job,
+        *,
+        parallelism: int = 1,
+        partitions: int = 1,
+        take_over: bool = False,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Claim the job; its state URL decides whether the state outlives the process.
+
+        `clock` gives the time of each batch; without one it is the machine's.
+        """
+        self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
         self.plan = job.plan()
         self.run = JobRun(job, self.plan)
         try:
@@ -45,7 +56,9 @@ class MemoryRun:
             self.run.release()
             raise
         self._attempts = count()
-        self._local = tempfile.TemporaryDirectory(prefix="tidewheel-memory-")
+        # A name that no folder has: what tasks find there is in memory.
+        self._local = f"/tidewheel-memory/{self.run.token}"
+        self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
         self.run.publish(None)
 
     def __enter__(self) -> Self:
@@ -59,20 +72,23 @@ class MemoryRun:
     def close(self) -> None:
         """Let go of the job."""
         self.run.release()
-        LocalCopies.at(local_folder(self._local.name, self.job.name, self.run.head.lineage)).close()
-        self._local.cleanup()
+        self._copies.close()
 
     def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
         """Run one batch with these records by source, commit it and publish its output."""
         self.run.check_open()
-        spec = self.run.spec(self.parallelism, self._local.name, epoch=epoch)
+        spec = self._spec(epoch)
         splits = list(self._splits(inputs))
         self._commit(spec, splits, 0, "batch")
 
     def flush(self) -> None:
         """End the job as a bounded run does: the epoch after all time goes to every operator."""
-        spec = self.run.spec(self.parallelism, self._local.name, epoch=MAX_TIME)
-        self._commit(spec, [], 1, "flush")
+        self._commit(self._spec(MAX_TIME), [], 1, "flush")
+
+    def _spec(self, epoch: int | None) -> BatchSpec:
+        spec = self.run.spec(self.parallelism, self._local, epoch=epoch)
+        # As the clock of a run, the test's never goes back.
+        return spec if self.clock is None else msgspec.structs.replace(spec, now=max(self.clock(), self.run.head.now))
 
     def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))
