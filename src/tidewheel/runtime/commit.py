@@ -79,7 +79,9 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     for node in plan.nodes:
         if node.operator.stateful:
             version = getattr(getattr(node.operator, "state", None), "version", 1)
-            infos[node.name] = OperatorInfo(node.operator.kind, node.operator.codec_name, version)
+            infos[node.name] = OperatorInfo(
+                node.operator.kind, node.operator.codec_name, version, fingerprint=node.operator.state_layout
+            )
     return infos
 
 

@@ -34,3 +34,8 @@ def check_program(
             raise StateError(
                 f"operator {name!r} was a {was.kind} and is now a {now.kind}: their states differ; give it a new name"
             )
+        if was.fingerprint != now.fingerprint:
+            raise StateError(
+                f"operator {name!r} kept {was.fingerprint or 'other state'} for each key, and now keeps {now.fingerprint}: one "
+                "cannot be read as the other; give the changed operator a new name"
+            )
