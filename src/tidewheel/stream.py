@@ -125,6 +125,8 @@ class KeyedStream(Stream):
         version: int = 1,
     ) -> KeyedStream:
         """Run a `StatefulLogic`: any number of messages out, epochs and schedules; or a function in place of its `on_data`."""
+        if isinstance(logic, type) and issubclass(logic, StatefulLogic):
+            raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
         wrapped = as_logic(logic)
         function = logic.on_data if isinstance(logic, StatefulLogic) else _function(name, logic)
         spec = state_spec(function, 1, state, default, codec, version)

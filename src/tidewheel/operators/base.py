@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from operator import length_hint
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from tidewheel.errors import OperatorError
 from tidewheel.values import ANY, Batch, Shape
 
 if TYPE_CHECKING:
+    from tidewheel.operators.combine import Combiner
     from tidewheel.state.codec import Codec
     from tidewheel.state.view import KeyedState, RawTable
-
-Emit = Callable[[Batch], None]
 
 
 class Context(Protocol):
     """What a task gives an operator for the length of one batch."""
 
     operator: str
+    shapes: tuple[Shape, ...]
+    """What the values at each output look like, as the graph has it: annotations can be read in the driver only."""
     now: int
     """The pinned time of the batch, in ns since the Unix epoch: the same in every task of the batch."""
     last_epoch: int | None
@@ -72,10 +73,16 @@ class Operator(ABC):
     kind: ClassVar[str]
     ports: ClassVar[int] = 1
     stateful: ClassVar[bool] = False
+    combines: ClassVar[bool] = False
+    """Whether it has a combiner, which shrinks its input before the shuffle."""
 
     @abstractmethod
     def start(self, context: Context) -> Process:
         """Return the process that does the work in a task."""
+
+    def combiner(self, context: Context) -> Combiner:
+        """Return what shrinks its input in the tasks before the shuffle."""
+        raise NotImplementedError(f"a {self.kind} has no combiner")
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Return the shape of the values at each output port."""
@@ -94,25 +101,45 @@ class Operator(ABC):
         """The codec of its state, for the manifest; empty for operators without state."""
         return ""
 
+    @property
+    def state_layout(self) -> str:
+        """What its stored state means, where a changed program could take it for something else; empty otherwise."""
+        return ""
 
-def each(context: Context, batch: Batch, step: Callable[[Iterator[Any]], Any]) -> list[int]:
-    """Run `step` over the batch's values, and return the positions of those that were rejected.
 
-    `step` takes an iterator and uses it up. When the user's function raises, the record it was given is rejected and
-    `step` goes on behind it: a list's iterator knows how much is left, which tells the position at no cost per record.
-    """
+def each(context: Context, batch: Batch, function: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:
+    """Call the function with each value; return what it returned, and the positions of the values that were rejected."""
     values = batch.values
     rest = iter(values)
+    results: list[Any] = []
     rejected: list[int] = []
     while True:
+        failure: Exception
         try:
-            step(rest)
+            results.extend(map(function, rest))
         except Exception as error:
-            position = len(values) - length_hint(rest) - 1
-            context.reject(error, batch, position)
-            rejected.append(position)
+            failure = error
         else:
-            return rejected
+            if len(results) + len(rejected) == len(values):
+                return results, rejected
+            # To `map`, a StopIteration from the function means that there are no more values.
+            failure = OperatorError(
+                "the function raised StopIteration; use next(iterator, default) where it may be empty"
+            )
+        position = len(results) + len(rejected)
+        context.reject(failure, batch, position)
+        rejected.append(position)
+
+
+def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
+    """Return the values as columns, or say that they have none."""
+    try:
+        return batch.columns
+    except Exception as error:
+        raise OperatorError(
+            f"operator {context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
+            "operator before it returns (returns=…), or convert the values"
+        ) from error
 
 
 def without(batch: Batch, rejected: list[int]) -> Batch:

@@ -9,9 +9,10 @@ from tidewheel.values import Batch, Shape
 
 
 class Combiner(ABC):
-    """Takes messages on the near side of a shuffle and gives fewer, of its own shape, to the operator behind it."""
+    """Takes messages on the near side of a shuffle and gives fewer to the operator behind it."""
 
-    shape: Shape
+    shape: Shape | None = None
+    """What it gives looks like; None where that is what it takes."""
 
     @abstractmethod
     def add(self, batch: Batch) -> Iterator[Batch]:

@@ -31,8 +31,7 @@ class _Filtering(Process):
         self.function, self.context = function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        kept: list[Any] = []
-        rejected = each(self.context, batch, lambda values: kept.extend(map(self.function, values)))
+        kept, rejected = each(self.context, batch, self.function)
         batch = without(batch, rejected)
         if not all(kept):
             batch = batch.take([position for position, keep in enumerate(kept) if keep])

@@ -10,6 +10,7 @@ from tidewheel.errors import OperatorError
 from tidewheel.operators.annotations import item_of, returned
 from tidewheel.operators.base import Context, Operator, Process, each, without
 from tidewheel.values import Batch, Shape, shape_of
+from tidewheel.values.shape import unwrap_optional
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class FlatMap(Operator):
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return _Flattening(self.all_items, self.shapes(())[0], context)
+        return _Flattening(self.all_items, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type of an item, or the function's annotation."""
@@ -46,11 +47,11 @@ class FilterMap(Operator):
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return _Flattening(self.at_most_one, self.shapes(())[0], context)
+        return _Flattening(self.at_most_one, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type, or the function's annotation."""
-        return (shape_of(self.returns or returned(self.function)),)
+        """Take the declared type, or T where the function is annotated to return T or None: None is left out."""
+        return (shape_of(self.returns or unwrap_optional(returned(self.function))[0]),)
 
     def at_most_one(self, value: Any) -> list[Any]:
         """Return the value as a list of one, or of none."""
@@ -59,12 +60,12 @@ class FilterMap(Operator):
 
 
 class _Flattening(Process):
-    def __init__(self, function: Callable[[Any], list[Any]], shape: Shape, context: Context) -> None:
-        self.function, self.shape, self.context = function, shape, context
+    def __init__(self, function: Callable[[Any], list[Any]], context: Context) -> None:
+        self.function, self.context = function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        lists: list[list[Any]] = []
-        rejected = each(self.context, batch, lambda values: lists.extend(map(self.function, values)))
+        lists, rejected = each(self.context, batch, self.function)
         batch = without(batch, rejected)
         origin = [position for position, items in enumerate(lists) for _ in items]
-        self.context.emit(batch.take(origin).with_values(self.shape, [item for items in lists for item in items]))
+        out = [item for items in lists for item in items]
+        self.context.emit(batch.take(origin).with_values(self.context.shapes[0], out))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,5 +34,5 @@ class _Inspecting(Process):
         self.function, self.context = function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        rejected = each(self.context, batch, lambda values: deque(map(self.function, values), maxlen=0))
+        _, rejected = each(self.context, batch, self.function)
         self.context.emit(without(batch, rejected))

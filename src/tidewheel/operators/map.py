@@ -31,9 +31,7 @@ class Map(Operator):
 class _Mapping(Process):
     def __init__(self, operator: Map, context: Context) -> None:
         self.function, self.context = operator.function, context
-        (self.shape,) = operator.shapes(())
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        out: list[Any] = []
-        rejected = each(self.context, batch, lambda values: out.extend(map(self.function, values)))
-        self.context.emit(without(batch, rejected).with_values(self.shape, out))
+        out, rejected = each(self.context, batch, self.function)
+        self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))

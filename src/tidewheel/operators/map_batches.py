@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel.errors import OperatorError
-from tidewheel.operators.base import Context, Operator, Process
+from tidewheel.operators.base import Context, Operator, Process, columns_of
 from tidewheel.values import ROW, Batch, Shape, shape_of
 
 
@@ -37,20 +37,20 @@ class MapBatches(Operator):
 class _MappingBatches(Process):
     def __init__(self, operator: MapBatches, context: Context) -> None:
         self.function, self.context = operator.function, context
-        (self.shape,) = operator.shapes(())
 
     def on_batch(self, batch: Batch, port: int) -> None:
         name = self.context.operator
+        columns = columns_of(self.context, batch)
         try:
-            result = self.function(batch.columns)
+            result = self.function(columns)
         except Exception as error:
             raise OperatorError(
                 f"operator {name!r}: its function failed on a batch of {len(batch)} records with columns "
-                f"{', '.join(batch.columns.schema.names)}: {type(error).__name__}: {error}"
+                f"{', '.join(columns.schema.names)}: {type(error).__name__}: {error}"
             ) from error
         if isinstance(result, pa.Table):
-            batches = result.combine_chunks().to_batches()
-            result = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
+            batches = result.to_batches()
+            result = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
         if not isinstance(result, pa.RecordBatch):
             raise OperatorError(
                 f"operator {name!r}: the function of map_batches must return a pyarrow.RecordBatch or Table, "
@@ -61,4 +61,4 @@ class _MappingBatches(Process):
                 f"operator {name!r}: on a keyed or timed stream map_batches must return as many rows as it got "
                 f"({len(batch)}), not {result.num_rows}; change the number of rows before key_by"
             )
-        self.context.emit(batch.with_columns(self.shape, result))
+        self.context.emit(batch.with_columns(self.context.shapes[0], result))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +20,23 @@ class Reduce(Operator):
     """Fold the values of each key: `function(left, right)`, which must be associative.
 
     The result so far is emitted once per batch for every key that the batch touched. Values are folded before the
-    shuffle too, so the function runs in several places and must depend on its two values alone.
+    shuffle too, so the function runs in several places and must depend on its two values alone. A value of None is
+    nothing to fold, and a result of None drops the key's state.
     """
 
     function: Callable[[Any, Any], Any]
     state: StateSpec
     kind = "reduce"
     stateful = True
+    combines = True
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
         return _Reducing(self, context)
 
-    def combiner(self, operator: str) -> Combiner:
+    def combiner(self, context: Context) -> Combiner:
         """Return what folds before the shuffle."""
-        return _Folded(self.function)
+        return _Folded(_Folding(self.function, context), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """The result is what the values are."""
@@ -45,47 +48,58 @@ class Reduce(Operator):
         return self.state.resolved_codec().name
 
 
+class _Folding:
+    """The function, and what happens when it fails: the record is rejected, and what was folded before it stays."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], context: Context) -> None:
+        self.function, self.context = function, context
+        self.careful = context.keeps_rejected()
+
+    def fold(self, folded: MutableMapping[Any, Any], batch: Batch) -> None:
+        """Fold each value into that of its key; None there says that there is nothing yet."""
+        function, careful = self.function, self.careful
+        for position, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
+            left = folded.get(key)
+            if left is None:
+                folded[key] = value
+            elif value is not None:
+                try:
+                    # A function that changes its left value and then fails must have changed a copy.
+                    folded[key] = function(copy.deepcopy(left) if careful else left, value)
+                except Exception as error:
+                    self.context.reject(error, batch, position)
+
+
 class _Folded(Combiner):
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = function
+    def __init__(self, folding: _Folding, context: Context) -> None:
+        self.folding, self.context = folding, context
         self.folded: dict[Any, Any] = {}
-        self.shape = Shape("any")
 
     def add(self, batch: Batch) -> Iterator[Batch]:
-        self.shape = batch.shape
-        folded, function = self.folded, self.function
-        for key, value in zip(batch.keys, batch.values, strict=True):
-            folded[key] = function(folded[key], value) if key in folded else value
-        if len(folded) > _FLUSH_KEYS:
+        self.folding.fold(self.folded, batch)
+        if len(self.folded) > _FLUSH_KEYS:
             yield from self.finish()
 
     def finish(self) -> Iterator[Batch]:
         if self.folded:
-            yield Batch(self.shape, keys=list(self.folded), values=list(self.folded.values()))
+            yield Batch(self.context.shapes[0], keys=list(self.folded), values=list(self.folded.values()))
             self.folded = {}
 
 
 class _Reducing(Process):
     def __init__(self, operator: Reduce, context: Context) -> None:
-        self.function, self.context = operator.function, context
+        self.context = context
+        self.folding = _Folding(operator.function, context)
         self.state = context.state(operator.state.resolved_codec(), lambda: None)
         self.touched: dict[Any, None] = {}
-        self.shape: Shape | None = None
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        self.shape = batch.shape
         self.state.fetch(batch.keys)
-        overlay, function = self.state.overlay, self.function
-        for position, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
-            state = overlay[key]
-            try:
-                overlay[key] = value if state is None else function(state, value)
-            except Exception as error:
-                self.context.reject(error, batch, position)
+        self.folding.fold(self.state.overlay, batch)
         self.touched.update(dict.fromkeys(batch.keys))
 
     def on_end_of_data(self) -> None:
-        if self.touched and self.shape is not None:
+        if self.touched:
             keys = list(self.touched)
-            self.context.emit(Batch(self.shape, keys=keys, values=[self.state.get(key) for key in keys]))
+            self.context.emit(Batch(self.context.shapes[0], keys=keys, values=[self.state.get(key) for key in keys]))
             self.touched = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel.errors import OperatorError
-from tidewheel.operators.base import Context, Operator, Process
+from tidewheel.operators.base import Context, Operator, Process, columns_of
 from tidewheel.sinks.base import Sink
 from tidewheel.values import Batch, Shape
 
@@ -37,15 +37,22 @@ class _Writing(Process):
     def on_batch(self, batch: Batch, port: int) -> None:
         if len(batch) == 0:
             return
-        try:
-            columns = batch.columns
-        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError) as error:
-            raise OperatorError(
-                f"sink {self.context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
-                "operator before it returns (returns=…), or convert the values"
-            ) from error
+        columns = columns_of(self.context, batch)
         name = self.operator.key_name
         if batch.keyed and name is not None and name not in columns.schema.names:
-            keys = batch.key_column if batch.key_column is not None else pa.array(batch.keys)
-            columns = pa.RecordBatch.from_arrays([keys, *columns.columns], [name, *columns.schema.names])
+            arrays = [self._keys(batch), *columns.columns]
+            columns = pa.RecordBatch.from_arrays(arrays, [name, *columns.schema.names])
         self.context.write(columns)
+
+    def _keys(self, batch: Batch) -> pa.Array:
+        """Return the keys as a column; a tuple becomes a struct with the fields _1, _2 and so on, as in Spark."""
+        column = batch.key_array()
+        if column is not None:
+            return column
+        try:
+            return pa.array([{f"_{at}": part for at, part in enumerate(key, 1)} for key in batch.keys])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise OperatorError(
+                f"sink {self.context.operator!r}: the keys do not fit into a column of one type: {error}; make them all of one "
+                "type in key_by"
+            ) from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +36,13 @@ class StateSpec:
         """Return what makes the state of a new key.
 
         A default that is callable is called; a mutable one is copied for each key; without a default, a declared type
-        that can be made from nothing makes it (0, "", an empty list), and without a type the state begins as None.
+        that can be made from nothing makes it (0, "", an empty list), and without a type, or with one of several, the
+        state begins as None.
         """
         default = self.default
         if default is None and self.type is not None:
             made = typing.get_origin(self.type) or self.type
-            if isinstance(made, type) and made is not type(None):
+            if isinstance(made, type) and made not in (type(None), Any, types.UnionType):
                 try:
                     made()
                 except TypeError:
@@ -92,7 +94,6 @@ class StatefulMap(Operator):
 class _Mapping(Process):
     def __init__(self, operator: StatefulMap, context: Context) -> None:
         self.function, self.context = operator.function, context
-        (self.shape,) = operator.shapes(())
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
         self.gathered = Gathered()
@@ -105,36 +106,36 @@ class _Mapping(Process):
 
     def _process(self, batch: Batch) -> None:
         opened = self.state.open(batch.keys_made, batch.key_column)
-        keys, which, states = opened.keys, opened.which, opened.states
+        rest = zip(opened.which, batch.values, strict=True)
         out: list[Any] = []
         rejected: list[int] = []
         run = self._careful if self.context.keeps_rejected() else self._fast
         while True:
-            at = len(out) + len(rejected)
             try:
-                run(keys, which[at:] if at else which, batch.values[at:] if at else batch.values, states, out)
+                run(opened.keys, rest, opened.states, out)
                 break
             except Exception as error:
                 position = len(out) + len(rejected)
                 self.context.reject(_explained(error), batch, position)
                 rejected.append(position)
         self.state.keep(opened)
-        self.context.emit(without(batch, rejected).with_values(self.shape, out))
+        self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
-    def _fast(self, keys: list[Any], which: list[int], values: list[Any], states: list[Any], out: list[Any]) -> None:
+    def _fast(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
+        """Handle the rest of the messages, each by the place of its key, until one fails or there are no more."""
         function, default, append = self.function, self.state.default, out.append
-        for at, value in zip(which, values, strict=True):
+        for at, value in rest:
             state = states[at]
             if state is None:
                 state = default()
             result, states[at] = function(keys[at], value, state)
             append(result)
 
-    def _careful(self, keys: list[Any], which: list[int], values: list[Any], states: list[Any], out: list[Any]) -> None:
+    def _careful(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
         """As `_fast`, but a function that changes its state in place and then raises leaves the state as it was."""
         function, default, append = self.function, self.state.default, out.append
         encode, decode = self.codec.encode, self.codec.decode
-        for at, value in zip(which, values, strict=True):
+        for at, value in rest:
             state = states[at]
             before = None if state is None or isinstance(state, _PLAIN) else encode(state)
             try:

@@ -79,7 +79,8 @@ class _Collected:
                 f"the timestamp of {message!r} must be above the last epoch, {self.last_epoch}: later operators were "
                 "told that nothing up to it would come"
             )
-        self._append(message.key, message.value, message.time)
+        # An equal key may be of another type, as True is to 1; the stream goes on with the one that came in.
+        self._append(message.key if self.current is None else self.current.key, message.value, message.time)
 
     def emit(self, value: Any) -> None:
         if self.current is None:
@@ -104,7 +105,6 @@ class _Collected:
 class _Running(Process):
     def __init__(self, operator: StatefulOp, context: Context) -> None:
         self.logic, self.context = operator.logic, context
-        (self.shape,) = operator.shapes(())
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
         self.gathered = Gathered()
@@ -166,4 +166,5 @@ class _Running(Process):
     def _send(self, output: _Collected) -> None:
         if output.values:
             times = output.times if any(time is not None for time in output.times) else None
-            self.context.emit(Batch(self.shape, keys=output.keys, values=output.values, times=times))  # type: ignore[arg-type]
+            shape = self.context.shapes[0]
+            self.context.emit(Batch(shape, keys=output.keys, values=output.values, times=times))  # type: ignore[arg-type]

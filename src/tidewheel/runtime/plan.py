@@ -89,7 +89,7 @@ def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[
     keyed = graph.nodes[port.node].key_name is not None
     groups: dict[tuple[int, int], list[tuple[Node, int]]] = {}
     for reader, at in readers:
-        alone = reader.id if hasattr(reader.operator, "combiner") else -1
+        alone = reader.id if reader.operator.combines else -1
         groups.setdefault((level[reader.id], alone), []).append((reader, at))
     return [
         Edge(

@@ -160,7 +160,7 @@ class _Step:
                 continue
             edge = self.plan.edges[number]
             combiner = self._combiner_of(edge)
-            batch = wire.decode(payload, combiner.shape if combiner is not None else edge.shape)
+            batch = wire.decode(payload, (combiner and combiner.shape) or edge.shape)
             self.received[number] = self.received.get(number, 0) + len(batch)
             self._deliver(edge.targets, batch)
             yield
@@ -200,7 +200,7 @@ class _Step:
             return None
         if edge.id not in self.combiners:
             node = self.plan.nodes[edge.targets[0][0]]
-            self.combiners[edge.id] = node.operator.combiner(node.name)  # type: ignore[attr-defined]
+            self.combiners[edge.id] = node.operator.combiner(_NodeContext(self, node))
         return self.combiners[edge.id]
 
     def _send(self, edge: Edge, batch: Batch) -> None:
@@ -332,6 +332,7 @@ class _NodeContext:
     def __init__(self, step: _Step, node: Node) -> None:
         self._step, self._node = step, node
         self.operator = node.name
+        self.shapes = node.shapes
         self.now = step.spec.now
         self.last_epoch = step.spec.last_epoch
 

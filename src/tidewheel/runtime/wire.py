@@ -15,6 +15,7 @@ from tidewheel import pickling
 from tidewheel.keys import from_stored, to_stored
 from tidewheel.runtime.shards import shards_of
 from tidewheel.values import Batch, Shape
+from tidewheel.values.batch import plain_array
 
 SCHEMA = pa.schema([("target", pa.int32()), ("edge", pa.int32()), ("payload", pa.binary())])
 SPARK_SCHEMA = "target int, edge int, payload binary"
@@ -23,7 +24,6 @@ REPORT = -1
 
 _COLUMNS, _VALUES, _PICKLED = b"C", b"V", b"P"
 _PLAIN_KEYS, _STORED_KEYS, _TIMED, _NONE = b"k", b"s", b"t", b"-"
-_PLAIN = (int, str, float, bytes, bool)
 
 Row = tuple[int, int, bytes]
 
@@ -98,7 +98,8 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
         keys, values, times = pickling.loads(payload.slice(1))
         return Batch(shape, keys=keys, values=values, times=times)
     key_form, timed = payload[1:2].to_pybytes(), payload[2:3].to_pybytes() == _TIMED
-    whole = pa.ipc.open_stream(payload.slice(3)).read_next_batch()
+    # A copy: a payload begins anywhere, and Arrow computes on aligned numbers only.
+    whole = pa.ipc.open_stream(payload.slice(3).to_pybytes()).read_next_batch()
     arrays = whole.columns
     times = arrays.pop().to_pylist() if timed else None
     keys = [from_stored(key) for key in arrays.pop().to_pylist()] if key_form == _STORED_KEYS else None
@@ -110,26 +111,14 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
 
 
 def _plain_column(values: list[Any]) -> pa.RecordBatch | None:
-    """Return values as a column that gives back the very same, or None where there is none."""
-    array = _plain_array(values)
+    array = plain_array(values)
     return None if array is None else pa.RecordBatch.from_arrays([array], ["value"])
 
 
 def _key_array(batch: Batch) -> tuple[bytes, pa.Array | None]:
     if not batch.keyed:
         return _NONE, None
-    column = batch.key_column if batch.key_column is not None else _plain_array(batch.keys)
+    column = batch.key_array()
     if column is not None:
         return _PLAIN_KEYS, column
     return _STORED_KEYS, pa.array([to_stored(key) for key in batch.keys], pa.binary())
-
-
-def _plain_array(values: list[Any]) -> pa.Array | None:
-    kinds = set(map(type, values))
-    if len(kinds) != 1 or next(iter(kinds)) not in _PLAIN:
-        return None
-    try:
-        return pa.array(values)
-    except (ValueError, OverflowError):
-        # An integer that no column holds, or text that is not valid Unicode.
-        return None

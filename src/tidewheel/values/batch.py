@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from tidewheel.values.shape import Shape, to_columns
 
-KEY = "key"
-"""The column of a key that a function made; a key that was a column keeps that column's name."""
+_PLAIN = (int, str, float, bytes, bool)
 
 
 class Batch:
@@ -87,6 +86,12 @@ class Batch:
         """The keys as Python objects where they are there already, else None: `key_column` has them."""
         return self._keys
 
+    def key_array(self) -> pa.Array | None:
+        """Return the keys as a column, or None where they are not all of one plain type."""
+        if self.key_column is None and self._keys is not None:
+            self.key_column = plain_array(self._keys)
+        return self.key_column
+
     @staticmethod
     def joined(batches: list[Batch]) -> Batch:
         """Return the messages of several batches of one stream as one batch."""
@@ -134,6 +139,18 @@ class Batch:
             key_column=None if self.key_column is None else self.key_column.take(indices),
             times=_picked(self.times, positions),
         )
+
+
+def plain_array(values: list[Any]) -> pa.Array | None:
+    """Return values of one plain type as a column that gives the very same back, or None where there is no such column."""
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or next(iter(kinds)) not in _PLAIN:
+        return None
+    try:
+        return pa.array(values)
+    except (ValueError, OverflowError):
+        # An integer that no column holds, or text that is not valid Unicode.
+        return None
 
 
 def _alike(kinds: list[Any]) -> bool:
