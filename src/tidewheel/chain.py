@@ -148,8 +148,13 @@ class Chain:
     def _settle(self, number: int, checksum: int) -> None:
         """Decide what became of a record whose base is gone: return if it stands, raise if not."""
         standing = self._listed()
+        if standing == [number]:
+            return  # The newest stands alone: its base was trimmed in the ordinary way, or the chain begins here.
         if standing[-1] == number:
-            return  # A newest record cannot be out of order: the base was trimmed in the ordinary way.
+            raise FencedError(
+                f"record {number} of the chain at {self.url} was created above a gap: the newest before it was "
+                f"{standing[-2]}; read the head before appending"
+            )
         # Looked at after the listing: had ours been built on and were now being trimmed, it would go before
         # its successor.
         if number + 1 in standing or not self._stands(number, checksum):

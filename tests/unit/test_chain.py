@@ -149,6 +149,19 @@ def test_a_writer_who_cannot_know_whether_others_built_on_its_record_is_fenced(s
     assert other.read(4) == b"4", "it may have been built on, so it stays"
 
 
+def test_a_chain_may_begin_at_any_number(store):
+    chain = Chain(store, "chain")
+    assert chain.append(7, b"7")
+    assert chain.append(8, b"8")
+    assert chain.numbers() == [7, 8]
+
+
+def test_a_number_left_out_is_refused_loudly(store):
+    chain = begun(store, 3)
+    with pytest.raises(FencedError, match="above a gap: the newest before it was 3"):
+        chain.append(5, b"5")
+
+
 def test_a_hint_saves_the_listing(store, monkeypatch):
     chain = begun(store, 5)
     monkeypatch.setattr(type(store), "list", lambda *_: pytest.fail("listed"))
