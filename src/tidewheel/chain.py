@@ -25,6 +25,7 @@ from tidewheel.storage import Store
 CREATED = faults.declare("chain.created", "a record was created; its writer has not looked back yet")
 
 _NAME = re.compile(r"(\d{20})\.rec")
+_BEGUN = "begun"
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -97,6 +98,18 @@ class Chain:
             self._settle(number, xxh64_intdigest(data))
         self._note(Record(number, data))
         return True
+
+    def begin(self, number: int, data: bytes, origin: bytes) -> bool:
+        """Make a record above 1 the first of a chain that was never begun; True if and only if it is ours.
+
+        `origin` says what the chain begins from. The same again finishes what was broken off; another is refused, with
+        False. From the first of its steps on, nobody begins the chain at 1.
+        """
+        if number < 2:
+            raise StorageError(f"a chain that begins elsewhere begins above 1, not at {number}")
+        if not self._store.create(_BEGUN, origin) or not self._store.create(_name(1), b""):
+            return False
+        return self.append(number, data)
 
     def trim(self, below: int) -> list[int]:
         """Remove the records below a number, ascending and never the newest; return their numbers."""

@@ -10,8 +10,8 @@ import msgspec
 from tidewheel.errors import ConfigError
 from tidewheel.state.refs import FileRef, ShardParts
 
-Kind = Literal["batch", "claim", "flush", "import", "restore", "handover"]
-"""Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's."""
+Kind = Literal["batch", "claim", "flush", "import", "restore", "handover", "fork", "upgrade"]
+"""Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's, a `fork` the first of its job."""
 
 
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):

@@ -94,6 +94,17 @@ class StreamCheckpoints:
         if state.sequence > self._number:
             self._remember(state.sequence, state, data)
 
+    def begin(self, state: CheckpointState, origin: str) -> None:
+        """Make a fork's first checkpoint the first of this stream; `StateError` if the stream was begun by anybody else."""
+        self._check_stream(state)
+        data = encode(state)
+        if self.latest() is not None or not self._chain.begin(state.sequence, data, origin.encode()):
+            raise StateError(
+                f"there is a job {self.stream_id!r} at {self.folder.url} already, or another fork of that name was begun; "
+                "a fork needs a name of its own"
+            )
+        self._remember(state.sequence, state, data)
+
     def save(self, state: CheckpointState) -> None:
         """Keep a checkpoint whose sequence is above all earlier ones, then let go of those beyond `keep`.
 

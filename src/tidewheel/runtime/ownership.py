@@ -18,14 +18,14 @@ import msgspec
 from tidewheel import faults
 from tidewheel.cells import CellError, Connection
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.pending import carrying
 from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.errors import FencedError, HeldError
+from tidewheel.errors import FencedError, HeldError, StateError
 from tidewheel.runtime.control import NAMESPACE
 
 LEASE_SECONDS = 15.0
 
 CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing else has happened")
-_OUTPUTS_OF = "outputs-of"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -139,10 +139,15 @@ def claim(
     while True:
         if not take_over:
             check_free(lease, first.id.stream_id)
-        claimed = claim_of(checkpoints.latest(), first, run)
+        newest = checkpoints.latest()
+        claimed = claim_of(newest, first, run)
         try:
             checkpoints.commit(claimed)
         except FencedError:
+            if newest is None and checkpoints.latest() is None:
+                raise StateError(
+                    f"a fork to job {first.id.stream_id!r} was begun and did not end; run the fork again"
+                ) from None
             continue
         faults.point(CLAIMED)
         return claimed
@@ -152,7 +157,7 @@ def claim_of(newest: CheckpointState | None, first: CheckpointState, run: str) -
     """Return the claim that follows the newest commit."""
     base = newest or first
     sequence = 1 if newest is None else newest.sequence + 1
-    metadata = {**base.metadata, "host": socket.gethostname(), _OUTPUTS_OF: str(outputs_of(base))}
+    metadata = carrying({**base.metadata, "host": socket.gethostname()}, base)
     return base.replace(
         id=CheckpointId(first.id.stream_id, sequence),
         kind="claim",
@@ -160,11 +165,6 @@ def claim_of(newest: CheckpointState | None, first: CheckpointState, run: str) -
         metadata=metadata,
         parent=None if newest is None else newest.sequence,
     )
-
-
-def outputs_of(state: CheckpointState) -> int:
-    """Return the sequence under which a manifest's output is published: a claim carries that of an earlier commit."""
-    return int(state.metadata.get(_OUTPUTS_OF, state.sequence)) if state.kind == "claim" else state.sequence
 
 
 def _boot_id() -> str:

@@ -15,13 +15,14 @@ from tidewheel import faults, storage
 from tidewheel.checkpoint.garbage import collect
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind
 from tidewheel.checkpoint.names import folder
+from tidewheel.checkpoint.pending import carrying, outputs_of, settled, to_retract
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import FencedError, StateError
 from tidewheel.operators.sink import SinkOperator
-from tidewheel.runtime.commit import next_manifest, operator_infos
+from tidewheel.runtime.commit import epoch_due, last_epoch, next_manifest, operator_infos
 from tidewheel.runtime.compatible import check_program
 from tidewheel.runtime.control import JobCells
-from tidewheel.runtime.ownership import Lease, check_free, claim, outputs_of
+from tidewheel.runtime.ownership import Lease, check_free, claim
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
@@ -61,6 +62,18 @@ class JobRun:
         newest = self.checkpoints.latest()
         if newest is not None:
             check_program(newest, operator_infos(self.plan), self.job.n_shards, allow_dropped_state)
+            self._check_retraction(newest)
+
+    def _check_retraction(self, newest: CheckpointState) -> None:
+        """Refuse to go on after a restore whose void output a sink cannot take back."""
+        void = to_retract(newest)
+        for node in self.plan.nodes if void is not None else ():
+            if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
+                raise StateError(
+                    f"job {self.job.name!r} was restored to checkpoint {newest.parent}, and the sink {node.name!r} "
+                    f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
+                    "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
+                )
 
     def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
         """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
@@ -86,8 +99,14 @@ class JobRun:
         self.lease.release()
         self.cells.close()
 
-    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
-        """Decide all that is the same for every task of the next batch."""
+    def spec(
+        self, parallelism: int, local: str, *, epoch: int | None = None, now: int | None = None, lowered: bool = False
+    ) -> BatchSpec:
+        """Decide all that is the same for every task of the next batch.
+
+        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators. `now` is the
+        time to pin, else the clock's.
+        """
         sequence = self.head.sequence + 1
         values, self._versions = self.cells.pin()
         return BatchSpec(
@@ -101,8 +120,9 @@ class JobRun:
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             # Never back, also when the clock of another machine was ahead.
-            now=max(time.time_ns(), self.head.now),
-            epoch=epoch,
+            now=max(time.time_ns() if now is None else now, self.head.now),
+            last_epoch=last_epoch(self.head),
+            epoch=epoch_due(self.head, epoch),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             lowered=lowered,
             cells=values,
@@ -125,22 +145,32 @@ class JobRun:
         self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
     ) -> None:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
-        if kind == "flush":
-            facts = {**facts, "metadata": {**self.head.metadata, _FLUSHED: str(spec.sequence)}}
+        computed = kind in ("batch", "flush")
+        if computed:
+            flushed = {_FLUSHED: str(spec.sequence)} if kind == "flush" else {}
+            facts = {**facts, "metadata": {**settled(self.head), **flushed}}
+        else:
+            facts = {**facts, "outputs": self.head.outputs, "metadata": carrying(self.head.metadata, self.head)}
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, cells=self._versions, **facts)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)
         self.head = manifest
-        self.publish(spark)
+        if computed:
+            self.publish(spark)
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
 
     def publish(self, spark: Any) -> None:
-        """Make the newest commit's output visible; doing it again does no harm."""
+        """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
         sinks = {node.name: node.operator for node in self.plan.nodes}
+        void = to_retract(self.head)
+        if void is not None:
+            for name, operator in sinks.items():
+                if isinstance(operator, SinkOperator):
+                    operator.sink.retract(self.job.name, name, void.after, void.before)
         sequence = outputs_of(self.head)
         for output in self.head.outputs:
             operator = sinks.get(output.sink)

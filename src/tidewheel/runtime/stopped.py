@@ -6,17 +6,18 @@ Nothing counts before `commit`, which is a commit as any other: one record in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tidewheel.checkpoint.files import opener
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.names import path, state_file
 from tidewheel.errors import StateError
 from tidewheel.keys import from_stored, shard_of_stored, to_stored
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.run import JobRun
-from tidewheel.state.files import StateFile, StateFileWriter
+from tidewheel.state.files import StateFileWriter
 from tidewheel.state.read import shard_get, shard_items, shard_tables
 from tidewheel.state.refs import FileRef, ShardParts
 from tidewheel.storage import Store
@@ -26,20 +27,6 @@ if TYPE_CHECKING:
 
 Collected = dict[str, bytes]
 """One key's encoded state by operator."""
-
-
-def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
-    """Return what opens a job's state files, reading only what is asked of them."""
-    opened: dict[str, StateFile] = {}
-
-    def fetch(ref: FileRef) -> StateFile:
-        if ref.name not in opened:
-            opened[ref.name] = StateFile(
-                lambda name, start, length: store.read_range(path(job, name), start, length), ref
-            )
-        return opened[ref.name]
-
-    return fetch
 
 
 def states(store: Store, manifest: CheckpointState) -> dict[str, dict[Any, bytes]]:

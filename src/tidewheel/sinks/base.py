@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -63,6 +63,8 @@ class Sink(ABC):
     """Takes the output of a stream. It travels to the tasks, so it holds settings and nothing that runs."""
 
     guarantee: Guarantee
+    retracts: ClassVar[bool] = False
+    """Whether `retract` takes back what was published, so that the job can be restored to before it."""
 
     @abstractmethod
     def open(self, staging: Staging) -> SinkPartition:
@@ -71,6 +73,13 @@ class Sink(ABC):
     @abstractmethod
     def publish(self, publication: Publication) -> None:
         """Make committed output visible. Called again after a crash with the same publication: it must do no harm."""
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Take back what was published for the sequences above `after` and below `before`; again does no harm.
+
+        Called for sinks that say `retracts`, before the first batch after a restore.
+        """
+        raise NotImplementedError(f"{self.describe()} cannot take back what it published")
 
     def describe(self) -> str:
         """Return a few words for messages."""

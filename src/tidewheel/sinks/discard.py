@@ -19,6 +19,7 @@ class Discard(Sink):
     """Exactly once: nothing is ever visible."""
 
     guarantee = "exactly once"
+    retracts = True
 
     def open(self, staging: Staging) -> SinkPartition:
         """Begin a task's output, which is none."""
@@ -26,6 +27,9 @@ class Discard(Sink):
 
     def publish(self, publication: Publication) -> None:
         """Do nothing."""
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Do nothing: nothing was visible."""
 
 
 class _Nothing(SinkPartition):

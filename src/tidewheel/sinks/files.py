@@ -56,6 +56,7 @@ class Files(Sink):
     """
 
     guarantee = "exactly once"
+    retracts = True
 
     def __init__(
         self,
@@ -112,9 +113,9 @@ class Files(Sink):
         faults.point(MARKED)
         folder.clean(sequence)
 
-    def retract(self, job: str, sink: str, after: int) -> list[Path]:
-        """Remove the output of every sequence above `after`, for a restore to that one; return the files removed."""
-        return TargetFolder(self.path, job, sink).retract(after)
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Remove the output of the sequences above `after` and below `before`, for a restore that goes back to `after`."""
+        TargetFolder(self.path, job, sink).retract(after, before)
 
 
 class _FilesPartition(SinkPartition):

@@ -132,15 +132,15 @@ class TargetFolder:
                 with explained("remove", self.staging / name):
                     (self.staging / name).unlink(missing_ok=True)
 
-    def retract(self, after: int) -> list[Path]:
-        """Remove this sink's output of every sequence above `after`; return what was removed."""
+    def retract(self, after: int, before: int) -> list[Path]:
+        """Remove this sink's output of the sequences above `after` and below `before`; return what was removed."""
         output = re.compile(rf"{re.escape(self.prefix)}~(\d{{20}})~.*")
         removed = []
         for parent, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if name != HIDDEN]
             for name in names:
                 match = output.fullmatch(name)
-                if match and int(match[1]) > after:
+                if match and after < int(match[1]) < before:
                     path = Path(parent, name)
                     with explained("remove", path):
                         path.unlink(missing_ok=True)

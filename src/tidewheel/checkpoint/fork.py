@@ -1,0 +1,86 @@
+"""Forks: a new job that begins where another's savepoint is, with the same files and none copied."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from tidewheel.checkpoint.holding import hold_savepoint
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.names import folder, shared
+from tidewheel.checkpoint.pending import with_retraction
+from tidewheel.checkpoint.pins import Pins, pin
+from tidewheel.checkpoint.savepoint import drop_savepoint, job_at, make_savepoint, savepoints
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.errors import NotFound, StateError
+from tidewheel.state.refs import FileRef, PartRef, ShardParts
+from tidewheel.storage import Store
+
+
+def forked(state: CheckpointState, job: str, run: str, savepoint: str) -> CheckpointState:
+    """Return the first commit of a new job that goes on from another's checkpoint. Pure.
+
+    Its sequence follows the parent's, since the parts of shards are labelled with it. It has the parent's offsets, and
+    none of its output.
+    """
+    parent = state.id.stream_id
+    metadata = with_retraction(state.metadata, state.replace(metadata={}), None)
+    return state.replace(
+        id=CheckpointId(job, state.sequence + 1),
+        kind="fork",
+        run=run,
+        metadata={**metadata, "forked-from": f"{parent} {savepoint}"},
+        shards={shard: _shared(parent, parts) for shard, parts in state.shards.items()},
+        driver=_shared(parent, state.driver),
+        outputs=(),
+        lineage=secrets.token_hex(4),
+        parent=None,
+    )
+
+
+def fork(store: Store, job: str, savepoint: str, new_job: str) -> CheckpointState:
+    """Begin `new_job` from a savepoint of `job`, at the same state URL; return its first commit.
+
+    The files stay the parent's; a pin in the parent keeps them there for the fork.
+    """
+    parent = job_at(store, job)
+    if savepoint not in {pin.name for pin in savepoints(parent)}:
+        raise NotFound(f"job {job!r} has no savepoint {savepoint!r}; make it with: tidewheel checkpoints savepoint")
+    run = secrets.token_hex(6)
+    child = StreamCheckpoints(store, new_job)
+    if child.latest() is not None:
+        raise StateError(f"there is a job {new_job!r} at {store.url} already; a fork needs a name of its own")
+    name = f"fork-{folder(new_job)}"
+    parent.pins.drop(name)
+    state = hold_savepoint(parent, savepoint, name, "fork", holder=new_job)
+    commit = forked(state, new_job, run, savepoint)
+    for owner in _owners(commit.files()) - {folder(job)}:
+        pins = Pins(store.at(owner))
+        pins.drop(name)
+        pins.create(pin(name, "fork", state, copy=True, holder=new_job))
+    child.begin(commit, origin=commit.metadata["forked-from"])
+    return commit
+
+
+def fork_newest(store: Store, job: str, new_job: str) -> CheckpointState:
+    """Begin `new_job` from the newest checkpoint of `job`."""
+    parent = job_at(store, job)
+    name = f"forking-{folder(new_job)}-{secrets.token_hex(4)}"
+    make_savepoint(parent, name)
+    try:
+        return fork(store, job, name, new_job)
+    finally:
+        drop_savepoint(parent, name)
+
+
+def _shared(job: str, parts: ShardParts) -> ShardParts:
+    def part(ref: PartRef) -> PartRef:
+        return PartRef(
+            FileRef(shared(job, ref.file.name), ref.file.size, ref.file.checksum), ref.sequence, ref.bytes, ref.keys
+        )
+
+    return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))
+
+
+def _owners(files: Iterable[FileRef]) -> set[str]:
+    return {file.name.split("/")[1] for file in files}

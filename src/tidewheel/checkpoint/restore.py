@@ -1,0 +1,82 @@
+"""Going back: a restore is one more commit, which says again what an older one said.
+
+Sequences go on, so no file, output or record is ever written twice. The lineage is new, since local copies of the
+abandoned future must not mix with the new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from tidewheel.checkpoint.holding import hold_checkpoint
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.pending import Span, carrying, outputs_of, retracted, with_retraction
+from tidewheel.checkpoint.savepoint import At, find
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.errors import StateError
+
+
+def restored(
+    target: CheckpointState, newest: CheckpointState, later: Sequence[CheckpointState], run: str, keep_output: bool
+) -> CheckpointState:
+    """Return the commit that follows `newest` and goes back to `target`. Pure.
+
+    `later` are the commits after the target. Output that they published is void: the next run takes it back from its sinks
+    before it computes anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
+    `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
+    """
+    gone = next((span for span in retracted(newest) if outputs_of(target) in span), None)
+    if gone is not None and not keep_output:
+        raise StateError(
+            f"checkpoint {target.sequence} of {target.id.stream_id!r} is of a future that was abandoned by the restore "
+            f"{gone.before}: its output after {gone.after} was taken back and cannot be put in place again. "
+            "Go back to it without that output with --keep-output, or start a job of its own from it: make a savepoint and fork it"
+        )
+    sequence = newest.sequence + 1
+    metadata = with_retraction(target.metadata, newest, None if keep_output else Span(target.sequence, sequence))
+    # As long as nothing was computed after the target, nobody knows whether its output was published.
+    owed = gone is None and not any(state.kind in ("batch", "flush") for state in later)
+    if owed and newest.sequence != target.sequence and not later:
+        # The records between are gone; only output that the newest still carries can be owed.
+        owed = outputs_of(newest) == outputs_of(target)
+    return target.replace(
+        id=CheckpointId(target.id.stream_id, sequence),
+        kind="restore",
+        run=run,
+        metadata=carrying(metadata, target) if owed else metadata,
+        outputs=target.outputs if owed else (),
+        now=max(target.now, newest.now),
+        lineage=secrets.token_hex(4),
+        parent=target.sequence,
+    )
+
+
+def abandoned_name(sequence: int) -> str:
+    """Return the name of the savepoint that holds what the restore of this sequence left behind."""
+    return f"before-restore-{sequence}"
+
+
+def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False) -> CheckpointState:
+    """Go back to a kept checkpoint or a savepoint; return the commit that says so. Nothing may run the job.
+
+    The future that is left behind stays as a savepoint, `abandoned_name`, until that is dropped.
+    """
+    run = secrets.token_hex(6)
+    target, newest = find(checkpoints, at), find(checkpoints)
+    later = [state for state in checkpoints.list() if state.sequence > target.sequence]
+    commit = restored(target, newest, later, run, keep_output)
+    name = abandoned_name(commit.sequence)
+    hold_checkpoint(checkpoints, newest.sequence, name, "savepoint", holder=f"restore to {target.sequence}")
+    # Held while the new record is not there yet: a collection beside it must not remove what it will need.
+    held = f"restoring-{run}"
+    if isinstance(at, int):
+        hold_checkpoint(checkpoints, at, held, "reader")
+    try:
+        checkpoints.commit(commit)
+    except BaseException:
+        checkpoints.pins.drop(name)
+        raise
+    finally:
+        checkpoints.pins.drop(held)
+    return commit
