@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH ?=
 
-.PHONY: help setup demo test soak lint docs clean
+.PHONY: help setup demo test soak lint docs clean bench-state bench-large bench-cells
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(VENV)/.ready
 
@@ -22,6 +23,7 @@ demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 	@$(BIN)/python examples/demo.py
 
 test: setup  ## the whole test suite
+	@$(BIN)/python -c 'from tidewheel.spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest
 
 soak: setup  ## the long tests
@@ -32,5 +34,23 @@ lint: setup  ## ruff and mypy
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
+docs: setup  ## run every example in the docs and docstrings
+	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs
+
+# Benchmarks: a table, and as the last line one JSON object.
+
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	@touch $@
+
+bench-state: setup $(VENV)/.bench  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
+	@$(BIN)/python -m benchmarks.state.run $(BENCH)
+
+bench-large: setup $(VENV)/.bench  ## 20 million keys, and how large the workers become
+	@$(BIN)/python -m benchmarks.large_state $(BENCH)
+
+bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leader that dies
+	@$(BIN)/python -m benchmarks.cells $(BENCH)
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from java_archive import java_options
 from pyspark.sql import SparkSession
 
 from tidewheel.spark.session import session
 
 SETTINGS = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.sql.shuffle.partitions": "2",
 }
 

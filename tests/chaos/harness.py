@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from java_archive import java_options
 
 import tidewheel.spark.driver  # noqa: F401  declares every fault point of a run on Spark
 from tidewheel import storage
@@ -41,7 +42,7 @@ def start(folder: Path, faults: str = "", program: Path = PROGRAM, **options: st
     arguments = [f"{name}={value}" for name, value in options.items()]
     return subprocess.Popen(
         [sys.executable, str(program), str(folder), *arguments],
-        env={**os.environ, "TIDEWHEEL_FAULTS": faults},
+        env={**os.environ, "TIDEWHEEL_FAULTS": faults, "TEST_JAVA_OPTIONS": java_options()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

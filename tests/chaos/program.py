@@ -5,6 +5,7 @@ Run as `python program.py FOLDER [option=value …]`; the folder has `in/` with 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tidewheel import Job, count, sum_
@@ -39,7 +40,7 @@ def main() -> int:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
     conf = {
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
     }
     try:
         result = build(folder).run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tidewheel import Job
@@ -36,7 +37,7 @@ if __name__ == "__main__":
         local=f"{folder}/local",
         conf={
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
         },
         progress=lambda batch: print(f"committed {batch.sequence}", flush=True),
     )

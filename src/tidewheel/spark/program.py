@@ -33,6 +33,7 @@ class Program:
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         self.key = lowered(plan, types) if len(plan.sources()) == 1 else None
+        self._key = "" if self.key is None else _hashable(self.key, types[self.key])
 
     @property
     def python_levels(self) -> list[int]:
@@ -43,10 +44,9 @@ class Program:
         """Return the batch's query: wire rows that are the reports of its tasks."""
         parallelism = spec.parallelism
         if self.key is not None:
-            key = F.col(f"`{self.key}`")
-            key = key if dict(frame.dtypes)[self.key] == "string" else key.cast("bigint")
-            shard = F.xxhash64(key).bitwiseAND(F.lit(spec.n_shards - 1))
-            rows = frame.repartitionById(parallelism, (shard % parallelism).cast("int"))
+            # One expression as text: every call on a column is a trip to the JVM, and a batch may have 200 rows.
+            shard = f"xxhash64({self._key}) & {spec.n_shards - 1}"
+            rows = frame.repartitionById(parallelism, F.expr(f"cast(({shard}) % {parallelism} as int)"))
             return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
@@ -59,6 +59,12 @@ class Program:
 
     def _level(self, spec: BatchSpec, level: int) -> Any:
         return level_function(self._bytes, self._digest, spec, level)
+
+
+def _hashable(column: str, kind: str) -> str:
+    """Return the SQL for a key column as its canonical bytes are hashed: text as it is, integers as 64 bits."""
+    quoted = "`" + column.replace("`", "``") + "`"
+    return quoted if kind == "string" else f"cast({quoted} as bigint)"
 
 
 def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
