@@ -1,0 +1,211 @@
+"""key_by: say which messages belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+
+import pyarrow as pa
+import pytest
+
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.operators.key_by import key_array
+from unit.operators.running import failure, run
+
+ROWS = [{"user": "ada", "n": 1}, {"user": "bob", "n": 2}, {"user": "ada", "n": 3}]
+
+
+@dataclasses.dataclass
+class Click:
+    user: str
+    n: int
+
+
+def counted(stream):
+    return stream.stateful_map("count", lambda key, value, n: (n + 1, n + 1), default=0)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_column_is_the_key_under_its_own_name(parallelism):
+    ran = run(lambda s: counted(s.key_by("k", "user")), ROWS, plain=False, parallelism=parallelism)
+    assert sorted(map(str, ran.records)) == sorted(
+        map(str, [{"user": "ada", "value": 1}, {"user": "bob", "value": 1}, {"user": "ada", "value": 2}])
+    )
+    assert ran.states == {"count": {"ada": 2, "bob": 1}}
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda n: f"key-{n % 2}",
+        lambda n: n % 2,
+        lambda n: bool(n % 2),
+        lambda n: f"key-{n % 2}".encode(),
+        lambda n: n % 2 + 0.5,
+        lambda n: (n % 2, f"key-{n % 2}", None),
+    ],
+)
+def test_keys_of_every_kind_meet_in_one_place(key, parallelism):
+    ran = run(lambda s: counted(s.key_by("k", key)), [1, 2, 3], [4, 5], parallelism=parallelism, partitions=2)
+    assert ran.states == {"count": {key(1): 3, key(2): 2}}
+    assert {type(found) for found in ran.states["count"]} == {type(key(1))}
+
+
+def test_one_column_can_be_chosen_as_the_value():
+    ran = run(lambda s: s.key_by("k", "user", value="n").map("m", lambda n: n + 1), ROWS, plain=False)
+    assert ran.by_key("user") == {"ada": [2, 4], "bob": [3]}
+    ran = run(lambda s: s.key_by("k", lambda row: row.n, value="user"), ROWS, plain=False)
+    assert ran.records[0] == {"key": 1, "user": "ada"}
+
+
+def test_a_stream_can_be_keyed_anew():
+    ran = run(
+        lambda s: (
+            counted(s.key_by("a", lambda n: n % 3))
+            .key_by("b", lambda seen: f"seen {seen}")
+            .stateful_map("again", lambda key, value, n: (n + 1, n + 1), default=0)
+        ),
+        [1, 2, 1, 3],
+        parallelism=2,
+    )
+    assert ran.states == {"count": {0: 1, 1: 2, 2: 1}, "again": {"seen 1": 3, "seen 2": 1}}
+
+
+def test_null_keys_name_operator_and_record_or_are_rejected_one_by_one():
+    rows = [ROWS[0], {"user": None, "n": 7}, ROWS[1]]
+    text = failure(lambda s: counted(s.key_by("k", "user")), rows, plain=False)
+    assert text.startswith("operator 'k', record Row(user=None, n=7): the key column 'user' is null")
+    ran = run(lambda s: counted(s.key_by("k", "user")), rows, plain=False, dead_letter=True)
+    assert ran.states == {"count": {"ada": 1, "bob": 1}}
+    assert len(ran.dead) == 1
+    assert "7" in ran.dead[0]["record"]
+
+
+def test_a_column_of_nothing_but_nulls_is_rejected_too():
+    ran = run(lambda s: counted(s.key_by("k", "user")), [{"user": None}], plain=False, dead_letter=True)
+    assert (ran.states, len(ran.dead)) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (None, "must not be None"),
+        (2**70, "does not fit in 64 bits"),
+        (math.nan, "NaN"),
+        ([1], "of type list cannot be a key"),
+        (datetime.date(2026, 1, 1), "of type date cannot be a key"),
+        ("\ud800", "not valid Unicode"),
+    ],
+)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_what_cannot_be_a_key_is_rejected_where_it_is_made(bad, said, parallelism):
+    good = {int: 5, float: 5.0, str: "5", list: (5,), datetime.date: "5"}.get(type(bad), 5)
+
+    def key(n):
+        return bad if n == 2 else good
+
+    text = failure(lambda s: counted(s.key_by("k", key)), [1, 2, 3], parallelism=parallelism)
+    assert text.startswith("operator 'k', record 2: ")
+    assert said in text
+    ran = run(lambda s: counted(s.key_by("k", key)), [1, 2, 3], dead_letter=True, parallelism=parallelism)
+    assert ran.states == {"count": {good: 2}}
+    assert [row["record"] for row in ran.dead] == ["2"]
+
+
+def test_nan_in_a_column_is_rejected_and_zeros_are_one_key():
+    rows = [{"at": 0.0}, {"at": math.nan}, {"at": -0.0}]
+    ran = run(lambda s: counted(s.key_by("k", "at")), rows, plain=False, dead_letter=True)
+    assert ran.states == {"count": {0.0: 2}}
+    assert "NaN" in ran.dead[0]["error"]
+    ran = run(lambda s: counted(s.key_by("k", lambda row: row.at)), [rows[0], rows[2]], plain=False)
+    assert ran.states == {"count": {0.0: 2}}
+
+
+def test_keys_of_several_types_are_refused_also_over_several_batches_of_a_task():
+    text = failure(lambda s: s.key_by("k", lambda n: n if n < 3 else str(n)), [1, 3])
+    assert "operator 'k': all keys must be of one type, not int and str; convert them in the key function" in text
+    text = failure(lambda s: s.key_by("k", lambda n: [1, 1.0, True][n]), [0, 1, 2])
+    assert "not bool and float and int" in text
+
+
+def test_an_error_in_the_function_names_operator_and_record():
+    assert failure(lambda s: s.key_by("k", lambda n: 1 // n), [1, 0]).startswith("operator 'k', record 0: ZeroDivision")
+    ran = run(lambda s: counted(s.key_by("k", lambda n: 12 // n)), [1, 0, 2, 0, 3], dead_letter=True)
+    assert ran.states == {"count": {12: 1, 6: 1, 4: 1}}
+
+
+def test_a_column_that_is_not_there_says_which_are():
+    text = failure(lambda s: s.key_by("k", "usr"), ROWS, plain=False)
+    assert "operator 'k': there is no column 'usr'; the values have user, n" in text
+    text = failure(lambda s: s.key_by("k", "user", value="amount"), ROWS, plain=False)
+    assert "there is no column 'amount'" in text
+
+
+def test_a_declared_type_without_the_column_is_refused_when_the_graph_is_built():
+    with pytest.raises(GraphError, match=r"operator 'k' \(key_by\): there is no column 'usr'; Click has user, n"):
+        run(lambda s: s.key_by("k", "usr"), value=Click)
+    with pytest.raises(GraphError, match="key_by takes a column's name or a function, not int"):
+        run(lambda s: s.key_by("k", 3))
+
+
+def test_undeclared_records_are_still_themselves_behind_the_shuffle():
+    for key in ("user", lambda click: click.user):
+        ran = run(
+            lambda s, key=key: (
+                s.map("parse", lambda row: Click(row.user, row.n)).key_by("k", key).map("m", lambda click: click.n)
+            ),
+            ROWS,
+            plain=False,
+            parallelism=2,
+        )
+        assert sorted(ran.values()) == [1, 2, 3]
+
+
+def test_dicts_that_lack_names_lack_them_behind_the_shuffle_too():
+    ran = run(
+        lambda s: (
+            s.map("d", lambda n: {"k": n} if n == 1 else {"k": n, "x": n})
+            .key_by("k", "k")
+            .map("m", lambda value: value.get("x", 0))
+        ),
+        [1, 2],
+    )
+    assert ran.values() == [0, 2]
+
+
+def test_batches_whose_columns_differ_in_type_are_handled_together():
+    ran = run(
+        lambda s: s.key_by("k", "user").stateful_map("sum", lambda u, row, t: (t + (row.n or 0),) * 2, default=0),
+        [{"user": "a", "n": 1}, {"user": "a", "n": 1.5}, {"user": "a", "n": None}, {"user": "a", "n": None}],
+        plain=False,
+        partitions=4,
+    )
+    assert ran.states == {"sum": {"a": 2.5}}
+
+
+@pytest.mark.parametrize(
+    ("column", "carried"),
+    [
+        (pa.array([1], pa.int8()), pa.int64()),
+        (pa.array([1], pa.uint32()), pa.int64()),
+        (pa.array([1.5], pa.float32()), pa.float64()),
+        (pa.array(["a"], pa.large_string()), pa.string()),
+        (pa.array([b"a"], pa.large_binary()), pa.binary()),
+        (pa.array(["a"]).dictionary_encode(), pa.string()),
+        (pa.array([7]).dictionary_encode(), pa.int64()),
+        (pa.array([True]), pa.bool_()),
+    ],
+)
+def test_key_columns_are_carried_as_one_type_for_each_kind(column, carried):
+    found = key_array(column, "k")
+    assert found.type == carried
+    assert found.to_pylist() == column.to_pylist()
+
+
+def test_other_columns_cannot_be_keys():
+    with pytest.raises(
+        OperatorError, match=r"operator 'k': a key must be a string, integer.*; this one is of type date32"
+    ):
+        key_array(pa.array([datetime.date(2026, 1, 1)]), "k")

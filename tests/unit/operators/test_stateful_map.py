@@ -1,0 +1,184 @@
+"""stateful_map: one message in, one out, with a state per key."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidewheel.errors import GraphError
+from tidewheel.state.codec import pickle_codec
+from unit.operators.running import failure, run
+
+
+@dataclasses.dataclass
+class Total:
+    count: int = 0
+    sum: int = 0
+
+
+def keyed(function, **options):
+    return lambda s: s.key_by("k", lambda n: n % 2).stateful_map("op", function, **options)
+
+
+def summed(key, n, total):
+    return total + n, total + n
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=8), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
+def test_running_sums_are_those_of_a_dict_however_batches_splits_and_tasks_are_cut(batches, parallelism, partitions):
+    def step(key, row, total):
+        # 7 drops the key.
+        return total + row.n, None if row.n == 7 else total + row.n
+
+    rows = [[{"user": user, "n": n} for user, n in batch] for batch in batches]
+    ran = run(
+        lambda s: s.key_by("k", "user").stateful_map("sum", step, default=0),
+        *rows,
+        plain=False,
+        parallelism=parallelism,
+        partitions=1 if partitions > 2 else partitions,
+    )
+    state: dict[int, int] = {}
+    out: dict[int, list[int]] = {}
+    for user, n in (message for batch in batches for message in batch):
+        total = state.pop(user, 0) + n
+        out.setdefault(user, []).append(total)
+        if n != 7:
+            state[user] = total
+    assert ran.states.get("sum", {}) == state
+    assert ran.by_key("user") == out
+
+
+def test_none_drops_the_key_and_the_next_message_starts_anew():
+    ran = run(keyed(lambda k, n, t: (t + n, None if t + n > 5 else t + n), default=0), [1, 3, 5, 7], [1])
+    assert ran.values() == [1, 4, 9, 7, 1]
+    assert ran.states == {"op": {1: 1}}
+
+
+def test_outputs_may_be_none():
+    assert run(keyed(lambda k, n, t: (None, t + n), default=0), [1, 2]).values() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"default": 0}, 0),
+        ({"default": list}, []),
+        ({"default": {"a": [1]}}, {"a": [1]}),
+        ({"state": int}, 0),
+        ({"state": dict[str, int]}, {}),
+        ({"state": Total}, Total()),
+        ({"state": Optional[int]}, None),  # noqa: UP045
+        ({"state": int | None}, None),
+        ({"state": Any}, None),
+        ({}, None),
+        ({"default": lambda: "made"}, "made"),
+    ],
+)
+def test_a_new_key_gets_the_default(options, first):
+    seen = []
+    run(keyed(lambda k, n, state: (seen.append(state), state), **options), [1, 2])
+    assert seen == [first, first]
+
+
+def test_a_mutable_default_is_each_keys_own():
+    ran = run(keyed(lambda k, n, state: (None, [*state, n]), default=[0]), [1, 2, 3])
+    assert ran.states == {"op": {1: [0, 1, 3], 0: [0, 2]}}
+    ran = run(keyed(lambda k, n, state: (state.append(n), state), default=[0]), [1, 2, 3])
+    assert ran.states == {"op": {1: [0, 1, 3], 0: [0, 2]}}
+
+
+def test_a_type_that_cannot_be_made_from_nothing_needs_a_default():
+    @dataclasses.dataclass
+    class Needy:
+        x: int
+
+    with pytest.raises(GraphError, match="operator 'op': a new key's state of type Needy cannot be made from nothing"):
+        run(keyed(summed, state=Needy))
+
+
+def test_the_annotation_of_the_state_declares_its_type():
+    def step(key: int, n: int, total: Total) -> tuple[int, Total]:
+        return total.sum + n, Total(total.count + 1, total.sum + n)
+
+    ran = run(keyed(step), [1, 2], [3, 4])
+    assert ran.values() == [1, 2, 4, 6]
+    assert ran.states == {"op": {1: {"count": 2, "sum": 4}, 0: {"count": 2, "sum": 6}}}
+
+
+@pytest.mark.parametrize("wrong", [3, None, (1,), (1, 2, 3), object()])
+def test_what_is_no_pair_says_what_is_expected(wrong):
+    text = failure(keyed(lambda k, n, t: wrong, default=0), [1])
+    assert text.startswith("operator 'op', key 1, record 1: the function must return a pair (output, new_state)")
+
+
+def test_an_unpacking_error_in_the_function_itself_is_its_own():
+    def step(key, n, total):
+        left, right = (1, 2, 3)
+        return left, right
+
+    assert "record 1: ValueError: too many values" in failure(keyed(step), [1])
+
+
+def test_an_error_names_operator_key_and_record_and_nothing_of_the_batch_counts():
+    def step(key, n, total):
+        return 10 // (n - 4), total + n
+
+    text = failure(keyed(step, default=0), [1], [2, 4])
+    assert text == "operator 'op', key 0, record 4: ZeroDivisionError: integer division or modulo by zero"
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_rejected_records_leave_state_positions_and_keys_of_the_others_as_they_are(parallelism):
+    def step(key, n, seen):
+        seen.append(n)  # In place, before it fails.
+        if n >= 10:
+            raise ValueError("too large")
+        return sum(seen), seen
+
+    ran = run(
+        keyed(step, default=list),
+        [1, 11, 2, 10, 3, 4, 13],
+        [12, 5, 6],
+        dead_letter=True,
+        parallelism=parallelism,
+    )
+    assert ran.states == {"op": {1: [1, 3, 5], 0: [2, 4, 6]}}
+    assert ran.by_key() == {1: [1, 4, 9], 0: [2, 6, 12]}
+    assert sorted((row["key"], row["record"]) for row in ran.dead) == [
+        ("0", "10"), ("0", "12"), ("1", "11"), ("1", "13"),
+    ]  # fmt: skip
+
+
+def test_rejecting_many_records_costs_no_more_than_handling_them():
+    # In the square of their number this would take minutes.
+    ran = run(keyed(lambda k, n, t: (1 // (n % 2), t), default=0), range(20_000), dead_letter=True)
+    assert len(ran.dead) == 10_000
+    assert len(ran.records) == 10_000
+
+
+def test_a_state_that_cannot_be_stored_names_operator_and_key():
+    text = failure(keyed(lambda k, n, t: (1, {"x": object()})), [3])
+    assert "operator 'op', key 1: its state cannot be stored" in text
+
+
+def test_another_codec_can_be_chosen():
+    def step(key, n, seen):
+        return len(seen | {n}), seen | {n}
+
+    ran = run(keyed(step, default=frozenset, codec=pickle_codec()), [1, 3], [1, 5])
+    assert ran.states == {"op": {1: frozenset({1, 3, 5})}}
+
+
+def test_several_operators_of_one_level_keep_their_own_state():
+    ran = run(lambda s: keyed(summed, default=0)(s).stateful_map("second", summed, default=100), [1, 2, 3])
+    assert ran.states == {"op": {1: 4, 0: 2}, "second": {1: 105, 0: 102}}
