@@ -3,7 +3,26 @@
 from tidewheel.logic import Message
 from tidewheel.sinks.collect import collect as CollectSink
 from tidewheel.testing.clock import Clock
-from tidewheel.testing.memory import MemoryRun, run_in_memory
+from tidewheel.testing.golden import golden
+from tidewheel.testing.memory import MemoryRun
+from tidewheel.testing.play import run_in_memory, run_script
+from tidewheel.testing.result import Result
+from tidewheel.testing.script import CRASH, EOF, PAUSE, RESCALE, ScriptedSource
 from tidewheel.testing.tester import OperatorTester
 
-__all__ = ["Clock", "CollectSink", "MemoryRun", "Message", "OperatorTester", "run_in_memory"]
+__all__ = [
+    "CRASH",
+    "EOF",
+    "PAUSE",
+    "RESCALE",
+    "Clock",
+    "CollectSink",
+    "MemoryRun",
+    "Message",
+    "OperatorTester",
+    "Result",
+    "ScriptedSource",
+    "golden",
+    "run_in_memory",
+    "run_script",
+]

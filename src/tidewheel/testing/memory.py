@@ -52,6 +52,7 @@ class MemoryRun:
         self.run = JobRun(job, self.plan)
         try:
             self.run.claim(take_over)
+            self.run.publish(None)
         except BaseException:
             self.run.release()
             raise
@@ -59,7 +60,6 @@ class MemoryRun:
         # A name that no folder has: what tasks find there is in memory.
         self._local = f"/tidewheel-memory/{self.run.token}"
         self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
-        self.run.publish(None)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +73,11 @@ class MemoryRun:
         """Let go of the job."""
         self.run.release()
         self._copies.close()
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that has not been committed yet."""
+        return 0 if self.run.head.batch is None else self.run.head.batch + 1
 
     def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
         """Run one batch with these records by source, commit it and publish its output."""
@@ -95,8 +100,7 @@ class MemoryRun:
         rows = self._levels(spec, splits, first)
         found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(found, levels, spec.parallelism)
-        number = self.run.head.batch
-        facts = {"batch": 0 if number is None else number + 1} if kind == "batch" else {}
+        facts = {"batch": self.next_batch} if kind == "batch" else {}
         self.run.commit(spec, found, kind, facts, None)
 
     def _levels(
@@ -134,14 +138,3 @@ def _as_struct(columns: pa.RecordBatch, number: int, sources: int) -> pa.RecordB
     own = columns.to_struct_array()
     arrays = [own if other == number else pa.nulls(len(own), pa.struct([])) for other in range(sources)]
     return pa.RecordBatch.from_arrays(arrays, [f"s{other}" for other in range(sources)])
-
-
-def run_in_memory(job: Job, inputs: Sequence[Inputs], *, parallelism: int = 1, partitions: int = 1) -> None:
-    """Run a job over batches of records, each a mapping from a source's name to records, and flush it.
-
-    What comes out is where the job's sinks put it.
-    """
-    with MemoryRun(job, parallelism=parallelism, partitions=partitions) as run:
-        for batch in inputs:
-            run.batch(batch)
-        run.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from tidewheel.stream import KeyedStream, Stream
 from tidewheel.testing.clock import Clock
 from tidewheel.testing.plain import PlainCopies
 from tidewheel.values import ANY, Batch
+
+if TYPE_CHECKING:
+    from tidewheel.state.timers import TimerTable
 
 Snapshot = dict[tuple[str, bytes], bytes]
 """Encoded state by table and stored key."""
@@ -55,6 +58,10 @@ class OperatorTester:
         self.last_epoch: int | None = None
         self.written: dict[str, list[dict[str, Any]]] = {}
         """Rows that went to sinks, by the sink's name."""
+        self.seen: dict[str, int | None] = {}
+        """The epochs that operators made of the messages, by input; in a job they would come with the next batch."""
+        self.counts: dict[str, int] = {}
+        """What operators counted, as `operator/label`."""
         job = Job("tester", state="memory:")
         self.graph = job.graph
         self.graph.add("tester-in", SourceOperator(iterable([]), ANY))
@@ -87,7 +94,7 @@ class OperatorTester:
         """Promise that no message up to `time` comes any more; one that is not above the last is ignored, as in a job."""
         if self.last_epoch is not None and time <= self.last_epoch:
             return []
-        out = self._step(lambda step: None, lambda process: process.on_epoch(time))
+        out = self._step(lambda step: None, lambda process: process.on_epoch(time), time)
         self.last_epoch = time
         return out
 
@@ -140,8 +147,10 @@ class OperatorTester:
         for (table, key), raw in snapshot.items():
             self._copies.shard(shard_of_stored(key, self.n_shards)).put(table, key, raw)
 
-    def _step(self, feed: Callable[[_Step], None], finish: Callable[[Process], None]) -> list[Message]:
-        step = _Step(self)
+    def _step(
+        self, feed: Callable[[_Step], None], finish: Callable[[Process], None], epoch: int | None = None
+    ) -> list[Message]:
+        step = _Step(self, epoch)
         feed(step)
         for node in self._nodes:
             process = step.processes[node.id]
@@ -182,8 +191,8 @@ class OperatorTester:
 class _Step:
     """One batch through the operators."""
 
-    def __init__(self, tester: OperatorTester) -> None:
-        self.tester = tester
+    def __init__(self, tester: OperatorTester, epoch: int | None) -> None:
+        self.tester, self.epoch = tester, epoch
         self.state = TaskState(tester.n_shards, 0, {}, tester._copies, _no_files)
         self.out: dict[Port, list[Message]] = {}
         self.written: dict[str, list[dict[str, Any]]] = {}
@@ -208,7 +217,7 @@ class _NodeContext:
         self.operator = node.name
         self.shapes = node.shapes
         self.now = step.tester.clock.now
-        self.last_epoch = step.tester.last_epoch
+        self.last_epoch, self.epoch = step.tester.last_epoch, step.epoch
 
     def emit(self, batch: Batch, port: int = 0) -> None:
         self._step.deliver(Port(self._node.id, port), batch)
@@ -229,6 +238,20 @@ class _NodeContext:
 
     def raw_table(self) -> RawTable:
         return self._step.state.raw(self._table(""))
+
+    def timers(self) -> TimerTable:
+        return self._step.state.timers(self._table("timers"))
+
+    def clock(self) -> int | None:
+        return self.last_epoch if self.epoch is None else self.epoch
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        known = [time for time in (self._step.tester.seen.get(name), epoch) if time is not None]
+        self._step.tester.seen[name] = max(known, default=None)
+
+    def count(self, label: str, number: int) -> None:
+        counts, name = self._step.tester.counts, f"{self.operator}/{label}"
+        counts[name] = counts.get(name, 0) + number
 
     def _table(self, table: str) -> str:
         return f"{self.operator}/{table}" if table else self.operator
