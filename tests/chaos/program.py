@@ -44,7 +44,7 @@ def main() -> int:
     }
     try:
         result = build(folder).run(
-            bounded=True,
+            bounded=options.get("bounded", "yes") == "yes",
             parallelism=int(options.get("parallelism", 2)),
             master="local[2]",
             local=options.get("local", f"{folder}/local"),
@@ -55,7 +55,7 @@ def main() -> int:
     except TidewheelError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 3
-    print(f"done {result.sequence} events {result.event_count}", flush=True)
+    print(f"{'stopped' if result.stopped else 'done'} {result.sequence} events {result.event_count}", flush=True)
     return 0
 
 

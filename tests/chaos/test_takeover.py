@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from chaos import harness
 
 SEED = 7
-
-
-def wait_for(condition, what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.05)
 
 
 def stopped(pid: int) -> bool:
@@ -43,7 +35,7 @@ def test_a_paused_driver_that_wakes_up_is_fenced(tmp_path, point):
     """The first is stopped in the middle of a batch or of publishing; the second takes over; the first wakes up."""
     everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     first = harness.start(tmp_path, f"{point}=stop@3")
-    wait_for(lambda: stopped(first.pid), f"the pause at {point}")
+    harness.wait_for(lambda: stopped(first.pid), f"the pause at {point}")
     status, out, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2", take_over="yes"))
     assert status == 0, err[-3000:]
     os.killpg(first.pid, signal.SIGCONT)

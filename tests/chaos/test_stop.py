@@ -1,0 +1,47 @@
+"""Ctrl-C: the first lets the batch finish and ends the run, the second ends it at once; both are safe."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from chaos import harness
+
+SEED = 3
+
+
+def until(process, word: str) -> str:
+    for line in process.stdout:
+        if line.startswith(word):
+            return line
+    raise AssertionError(f"the program ended before it said {word}: {process.stderr.read()[-2000:]}")
+
+
+def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
+    everything = harness.write_input(tmp_path, files=6, records=20, seed=SEED)
+    process = harness.start(tmp_path, bounded="no")
+    until(process, "committed")
+    os.kill(process.pid, signal.SIGINT)
+    status, out, err = harness.finish(process)
+    assert status == 0, err[-3000:]
+    assert "stopped" in out
+    assert "stopping when the batch is committed" in err
+    # The second run's first batch is interrupted twice while it is held up between its tasks and its commit.
+    process = harness.start(tmp_path, "batch.ran=delay:60", bounded="no")
+    harness.wait_for(lambda: len(list((tmp_path / "local").glob("spark-*/offsets/*"))) > 0, "the first batch")
+    harness.wait_for(lambda: any((tmp_path / "state/chaos/state").glob(f"*-{newest_run(tmp_path)}-*.delta")), "its delta")
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    status, out, err = harness.finish(process)
+    assert status == 130, err[-3000:]
+    status, out, err = harness.finish(harness.start(tmp_path))
+    assert status == 0, err[-3000:]
+    harness.check_exact(tmp_path, everything)
+
+
+def newest_run(folder) -> str:
+    from tidewheel import storage
+    from tidewheel.checkpoint.store import StreamCheckpoints
+
+    newest = StreamCheckpoints(storage.open(f"file://{folder}/state"), "chaos").latest()
+    return newest.run
