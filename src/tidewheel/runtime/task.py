@@ -40,7 +40,7 @@ from tidewheel.state.local import LocalCopies, folder_name
 from tidewheel.state.refs import FileRef, PartRef
 from tidewheel.state.view import KeyedState, RawTable, TaskState
 from tidewheel.storage import Store
-from tidewheel.values import DICT, Batch, Shape
+from tidewheel.values import Batch, Shape
 
 STARTED = faults.declare("task.started", "a task has begun, nothing is read")
 DELTA = faults.declare("task.delta", "a task is about to write its delta")
@@ -50,6 +50,8 @@ OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is sta
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
 
 _RAW = Shape("dict", dict)
+_DEAD_LETTERS = 1000
+"""How many rejected records are written at once."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ def run_level(
     # takes as long as the work itself.
     collecting = gc.isenabled()
     gc.disable()
-    pin(plan.cells, spec.cells)
-    step = _Step(plan, spec, level, task)
+    step: _Step | None = None
     try:
+        pin(plan.cells, spec.cells)
+        step = _Step(plan, spec, level, task)
         yield from step.run(batches)
     except OperatorError as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
@@ -83,7 +86,8 @@ def run_level(
         failure = Failure(str(error), getattr(error, "operator", ""))
         yield _report_row(Report(level, task.partition, failure))
     finally:
-        step.close()
+        if step is not None:
+            step.close()
         if collecting:
             gc.enable()
 
@@ -101,6 +105,7 @@ class _Step:
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.rejected = 0
+        self.dead_letters: list[dict[str, str | None]] = []
         self.writers: dict[int, tuple[SinkPartition, list[int]]] = {}
         self.combiners: dict[int, Combiner] = {}
         self._state: TaskState | None = None
@@ -249,12 +254,20 @@ class _Step:
             "record": _shown(value),
             "error": cause,
         }
-        writer, rows = self.writer(self.plan.nodes[self.plan.dead_letter])
-        writer.write(Batch(DICT, values=[row]).columns.cast(DEAD_LETTER_SCHEMA))
-        rows[0] += 1
+        self.dead_letters.append(row)
         self.rejected += 1
+        if len(self.dead_letters) >= _DEAD_LETTERS:
+            self._write_dead_letters()
+
+    def _write_dead_letters(self) -> None:
+        if self.plan.dead_letter is not None and self.dead_letters:
+            writer, rows = self.writer(self.plan.nodes[self.plan.dead_letter])
+            writer.write(pa.RecordBatch.from_pylist(self.dead_letters, schema=DEAD_LETTER_SCHEMA))
+            rows[0] += len(self.dead_letters)
+            self.dead_letters = []
 
     def _finish(self) -> Report:
+        self._write_dead_letters()
         outputs = {}
         for number, (writer, rows) in self.writers.items():
             outputs[self.plan.nodes[number].name] = Staged(rows[0], writer.prepare())
