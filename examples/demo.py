@@ -107,7 +107,9 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
     # Each user's clicks are numbered from 1 on: a lost or doubled row would be a gap or a repetition.
     numbered = out.group_by("user").aggregate([("clicks", "count_distinct"), ("clicks", "count"), ("clicks", "max")])
     once = (
-        numbered["clicks_count"].to_pylist() == numbered["clicks_count_distinct"].to_pylist() == numbered["clicks_max"].to_pylist()
+        numbered["clicks_count"].to_pylist()
+        == numbered["clicks_count_distinct"].to_pylist()
+        == numbered["clicks_max"].to_pylist()
     )
     exact = state_right and once and out.num_rows == source.num_rows
     table = Table(title="Tidewheel, and an independent count")
@@ -115,9 +117,17 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("users", f"{len(kept):,}", f"{len(expected):,}")
     table.add_row("clicks counted in state", f"{sum(one['clicks'] for one in kept.values()):,}", f"{source.num_rows:,}")
-    table.add_row("cents summed in state", f"{sum(one['cents'] for one in kept.values()):,}", f"{pc.sum(source['cents']).as_py():,}")
+    table.add_row(
+        "cents summed in state",
+        f"{sum(one['cents'] for one in kept.values()):,}",
+        f"{pc.sum(source['cents']).as_py():,}",
+    )
     table.add_row("rows in the sink", f"{out.num_rows:,}", f"{source.num_rows:,}")
-    table.add_row("users' totals that agree", f"{sum(expected.get(u) == (o['clicks'], o['cents']) for u, o in kept.items()):,}", f"{len(expected):,}")
+    table.add_row(
+        "users' totals that agree",
+        f"{sum(expected.get(u) == (o['clicks'], o['cents']) for u, o in kept.items()):,}",
+        f"{len(expected):,}",
+    )
     table.add_row("batches before and after the kill", f"{len(killed)} + {len(resumed)}", f"{FILES} files")
     console.print(table)
     console.print("demo: exact" if exact else "[red]demo: NOT EXACT[/]")

@@ -24,7 +24,9 @@ def test_a7_an_empty_or_unfit_name_is_an_error(name):
 
 
 def counted(job, source, name):
-    source.key_by("by", lambda value: value).stateful_map(name, lambda k, v, n: (n + 1, n + 1), default=0).sink("out", collect())
+    source.key_by("by", lambda value: value).stateful_map(name, lambda k, v, n: (n + 1, n + 1), default=0).sink(
+        "out", collect()
+    )
     return job
 
 

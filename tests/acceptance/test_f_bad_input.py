@@ -72,7 +72,9 @@ def test_f_a_schema_that_lacks_a_column_is_refused_before_the_first_batch(spark,
     (tmp_path / "in").mkdir()
     job = Job("j", state=f"file://{tmp_path}/state")
     source = job.source("in", files(f"{tmp_path}/in", format="json", schema="user string"))
-    source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink("out", collect())
+    source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink(
+        "out", collect()
+    )
     with pytest.raises(ConfigError, match=r"source 'in': there is no column 'amount'; it has user"):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
@@ -82,7 +84,9 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
     (tmp_path / "in" / "a.json").write_text('{"user": "ada", "amount": 1}\nthis is not JSON\n')
     job = Job("j", state=f"file://{tmp_path}/state")
     source = job.source("in", files(f"{tmp_path}/in", format="json", schema="user string, amount long"))
-    source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink("out", collect())
+    source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink(
+        "out", collect()
+    )
     with pytest.raises(OperatorError, match=r"operator 'by'.*'user' is null"):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
@@ -179,7 +183,9 @@ def test_f_a_full_disk_is_told_with_the_path(tmp_path):
         "    print(error)\n"
         "print([entry.path for entry in store.list('')])\n"
     )
-    done = subprocess.run([sys.executable, str(script), f"file://{tmp_path}/s"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script), f"file://{tmp_path}/s"], capture_output=True, text=True, check=True
+    )
     said, listed = done.stdout.splitlines()
     assert "big.delta" in said
     assert listed == "[]"

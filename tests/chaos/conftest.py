@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from java_archive import make_archive
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from java_archive import java_options
 
 import tidewheel.spark.driver  # noqa: F401  declares every fault point of a run on Spark
+from java_archive import java_options
 from tidewheel import storage
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.runtime.stopped import states

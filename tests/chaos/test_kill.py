@@ -6,8 +6,8 @@ import random
 import time
 
 import pytest
-from chaos import harness
 
+from chaos import harness
 from tidewheel import faults
 
 SEED = 20261115

@@ -10,7 +10,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from chaos import harness
-
 from tidewheel import cells, storage
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.runtime.control import cells_url

@@ -29,7 +29,9 @@ def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
     # The second run's first batch is interrupted twice while it is held up between its tasks and its commit.
     process = harness.start(tmp_path, "batch.ran=delay:60", bounded="no")
     harness.wait_for(lambda: len(list((tmp_path / "local").glob("spark-*/offsets/*"))) > 0, "the first batch")
-    harness.wait_for(lambda: any((tmp_path / "state/chaos/state").glob(f"*-{newest_run(tmp_path)}-*.delta")), "its delta")
+    harness.wait_for(
+        lambda: any((tmp_path / "state/chaos/state").glob(f"*-{newest_run(tmp_path)}-*.delta")), "its delta"
+    )
     os.kill(process.pid, signal.SIGINT)
     os.kill(process.pid, signal.SIGINT)
     status, out, err = harness.finish(process)
