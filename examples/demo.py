@@ -106,11 +106,8 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
     out = ds.dataset(FOLDER / "out").to_table()
     # Each user's clicks are numbered from 1 on: a lost or doubled row would be a gap or a repetition.
     numbered = out.group_by("user").aggregate([("clicks", "count_distinct"), ("clicks", "count"), ("clicks", "max")])
-    once = (
-        numbered["clicks_count"].to_pylist()
-        == numbered["clicks_count_distinct"].to_pylist()
-        == numbered["clicks_max"].to_pylist()
-    )
+    counts, distinct, last = (numbered[f"clicks_{what}"].to_pylist() for what in ("count", "count_distinct", "max"))
+    once = counts == distinct == last
     exact = state_right and once and out.num_rows == source.num_rows
     table = Table(title="Tidewheel, and an independent count")
     for heading in ("", "Tidewheel", "independent"):
@@ -123,11 +120,8 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
         f"{pc.sum(source['cents']).as_py():,}",
     )
     table.add_row("rows in the sink", f"{out.num_rows:,}", f"{source.num_rows:,}")
-    table.add_row(
-        "users' totals that agree",
-        f"{sum(expected.get(u) == (o['clicks'], o['cents']) for u, o in kept.items()):,}",
-        f"{len(expected):,}",
-    )
+    agree = sum(expected.get(user) == (one["clicks"], one["cents"]) for user, one in kept.items())
+    table.add_row("users' totals that agree", f"{agree:,}", f"{len(expected):,}")
     table.add_row("batches before and after the kill", f"{len(killed)} + {len(resumed)}", f"{FILES} files")
     console.print(table)
     console.print("demo: exact" if exact else "[red]demo: NOT EXACT[/]")

@@ -16,9 +16,7 @@ def last_word(job, out):
     (
         job.source("in", iterable([]), value=dict)
         .key_by("by", lambda record: record["key"])
-        .stateful_map(
-            "last", lambda key, record, state: (state, record["word"] if len(record["word"]) <= 3 else None), default=""
-        )
+        .stateful_map("last", lambda k, r, state: (state, r["word"] if len(r["word"]) <= 3 else None), default="")
         .stateful_map("count", lambda key, value, n: (value, n + 1), default=0)
         .sink("out", out)
     )

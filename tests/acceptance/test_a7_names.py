@@ -59,5 +59,5 @@ def test_a7_dropped_state_is_let_go_when_allowed(memory_runner):
 def test_a7_a_graph_that_leads_nowhere_is_refused():
     job = Job("j")
     job.source("in", iterable([1])).map("lost", lambda value: value)
-    with pytest.raises(GraphError, match="'lost' .*leads nowhere"):
+    with pytest.raises(GraphError, match=r"'lost' .*leads nowhere"):
         job.plan()

@@ -32,9 +32,8 @@ def build(folder: str) -> Job:
     numbered.sink("numbered", file_sink(f"{folder}/out/numbered", format="json"))
     bands = numbered.key_by("by-band", lambda value: value["amount"] % 5)
     bands.stateful_map("band", band, default=0).sink("bands", file_sink(f"{folder}/out/bands", format="parquet"))
-    users.aggregate("totals", total=sum_("amount"), n=count()).sink(
-        "totals-out", file_sink(f"{folder}/out/totals", format="json")
-    )
+    totals = users.aggregate("totals", total=sum_("amount"), n=count())
+    totals.sink("totals-out", file_sink(f"{folder}/out/totals", format="json"))
     return job
 
 

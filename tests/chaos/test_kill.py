@@ -22,7 +22,7 @@ def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
         armed = f"{name}=kill@{1 if name.startswith(('start', 'flush', 'task.snapshot')) else 2}"
         status, out, err = harness.finish(harness.start(tmp_path, armed, parallelism=str(number % 3 + 1)))
         assert status == -9, f"{armed}: the life ended with {status} instead of being killed\n{out}\n{err[-3000:]}"
-    status, out, err = harness.finish(harness.start(tmp_path))
+    status, _, err = harness.finish(harness.start(tmp_path))
     assert status == 0, err[-3000:]
     harness.check_exact(tmp_path, everything)
 
@@ -40,6 +40,6 @@ def test_killed_at_random_times_the_outcome_is_exact(tmp_path):
         time.sleep(draw.random() * 1.5)
         harness.kill(process)
         harness.finish(process)
-    status, out, err = harness.finish(harness.start(tmp_path))
+    status, _, err = harness.finish(harness.start(tmp_path))
     assert status == 0, err[-3000:]
     harness.check_exact(tmp_path, everything)

@@ -21,12 +21,12 @@ def test_a_second_driver_is_refused_and_told_who_holds_the_job(tmp_path):
     everything = harness.write_input(tmp_path, files=30, records=20, seed=SEED)
     first = harness.start(tmp_path)
     assert first.stdout.readline().startswith("committed")
-    status, out, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2"))
+    status, _, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2"))
     assert status == 3
     assert "HeldError" in err
     assert f"process {first.pid}" in err
     assert "--take-over" in err
-    status, out, err = harness.finish(first)
+    status, _, err = harness.finish(first)
     assert status == 0, err[-3000:]
     harness.check_exact(tmp_path, everything)
 
@@ -37,7 +37,7 @@ def test_a_paused_driver_that_wakes_up_is_fenced(tmp_path, point):
     everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     first = harness.start(tmp_path, f"{point}=stop@3")
     harness.wait_for(lambda: stopped(first.pid), f"the pause at {point}")
-    status, out, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2", take_over="yes"))
+    status, _, err = harness.finish(harness.start(tmp_path, local=f"{tmp_path}/local-2", take_over="yes"))
     assert status == 0, err[-3000:]
     os.killpg(first.pid, signal.SIGCONT)
     status, out, err = harness.finish(first)
