@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.keys import to_stored
 from tidewheel.operators.base import Context, Operator, Process, columns_of, each, without
-from tidewheel.values import SCALAR, Batch, Shape
+from tidewheel.values import Batch, Shape
 from tidewheel.values.batch import plain_array
 
 _KEYABLE = "a string, integer, binary, boolean or floating-point column"
@@ -43,7 +43,7 @@ class KeyBy(Operator):
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Values pass unchanged, unless one column is chosen."""
-        return inputs if self.value is None else (SCALAR,)
+        return inputs if self.value is None else (Shape("scalar", column=self.value),)
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         """Refuse a column that the declared type lacks."""
@@ -58,7 +58,7 @@ def chosen(context: Context, batch: Batch, column: str | None) -> Batch:
     if column is None:
         return batch
     array = column_of(context, batch, column)
-    return batch.with_columns(SCALAR, pa.RecordBatch.from_arrays([array], [column]))
+    return batch.with_columns(context.shapes[0], pa.RecordBatch.from_arrays([array], [column]))
 
 
 def column_of(context: Context, batch: Batch, column: str) -> pa.Array:

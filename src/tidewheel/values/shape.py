@@ -36,12 +36,14 @@ _ARROW: dict[Any, pa.DataType] = {
 class Shape:
     """What the values of a stream look like.
 
-    `row`, `dict` and `record` (a dataclass or `msgspec.Struct`) have columns; a `scalar` is one column named `value`;
-    `any` is a Python object that nobody declared.
+    `row`, `dict` and `record` (a dataclass or `msgspec.Struct`) have columns; a `scalar` is one column; `any` is a Python
+    object that nobody declared.
     """
 
     kind: Literal["row", "dict", "record", "scalar", "any"]
     type: Any = None
+    column: str = VALUE
+    """The name of a scalar's one column."""
 
     def describe(self) -> str:
         """Return a short name for messages and graphs."""
@@ -51,14 +53,14 @@ class Shape:
         """Return the columns that the declared type has, or None where only the data can tell."""
         if self.kind == "record":
             return tuple(field_types(self.type))
-        return (VALUE,) if self.kind == "scalar" else None
+        return (self.column,) if self.kind == "scalar" else None
 
     def schema(self) -> pa.Schema | None:
         """Return the Arrow schema of the declared type, or None where only the data can tell."""
         if self.kind == "record":
             return pa.schema([(name, arrow_type(kind)) for name, kind in field_types(self.type).items()])
         if self.kind == "scalar" and self.type is not None:
-            return pa.schema([(VALUE, arrow_type(self.type))])
+            return pa.schema([(self.column, arrow_type(self.type))])
         return None
 
     def values(self, columns: pa.RecordBatch) -> list[Any]:
@@ -130,7 +132,8 @@ def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
         arrays = [_array([_field(value, field.name) for value in values], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     if shape.kind == "scalar" or not values or not _has_fields(values[0]):
-        return pa.RecordBatch.from_arrays([_array(values, None if schema is None else schema.field(0).type)], [VALUE])
+        kind = None if schema is None else schema.field(0).type
+        return pa.RecordBatch.from_arrays([_array(values, kind)], [shape.column])
     first = values[0]
     if isinstance(first, Row) and all(type(value) is type(first) for value in values):
         return pa.RecordBatch.from_arrays([_array(column) for column in zip(*values, strict=True)], first._columns)
