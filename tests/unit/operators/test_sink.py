@@ -1,0 +1,50 @@
+"""sink: where records leave the program."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel.errors import GraphError
+from unit.operators.running import failure, run
+
+
+def test_values_without_fields_are_the_column_value():
+    assert run(lambda s: s, [1, 2]).records == [{"value": 1}, {"value": 2}]
+
+
+def test_the_key_comes_first_unless_the_values_have_it_themselves():
+    rows = [{"user": "ada", "n": 1}]
+    ran = run(lambda s: s.key_by("k", lambda row: row.n), rows, plain=False)
+    assert [list(record) for record in ran.records] == [["key", "user", "n"]]
+    assert run(lambda s: s.key_by("k", "user"), rows, plain=False).records == rows
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_composite_key_is_a_struct(parallelism):
+    ran = run(lambda s: s.key_by("k", lambda n: ("a", n)), [1, 2], parallelism=parallelism)
+    assert sorted(ran.records, key=lambda record: record["value"]) == [
+        {"key": {"_1": "a", "_2": 1}, "value": 1},
+        {"key": {"_1": "a", "_2": 2}, "value": 2},
+    ]
+
+
+def test_composite_keys_of_several_types_say_so():
+    text = failure(lambda s: s.key_by("k", lambda n: (n if n == 1 else str(n),)), [1, 2])
+    assert "sink 'out': the keys do not fit into a column of one type" in text
+
+
+@pytest.mark.parametrize("values", [[1, "a"], [{"x": 1}, 2], [object()], [2**80, 1], ["\ud800"], [{"x": 1}, None]])
+def test_values_that_do_not_fit_into_columns_say_what_to_do(values):
+    text = failure(lambda s: s.map("m", lambda at: values[at]), list(range(len(values))))
+    assert "operator 'out': the values do not fit into columns of one type" in text
+    assert "returns=" in text
+
+
+def test_a_stream_goes_on_behind_its_sink():
+    ran = run(lambda s: s.map("m", lambda n: n + 1), [1])
+    assert ran.values() == [2]
+
+
+def test_something_that_is_no_sink_is_refused():
+    with pytest.raises(GraphError, match=r"sink 'x': 'folder/' is not a sink; see tidewheel.sinks"):
+        run(lambda s: s.sink("x", "folder/"))
