@@ -48,7 +48,7 @@ def test_the_result_is_that_of_a_fold_however_batches_splits_and_tasks_are_cut(b
 
 def test_the_result_so_far_comes_once_per_batch_and_touched_key():
     ran = run(reduced(max), rows(("a", 1), ("a", 3), ("b", 2)), rows(("a", 2)), plain=False)
-    assert ran.by_key("user") == {"a": [3, 3], "b": [2]}
+    assert ran.records == [{"user": "a", "n": 3}, {"user": "b", "n": 2}, {"user": "a", "n": 3}]
 
 
 def test_none_is_nothing_to_fold():
