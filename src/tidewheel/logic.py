@@ -7,6 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from tidewheel.state.timers import Clock, Timer
+
 MAX_TIME = 2**63 - 1
 """The epoch that ends a bounded run: later than every timestamp."""
 
@@ -28,11 +30,27 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 class Output(Protocol):
     """Where an operator sends its messages."""
 
+    epoch: int | None
+    """The newest epoch that is known: this batch carries it, or one before did."""
+
     def send(self, message: Message) -> None:
         """Send a message. Its key must be the input's; its time above the last epoch."""
 
     def emit(self, value: Any) -> None:
-        """Send a value under the key and time of the message that is being handled."""
+        """Send a value under the key and time of the message that is being handled.
+
+        From a timer it goes out at the timer's time; from a timer of the wall clock, just above the last epoch.
+        """
+
+    def set_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+        """Have `on_timer` called for this key: when the epoch reaches `time`, or, with `clock="wall"`, the batch's time does.
+
+        A key may have any number of timers. Time, name and clock are what tells them apart: setting the same again
+        changes nothing.
+        """
+
+    def cancel_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+        """Take back a timer of this key; one that is not set is fine."""
 
 
 class StatefulLogic(Generic[State]):
@@ -54,6 +72,17 @@ class StatefulLogic(Generic[State]):
         `states` is every key's state of one shard, lazily read and mutable: set an item to change it, delete it to drop
         it. A state that is changed in place must be set again. Messages up to the epoch may still be sent.
         """
+
+    def on_timer(self, timer: Timer, state: State, output: Output) -> State | None:
+        """Handle a timer of a key that is due, with the key's state; return the new state, or None to drop it.
+
+        Timers of one key come in the order of their times, after the batch's data. A timer that is set here fires in the same
+        batch if it is due already, except at the end of a bounded run: there only those fire that were set before. Dropping a
+        state does not cancel timers: they come with the default.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} sets timers, so it must define on_timer(timer, state, output)"
+        )
 
     def on_schedule(self, states: MutableMapping[Any, State], output: Output) -> None:
         """Do what is due now, once per shard and batch, after the batch's data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,25 +10,34 @@ import pyarrow as pa
 
 from tidewheel.errors import GraphError
 from tidewheel.graph import Port
-from tidewheel.logic import StatefulLogic
+from tidewheel.logic import Message, StatefulLogic
 from tidewheel.operators.aggregate import AggregateBy
 from tidewheel.operators.aggregates import Aggregate
+from tidewheel.operators.assign_timestamps import AssignTimestamps
 from tidewheel.operators.base import Operator
 from tidewheel.operators.filter import Filter
 from tidewheel.operators.flat_map import FilterMap, FlatMap
+from tidewheel.operators.generate_epochs import LATE, GenerateEpochs
 from tidewheel.operators.inspect import Inspect
+from tidewheel.operators.inspect_frontier import InspectFrontier
 from tidewheel.operators.key_by import KeyBy
 from tidewheel.operators.map import Map
 from tidewheel.operators.map_batches import MapBatches
 from tidewheel.operators.reduce import Reduce
 from tidewheel.operators.sink import SinkOperator
+from tidewheel.operators.split import Chooser, Split
 from tidewheel.operators.stateful_map import StatefulMap, StateSpec, state_spec
 from tidewheel.operators.stateful_op import StatefulOp, as_logic
+from tidewheel.operators.union import Union
 from tidewheel.sinks.base import Sink
 from tidewheel.state.codec import Codec
+from tidewheel.time.duration import Duration, nanoseconds
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
+
+IDLE_AFTER = datetime.timedelta(minutes=1)
+"""How long an input of the frontier may be without data before it holds the others back no longer."""
 
 
 class Stream:
@@ -69,6 +79,79 @@ class Stream:
     ) -> Self:
         """Give the function whole Arrow record batches and go on with those it returns."""
         return self._same(name, MapBatches(_function(name, function), returns))
+
+    def assign_timestamps(self, name: str, time: str | Callable[[Any], int | datetime.datetime]) -> Self:
+        """Give each message a timestamp: a column, or what a function returns for its value.
+
+        A timestamp is an int, ns since 1970 UTC; a column of timestamps and a `datetime` will do as well.
+        """
+        if not isinstance(time, str) and not callable(time):
+            raise GraphError(f"operator {name!r}: it takes a column's name or a function, not {type(time).__name__}")
+        return self._same(name, AssignTimestamps(time))
+
+    def generate_epochs(
+        self,
+        name: str,
+        function: Callable[[Message, int | None], int | None],
+        *,
+        idle_after: Duration | None = IDLE_AFTER,
+        partition: str | Callable[[Any], Any] | None = None,
+    ) -> tuple[Self, Self]:
+        """Say how far time has come, and return the stream that is on time and the one that is late.
+
+        `function(message, last_epoch)` returns an epoch, a promise that no message up to it comes any more, or None. The job
+        has one clock: the least of all its inputs' epochs, which never goes back, goes out after the data of the next
+        batch. A message up to it is late. `idle_after` without data an input holds the others back no longer (None: it
+        always does); `partition` tells several inputs of one stream apart, such as the partitions of a topic.
+        """
+        return self._epochs(name, GenerateEpochs(_function(name, function), 0, _idle(idle_after), partition))
+
+    def limit_out_of_orderness(
+        self,
+        name: str,
+        bound: Duration,
+        *,
+        idle_after: Duration | None = IDLE_AFTER,
+        partition: str | Callable[[Any], Any] | None = None,
+    ) -> tuple[Self, Self]:
+        """As `generate_epochs`, by how far a message may be behind the latest one and still be on time: a duration from 0 on."""
+        nanos = nanoseconds(bound, f"operator {name!r}: the bound")
+        return self._epochs(name, GenerateEpochs(None, nanos, _idle(idle_after), partition))
+
+    def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Self, Self]:
+        port = self._then(name, operator)
+        return type(self)(self.job, port), type(self)(self.job, Port(port.node, LATE))
+
+    def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> Self:
+        """Call the function with each epoch as it passes; in every task, and again if a batch runs again."""
+        return self._same(name, InspectFrontier(_function(name, function)))
+
+    def union(self, name: str, *others: Self) -> Self:
+        """Return one stream of all messages of this stream and the others."""
+        for other in others:
+            if isinstance(other, KeyedStream) != isinstance(self, KeyedStream):
+                raise GraphError(f"operator {name!r}: a union is of streams that all have keys, or none of them")
+        ports = (self.port, *(other.port for other in others))
+        return type(self)(self.job, Port(self.job.graph.add(name, Union(), ports).id))
+
+    def split(self, name: str, outputs: int, function: Callable[[Any], int | Iterable[int]]) -> tuple[Self, ...]:
+        """Part the stream: `function(value)` returns the number of the output that takes it, or several, or none.
+
+        A message that no output takes is dropped and counted, as `name/dropped` among the counts of the job.
+        """
+        if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
+            raise GraphError(f"operator {name!r}: a split has at least one output, not {outputs!r}")
+        node = self._then(name, Split(_function(name, function), outputs)).node
+        return tuple(type(self)(self.job, Port(node, output)) for output in range(outputs))
+
+    def branch(self, name: str, *predicates: Callable[[Any], Any]) -> tuple[Self, ...]:
+        """Part the stream by predicates: each output has the messages for which its predicate holds, which may be several."""
+        chooser = Chooser(tuple(_function(name, predicate) for predicate in predicates))
+        return self.split(name, len(predicates), chooser)
+
+    def clone(self, copies: int = 2) -> tuple[Self, ...]:
+        """Return the stream several times over: whatever follows one of them gets every message."""
+        return (self,) * copies
 
     def key_by(self, name: str, key: str | Callable[[Any], Any], *, value: str | None = None) -> KeyedStream:
         """Give each message a key, a column or what a function returns; messages of one key then meet in one place.
@@ -164,6 +247,10 @@ def _function(name: str, function: Any) -> Any:
             f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
         )
     return function
+
+
+def _idle(duration: Duration | None) -> int | None:
+    return None if duration is None else nanoseconds(duration, "idle_after")
 
 
 def _checked(name: str, spec: StateSpec) -> StateSpec:

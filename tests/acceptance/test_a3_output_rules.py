@@ -32,9 +32,9 @@ def test_a3_something_that_is_no_message_is_refused(memory_runner):
 
 
 def test_a3_a_timestamp_at_the_last_epoch_is_refused():
-    from tidewheel.operators.stateful_op import _Collected
+    from tidewheel.operators.collected import Collected
 
-    output = _Collected("rogue", last_epoch=10)
+    output = Collected("rogue", last_epoch=10)
     output.current = Message("k", 1, 11)
     output.send(Message("k", 1, 11))
     with pytest.raises(OperatorError, match="above the last epoch, 10"):

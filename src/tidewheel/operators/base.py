@@ -14,6 +14,7 @@ from tidewheel.values import ANY, Batch, Shape
 if TYPE_CHECKING:
     from tidewheel.operators.combine import Combiner
     from tidewheel.state.codec import Codec
+    from tidewheel.state.timers import TimerTable
     from tidewheel.state.view import KeyedState, RawTable
 
 
@@ -27,6 +28,8 @@ class Context(Protocol):
     """The pinned time of the batch, in ns since the Unix epoch: the same in every task of the batch."""
     last_epoch: int | None
     """The epoch that went out before this batch."""
+    epoch: int | None
+    """The epoch that goes out after this batch's data, if there is a new one."""
 
     def emit(self, batch: Batch, port: int = 0) -> None:
         """Send messages to whatever follows the operator."""
@@ -45,6 +48,18 @@ class Context(Protocol):
 
     def raw_table(self) -> RawTable:
         """Return the operator's state as stored keys and bytes, for operators that work on arrays."""
+
+    def timers(self) -> TimerTable:
+        """Return the operator's timers."""
+
+    def clock(self) -> int | None:
+        """Return the newest epoch that is known: this batch's, or the one before."""
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        """Report that an input of the frontier gave data, and the epoch that follows from it, if any."""
+
+    def count(self, label: str, number: int) -> None:
+        """Add to a counter of the operator, `operator/label` in the manifest."""
 
     def shards(self) -> Iterable[int]:
         """Return the shards of this task that have state or got data."""

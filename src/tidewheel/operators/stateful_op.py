@@ -1,4 +1,4 @@
-"""stateful_op: any number of messages out, epochs and schedules, with a state per key."""
+"""stateful_op: any number of messages out, epochs, schedules and timers, with a state per key."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from tidewheel.errors import OperatorError
 from tidewheel.keys import shard_of
 from tidewheel.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel.operators.base import Context, Operator, Process
+from tidewheel.operators.collected import Collected
+from tidewheel.operators.firing import Firing
 from tidewheel.operators.gather import Gathered
 from tidewheel.operators.stateful_map import StateSpec
 from tidewheel.values import Batch, Shape, shape_of
+
+Handler = Callable[[Message, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class StatefulOp(Operator):
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return _Running(self, context)
+        return Running(self.logic, (self.logic.on_data,), self.state, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type."""
@@ -37,8 +41,8 @@ class StatefulOp(Operator):
 
     @property
     def driven_by_time(self) -> bool:
-        """Whether the logic handles epochs or schedules."""
-        return overrides(self.logic, "on_epoch") or overrides(self.logic, "on_schedule")
+        """Whether the logic handles epochs, schedules or timers."""
+        return any(overrides(self.logic, method) for method in ("on_epoch", "on_schedule", "on_timer"))
 
     @property
     def codec_name(self) -> str:
@@ -51,106 +55,80 @@ def as_logic(logic: StatefulLogic[Any] | Callable[..., Any]) -> StatefulLogic[An
     return logic if isinstance(logic, StatefulLogic) else FunctionLogic(logic)
 
 
-class _Collected:
-    """An `Output` that collects, and refuses what breaks the rules for outputs."""
+class Running(Process):
+    """A logic at work: one handler for each input port, and its timers."""
 
-    def __init__(self, operator: str, last_epoch: int | None) -> None:
-        self.operator, self.last_epoch = operator, last_epoch
-        self.keys: list[Any] = []
-        self.values: list[Any] = []
-        self.times: list[int | None] = []
-        self.current: Message | None = None
-        self.belongs: Callable[[Any], bool] = lambda key: False
-
-    def send(self, message: Message) -> None:
-        if not isinstance(message, Message):
-            raise OperatorError(
-                f"output.send takes a Message, not {type(message).__name__}; output.emit(value) keeps key and time"
-            )
-        if self.current is not None:
-            if message.key != self.current.key:
-                raise OperatorError(
-                    f"an output message must have its input's key {self.current.key!r}, but {message!r} has {message.key!r}"
-                )
-        elif not self.belongs(message.key):
-            raise OperatorError(f"the key of {message!r} does not belong to the shard whose states were given")
-        if message.time is not None and self.last_epoch is not None and message.time <= self.last_epoch:
-            raise OperatorError(
-                f"the timestamp of {message!r} must be above the last epoch, {self.last_epoch}: later operators were "
-                "told that nothing up to it would come"
-            )
-        # An equal key may be of another type, as True is to 1; the stream goes on with the one that came in.
-        self._append(message.key if self.current is None else self.current.key, message.value, message.time)
-
-    def emit(self, value: Any) -> None:
-        if self.current is None:
-            raise OperatorError(
-                "output.emit needs an input message; inside on_epoch and on_schedule use output.send(Message(key, value, time))"
-            )
-        self._append(self.current.key, value, self.current.time)
-
-    def _append(self, key: Any, value: Any, time: int | None) -> None:
-        self.keys.append(key)
-        self.values.append(value)
-        self.times.append(time)
-
-    def mark(self) -> int:
-        return len(self.values)
-
-    def cut(self, mark: int) -> None:
-        """Forget what was sent since the mark: the record that sent it was rejected."""
-        del self.keys[mark:], self.values[mark:], self.times[mark:]
-
-
-class _Running(Process):
-    def __init__(self, operator: StatefulOp, context: Context) -> None:
-        self.logic, self.context = operator.logic, context
-        self.codec = operator.state.resolved_codec()
-        self.state = context.state(self.codec, operator.state.factory())
-        self.gathered = Gathered()
+    def __init__(
+        self, logic: StatefulLogic[Any], handlers: tuple[Handler, ...], state: StateSpec, context: Context
+    ) -> None:
+        """Open the state and, if the logic handles any, the timers."""
+        self.logic, self.handlers, self.context = logic, handlers, context
+        self.codec = state.resolved_codec()
+        self.state = context.state(self.codec, state.factory())
+        self.gathered = [Gathered() for _ in handlers]
+        self.firing = Firing(logic, self.state, context) if overrides(logic, "on_timer") else None
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        self.gathered.add(batch, self._process)
+        """Keep the messages until there are enough."""
+        self.gathered[port].add(batch, partial(self._process, self.handlers[port]))
 
     def on_end_of_data(self) -> None:
-        self.gathered.finish(self._process)
+        """Handle what is left."""
+        for gathered, handler in zip(self.gathered, self.handlers, strict=True):
+            gathered.finish(partial(self._process, handler))
 
-    def _process(self, batch: Batch) -> None:
-        output = _Collected(self.context.operator, self.context.last_epoch)
+    def _process(self, handle: Handler, batch: Batch) -> None:
+        output = self._output()
         opened = self.state.open(batch.keys_made, batch.key_column)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
-        keys, states, default, on_data = opened.keys, opened.states, self.state.default, self.logic.on_data
+        keys, states, default = opened.keys, opened.states, self.state.default
         careful = self.context.keeps_rejected()
         for position, (at, value, time) in enumerate(zip(opened.which, batch.values, times, strict=True)):
             message = output.current = Message(keys[at], value, time)
             state = states[at]
             mark, before = (
-                (output.mark(), None if state is None else self.codec.encode(state)) if careful else (0, None)
+                (output.mark(), None if state is None else self.codec.encode(state)) if careful else ((0, 0, 0), None)
             )
             try:
-                states[at] = on_data(message, default() if state is None else state, output)
+                states[at] = handle(message, default() if state is None else state, output)
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)
                 states[at] = None if before is None else self.codec.decode(before)
         output.current = None
         self.state.keep(opened)
+        if output.timers:
+            self._timers().apply(output.timers)
         self._send(output)
+        if output.aside:
+            self.context.count("late", len(output.aside))
+            self.context.emit(output.batch_aside(batch.shape), 1)
+
+    def _timers(self) -> Firing:
+        if self.firing is None:
+            raise OperatorError(
+                f"operator {self.context.operator!r} sets timers, so its logic must define on_timer(timer, state, output)"
+            )
+        return self.firing
 
     def on_schedule(self) -> None:
+        """Let the logic do what is due now, and fire the timers that are."""
         if overrides(self.logic, "on_schedule"):
-            self._whole_shards(lambda states, output: self.logic.on_schedule(states, output), self.context.last_epoch)
+            self._whole_shards(lambda states, output: self.logic.on_schedule(states, output))
+        if self.firing is not None:
+            self._send(self.firing.on_schedule(self._output()))
 
     def on_epoch(self, epoch: int) -> None:
+        """Fire the timers that the epoch reaches, then give it to the logic."""
+        if self.firing is not None:
+            self._send(self.firing.on_epoch(epoch, self._output()))
         if overrides(self.logic, "on_epoch"):
             # Up to the epoch is allowed here, since it goes out after what is sent now.
-            self._whole_shards(
-                lambda states, output: self.logic.on_epoch(epoch, states, output), self.context.last_epoch
-            )
+            self._whole_shards(lambda states, output: self.logic.on_epoch(epoch, states, output))
 
-    def _whole_shards(self, handle: Callable[[Any, _Collected], None], last_epoch: int | None) -> None:
+    def _whole_shards(self, handle: Callable[[Any, Collected], None]) -> None:
         for shard in self.context.shards():
-            output = _Collected(self.context.operator, last_epoch)
+            output = self._output()
             output.belongs = partial(self._belongs, shard)
             try:
                 handle(self.state.shard(shard), output)
@@ -163,8 +141,9 @@ class _Running(Process):
     def _belongs(self, shard: int, key: Any) -> bool:
         return shard_of(key, self.state.n_shards) == shard
 
-    def _send(self, output: _Collected) -> None:
+    def _output(self) -> Collected:
+        return Collected(self.context.operator, self.context.last_epoch, self.context.epoch)
+
+    def _send(self, output: Collected) -> None:
         if output.values:
-            times = output.times if any(time is not None for time in output.times) else None
-            shape = self.context.shapes[0]
-            self.context.emit(Batch(shape, keys=output.keys, values=output.values, times=times))  # type: ignore[arg-type]
+            self.context.emit(output.batch(self.context.shapes[0]))

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind, OperatorInfo, StagedOutput
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Frontier, Kind, OperatorInfo, StagedOutput
 from tidewheel.errors import OperatorError, StateError, TidewheelError
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.state.compaction import merge
 from tidewheel.state.refs import PartRef, ShardParts
+from tidewheel.time.frontier import advanced, merged
+
+DELIVERED = "*"
+"""The entry among the manifest's frontiers that is no input: the epoch that the operators got last."""
 
 
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
@@ -85,6 +89,35 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     return infos
 
 
+def last_epoch(state: CheckpointState) -> int | None:
+    """Return the epoch that the operators got last; the merged one, `watermark_ns`, goes out with the next batch."""
+    delivered = state.frontiers.get(DELIVERED)
+    return None if delivered is None else delivered.time
+
+
+def epoch_due(state: CheckpointState, epoch: int | None = None) -> int | None:
+    """Return the epoch that the batch after a commit carries: the given one or the merged one, if it is new."""
+    last, due = last_epoch(state), state.watermark_ns if epoch is None else epoch
+    return due if due is not None and (last is None or due > last) else None
+
+
+def time_after(
+    base: CheckpointState, spec: BatchSpec, plan: Plan, reports: Sequence[Report], kind: Kind
+) -> dict[str, Any]:
+    """Return the manifest's fields about time after a batch; only batches and the final flush carry epochs."""
+    if kind not in ("batch", "flush"):
+        return {}
+    inputs = plan.inputs()
+    frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.now)
+    # A final flush, or a test, delivers an epoch that no input gave.
+    known = max((time for time in (base.watermark_ns, spec.epoch) if time is not None), default=None)
+    epoch = merged(frontiers, inputs, spec.now, known)
+    delivered = last_epoch(base) if spec.epoch is None else spec.epoch
+    if delivered is not None:
+        frontiers[DELIVERED] = Frontier(delivered, spec.now)
+    return {"frontiers": frontiers, "watermark_ns": epoch}
+
+
 def next_manifest(
     base: CheckpointState, spec: BatchSpec, plan: Plan, reports: Sequence[Report], kind: Kind, **facts: Any
 ) -> CheckpointState:
@@ -103,5 +136,6 @@ def next_manifest(
         "outputs": staged_outputs(reports),
         "counts": added(base.counts, (report.counts for report in reports)),
         "parent": base.sequence,
+        **time_after(base, spec, plan, reports, kind),
     }
     return base.replace(**{**fields, **facts})

@@ -13,7 +13,9 @@ from typing import Any
 from tidewheel.graph import Graph, Node, Port
 from tidewheel.live import JobCell
 from tidewheel.operators.aggregate import AggregateBy
+from tidewheel.operators.generate_epochs import GenerateEpochs
 from tidewheel.operators.key_by import KeyBy
+from tidewheel.time.frontier import Input
 from tidewheel.values import Shape
 
 
@@ -56,6 +58,10 @@ class Plan:
     def crossing(self, port: Port) -> list[Edge]:
         """Return the edges that leave an output."""
         return [edge for edge in self.edges if edge.source == port]
+
+    def inputs(self) -> list[Input]:
+        """Return the inputs of the job's frontier."""
+        return [node.operator.input(node.name) for node in self.nodes if isinstance(node.operator, GenerateEpochs)]
 
     def driven_by_time(self) -> bool:
         """Whether anything acts on epochs or schedules."""

@@ -38,6 +38,8 @@ class Report(msgspec.Struct, frozen=True):
     changed: dict[str, int] = {}
     """Keys of each table whose state changed."""
     rejected: int = 0
+    frontiers: dict[str, int | None] = {}
+    """The inputs of the frontier that gave data, each with the latest epoch that follows from it."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -99,13 +99,10 @@ class JobRun:
         self.lease.release()
         self.cells.close()
 
-    def spec(
-        self, parallelism: int, local: str, *, epoch: int | None = None, now: int | None = None, lowered: bool = False
-    ) -> BatchSpec:
+    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
-        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators. `now` is the
-        time to pin, else the clock's.
+        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
         """
         sequence = self.head.sequence + 1
         values, self._versions = self.cells.pin()
@@ -120,7 +117,7 @@ class JobRun:
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             # Never back, also when the clock of another machine was ahead.
-            now=max(time.time_ns() if now is None else now, self.head.now),
+            now=max(time.time_ns(), self.head.now),
             last_epoch=last_epoch(self.head),
             epoch=epoch_due(self.head, epoch),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),

@@ -38,6 +38,8 @@ from tidewheel.state.compaction import newest_sequence
 from tidewheel.state.files import StateFile, StateFileWriter
 from tidewheel.state.local import LocalCopies, folder_name
 from tidewheel.state.refs import FileRef, PartRef
+from tidewheel.state.timers import SUFFIX as TIMERS
+from tidewheel.state.timers import TimerTable
 from tidewheel.state.view import KeyedState, RawTable, TaskState
 from tidewheel.storage import Store
 from tidewheel.values import Batch, Shape
@@ -106,6 +108,7 @@ class _Step:
         self.received: dict[int, int] = {}
         self.rejected = 0
         self.dead_letters: list[dict[str, str | None]] = []
+        self.frontiers: dict[str, int | None] = {}
         self.writers: dict[int, tuple[SinkPartition, list[int]]] = {}
         self.combiners: dict[int, Combiner] = {}
         self._state: TaskState | None = None
@@ -286,6 +289,7 @@ class _Step:
             received=self.received,
             changed=changed,
             rejected=self.rejected,
+            frontiers=self.frontiers,
         )
 
     def _write_delta(self) -> tuple[dict[int, PartRef], dict[str, int]]:
@@ -348,6 +352,7 @@ class _NodeContext:
         self.shapes = node.shapes
         self.now = step.spec.now
         self.last_epoch = step.spec.last_epoch
+        self.epoch = step.spec.epoch
 
     def emit(self, batch: Batch, port: int = 0) -> None:
         self._step.emit(Port(self._node.id, port), batch)
@@ -368,6 +373,21 @@ class _NodeContext:
 
     def raw_table(self) -> RawTable:
         return self._step.state.raw(self._table(""))
+
+    def timers(self) -> TimerTable:
+        return self._step.state.timers(self._table(TIMERS))
+
+    def clock(self) -> int | None:
+        return self.last_epoch if self.epoch is None else self.epoch
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        before = self._step.frontiers.get(name)
+        if epoch is None or before is None or epoch > before:
+            self._step.frontiers[name] = before if epoch is None else epoch
+
+    def count(self, label: str, number: int) -> None:
+        name = f"{self.operator}/{label}"
+        self._step.counts[name] = self._step.counts.get(name, 0) + number
 
     def _table(self, table: str) -> str:
         return f"{self.operator}/{table}" if table else self.operator

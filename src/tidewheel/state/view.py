@@ -21,6 +21,7 @@ from tidewheel.state.local import LocalCopies, ShardReader
 from tidewheel.state.opened import Opened, sorted_keys
 from tidewheel.state.refs import FileRef, ShardParts
 from tidewheel.state.spill import Spill
+from tidewheel.state.timers import TimerTable
 
 Items = list[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
@@ -49,7 +50,7 @@ class TaskState:
         self._copies = copies
         self._fetch = fetch
         self._readers: dict[int, ShardReader] = {}
-        self._states: dict[str, KeyedState | RawTable] = {}
+        self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
 
     def reader(self, shard: int) -> ShardReader:
         """Return a read transaction over the shard's committed state as of the base manifest."""
@@ -68,6 +69,11 @@ class TaskState:
     def raw(self, table: str) -> RawTable:
         """Return a table's state as bytes."""
         state = self._states[table] = RawTable(self, table)
+        return state
+
+    def timers(self, table: str) -> TimerTable:
+        """Return a table's timers."""
+        state = self._states[table] = TimerTable(self, table)
         return state
 
     def changes(self) -> Iterator[tuple[int, str, Items]]:

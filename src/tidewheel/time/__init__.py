@@ -1,0 +1,1 @@
+"""Time in a program: timestamps, frontiers, windows and joins, as pure functions and as logics without any I/O."""

@@ -128,6 +128,17 @@ class Batch:
             times=self.times,
         )
 
+    def with_times(self, times: list[int]) -> Batch:
+        """Return the same messages with other timestamps."""
+        return Batch(
+            self.shape,
+            columns=self._columns,
+            values=self._values,
+            keys=self._keys,
+            key_column=self.key_column,
+            times=times,
+        )
+
     def take(self, positions: list[int]) -> Batch:
         """Return the messages at these positions, in their order."""
         indices = None if self._columns is None and self.key_column is None else pa.array(positions, pa.int64())
