@@ -113,7 +113,9 @@ def shares(n_shards: int, members: Mapping[str, float], held: Mapping[str, int])
     quotas = {name: floor(share) for name, share in ideal.items()}
     spare = n_shards - sum(quotas.values()) if members else 0
     fractional = (name for name in members if ideal[name] > quotas[name])
-    by_merit = sorted(fractional, key=lambda name: (held.get(name, 0) <= quotas[name], quotas[name] - ideal[name], name))
+    by_merit = sorted(
+        fractional, key=lambda name: (held.get(name, 0) <= quotas[name], quotas[name] - ideal[name], name)
+    )
     for name in by_merit[:spare]:
         quotas[name] += 1
     return quotas

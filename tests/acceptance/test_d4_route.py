@@ -1,0 +1,89 @@
+"""D4: an event goes to its key's shard, once, or the caller is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from memory_inbox import MemoryInbox, failing, whole
+from tidewheel import cells
+from tidewheel.cluster.coordinator import Coordinator
+from tidewheel.cluster.errors import InboxUnavailable, NoNodes
+from tidewheel.cluster.router import Router
+from tidewheel.errors import ConfigError
+
+
+@pytest.fixture
+def inbox():
+    return MemoryInbox(8)
+
+
+@pytest.fixture
+def coordinator(inbox):
+    with cells.open("memory:") as connection, Router(inbox, timeout=0) as router:
+        yield Coordinator(connection, "job", "here", 8, router=router)
+
+
+def test_d4_without_nodes_it_is_an_error_and_nothing_is_lost(coordinator, inbox):
+    with pytest.raises(NoNodes):
+        coordinator.route("k", {"x": 1})
+    assert inbox.log == []
+    coordinator.join()
+    coordinator.route("k", {"x": 1})
+    assert len(inbox.log) == 1
+
+
+def test_d4_what_was_routed_is_in_the_inbox_of_its_shard(coordinator, inbox):
+    coordinator.join()
+    routed = coordinator.route("k", {"x": 1})
+    (stored,) = whole(inbox)
+    assert stored.block.shard == routed.shard == coordinator.shard_for_key("k")
+
+
+_SHARDS = """
+from tidewheel.keys import shard_of
+print([shard_of(key, 8) for key in ("k", 17, b"raw", ("a", 1), "schlüssel")])
+"""
+
+
+def test_d4_the_same_key_has_the_same_shard_on_every_node_and_in_every_run(coordinator):
+    keys = ["k", 17, b"raw", ("a", 1), "schlüssel"]
+    here = [coordinator.shard_for_key(key) for key in keys]
+    coordinator.join()
+    coordinator.join("there")
+    assert [coordinator.shard_for_key(key) for key in keys] == here
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", _SHARDS], env={"PYTHONHASHSEED": "5"}, capture_output=True, check=True, text=True
+    )
+    assert elsewhere.stdout.strip() == str(here)
+
+
+def test_d4_local_and_remote_delivery_are_counted_apart(coordinator):
+    coordinator.join()
+    coordinator.join("there")
+    routed = [coordinator.route(number, number) for number in range(40)]
+    local = sum(event.local for event in routed)
+    assert 0 < local < 40
+    assert {event.node for event in routed if not event.local} == {"there"}
+    stats = coordinator.stats()
+    assert (stats.routed, stats.local, stats.remote) == (40, local, 40 - local)
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_d4_a_failed_delivery_is_retried_with_the_same_stamp_and_not_delivered_twice(coordinator, inbox, lost):
+    coordinator.join()
+    setattr(inbox, lost, failing(1))
+    with pytest.raises(InboxUnavailable, match="do not route them a second time"):
+        coordinator.route("k", 1)
+    assert (coordinator.stats().routed, coordinator.stats().failures) == (0, 1)
+    coordinator.flush()
+    assert len(whole(inbox)) == 1
+    assert coordinator.stats().routed == 1
+
+
+def test_d4_an_inbox_of_another_size_is_refused(inbox):
+    refused = pytest.raises(ConfigError, match="has 8 shards, the fleet of 'job' has 16")
+    with cells.open("memory:") as connection, Router(inbox) as router, refused:
+        Coordinator(connection, "job", "here", 16, router=router)
