@@ -46,10 +46,10 @@ class Holder(msgspec.Struct, frozen=True):
 def is_fresh(holder: Holder, now: float, here: Holder, alive: bool) -> bool:
     """Tell whether a holder may still be at work.
 
-    On this boot of this machine its process can be looked up, and a process that is gone holds nothing. Elsewhere
-    only the lease's time counts.
+    On this boot of this machine its process can be looked up, and a process that is gone holds nothing. Elsewhere, and in
+    another container, which has a host name and process numbers of its own, only the lease's time counts.
     """
-    if holder.boot == here.boot and not alive:
+    if (holder.boot, holder.host) == (here.boot, here.host) and not alive:
         return False
     return now < holder.expires_at
 
