@@ -151,13 +151,15 @@ class Job:
         spark: SparkSession | None = None,
         conf: Mapping[str, str] | None = None,
         progress: Callable[[BatchProgress], None] | None = None,
+        tick: float = 1.0,
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
         `bounded` reads all there is, closes every window and ends the job for good; `trigger="available-now"` reads all
         there is and may go on another day; a `trigger` such as "5 seconds" runs on. `parallelism`, 1 to n_shards, may
         differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
-        program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now.
+        program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
+        sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
         """
         plan = self.plan()
         from tidewheel.spark.driver import Driver, RunOptions
@@ -175,5 +177,6 @@ class Job:
             spark=spark,
             conf=conf or {},
             progress=progress,
+            tick=tick,
         )
         return Driver(self, plan, options).execute()

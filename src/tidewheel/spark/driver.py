@@ -31,8 +31,9 @@ from tidewheel.runtime.report import Report
 from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import REPORT, SPARK_SCHEMA
+from tidewheel.sources.ticks import ticks
 from tidewheel.spark.folder import SparkFolder, source_offsets
-from tidewheel.spark.program import Program, source_frame
+from tidewheel.spark.program import Program, source_frame, with_ticks
 from tidewheel.spark.progress import BatchProgress, RunResult
 from tidewheel.spark.seen import SeenFiles
 from tidewheel.spark.session import session
@@ -66,6 +67,7 @@ class RunOptions:
     spark: SparkSession | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[BatchProgress], None] | None = None
+    tick: float = 1.0
 
 
 class _Stopped(Exception):
@@ -141,7 +143,8 @@ class Driver:
         self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
-        self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head))
+        sources = len(self.plan.sources()) + self._ticks
+        self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head), sources)
         faults.point(REBUILT)
         writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**trigger_of(self.options))
         query = writer.option("checkpointLocation", self.spark_folder.path.as_uri()).start()
@@ -279,7 +282,13 @@ class Driver:
                 raise ConfigError(
                     f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {_first_line(error)}"
                 ) from error
-        return source_frame(self.plan, frames)
+        frame = source_frame(self.plan, frames)
+        return with_ticks(frame, ticks(self.options.tick).load(self.spark)) if self._ticks else frame
+
+    @property
+    def _ticks(self) -> bool:
+        """Whether the clock is a source too: where something waits for time, and the run does not end by itself."""
+        return self.plan.driven_by_time() and "availableNow" not in trigger_of(self.options)
 
     def _clean_local(self) -> None:
         """Remove the Spark folders of this job's runs whose process is gone."""

@@ -28,8 +28,12 @@ class SparkFolder:
         self.path = path
         self._read: dict[int, int] = {}
 
-    def rebuild(self, log: SparkLog | None, seen: Iterable[str]) -> None:
-        """Make the folder what it was at the commit that recorded `log`; without one, empty."""
+    def rebuild(self, log: SparkLog | None, seen: Iterable[str], sources: int) -> None:
+        """Make the folder what it was at the commit that recorded `log`; without one, empty.
+
+        `sources` is how many the query has now. The ticks are the last one, where there are any: a run with them may follow
+        one without, and the other way about.
+        """
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         self._read.clear()
@@ -37,7 +41,7 @@ class SparkFolder:
             return
         self._write("metadata", json.dumps({"id": log.query}))
         for batch, text in log.offsets.items():
-            self._write(f"offsets/{batch}", text)
+            self._write(f"offsets/{batch}", with_sources(text, sources))
         for batch, text in log.commits.items():
             self._write(f"commits/{batch}", text)
         for name, text in log.files.items():
@@ -104,6 +108,17 @@ class SparkFolder:
 def source_offsets(text: str) -> list[str]:
     """Return the offset of each source in the text of an offsets file; `-` where a source has none yet."""
     return text.splitlines()[2:]
+
+
+def with_sources(text: str, sources: int) -> str:
+    """Return the text of an offsets file for this many sources: those it lacks have no offset yet, the last are left out.
+
+    >>> with_sources("v1\\n{}\\n7", 2).splitlines()
+    ['v1', '{}', '7', '-']
+    """
+    lines = text.splitlines()
+    kept = lines[: 2 + sources]
+    return "\n".join(kept + ["-"] * (2 + sources - len(kept)))
 
 
 def _log_offset(text: str) -> int | None:

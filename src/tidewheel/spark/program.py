@@ -85,6 +85,15 @@ def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
     return union
 
 
+def with_ticks(frame: DataFrame, ticks: DataFrame) -> DataFrame:
+    """Return the frame with one more source, whose rows never arrive: it makes Spark run batches while the others are quiet.
+
+    Spark runs a batch when any source of the query has a new offset, whether or not its rows survive the query.
+    """
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields]
+    return frame.union(ticks.where(F.lit(False)).select(*nothing))
+
+
 def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
     if not frame.isStreaming:
         raise ConfigError(f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
