@@ -4,7 +4,7 @@ from hypothesis import settings
 
 from cell_places import etcd_3, mortal_place, mortal_seaweedfs, place  # noqa: F401
 from servers import etcd, seaweedfs  # noqa: F401
-from spark_session import spark  # noqa: F401
+from spark_session import spark, spark_settings  # noqa: F401
 
 # How long an example takes depends on who else uses the machine; it is not what a property is about.
 settings.register_profile("tidewheel", deadline=None)

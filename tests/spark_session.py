@@ -1,24 +1,15 @@
-"""One Spark for all tests that need one: starting it takes seconds, and its first batches more."""
+"""One Spark for all tests that need one: the fixture that users get from the pytest plugin, with a JVM that starts sooner."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from java_archive import java_options
-from pyspark.sql import SparkSession
 
-from tidewheel.spark.session import session
+from tidewheel.testing.plugin import SETTINGS, spark
 
-SETTINGS = {
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": java_options(),
-    "spark.sql.shuffle.partitions": "2",
-}
+__all__ = ["spark", "spark_settings"]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    started = session("local[2]", SETTINGS)
-    yield started
-    started.stop()
+def spark_settings() -> dict[str, str]:
+    return {**SETTINGS, "spark.driver.extraJavaOptions": java_options()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tidewheel.graph import Graph
@@ -103,11 +104,11 @@ def disturbed(
     """Return steps that give the inputs, with crashes and rescales between and within them."""
     todo: list[Step] = []
     points = DRIVER_CRASHES if spark else CRASHES
-    cut = _batches(inputs, batch_size) if batch_size is not None else _random_batches(draw, inputs, 4 if spark else 8)
+    cut = _batches(inputs, batch_size) if batch_size is not None else _random_batches(draw, inputs, 3 if spark else 8)
     for batch in cut:
         if draw.random() < 0.4:
             todo.append(RESCALE(draw.randint(1, most)))
-        crashes = tuple(draw.choices(points, k=draw.choice((0, 0, 1, 1, 2))))
+        crashes = tuple(draw.choices(points, k=draw.choice((0, 1) if spark else (0, 0, 1, 1, 2))))
         todo.append(Batch(batch.inputs, crashes))
     if flush:
         todo.append(Flush(tuple(draw.choices(points, k=draw.choice((0, 1))))))
@@ -185,8 +186,15 @@ def _grouped(records: list[dict[str, Any]], way: _Way) -> dict[Any, Any]:
 
 def _unequal(what: str, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str]:
     for key in [*left, *(key for key in right if key not in left)]:
-        if left.get(key) != right.get(key):
-            yield f"{what}, key {key!r}: {_shown(right.get(key))} instead of {_shown(left.get(key))}"
+        expected, found = left.get(key), right.get(key)
+        if expected == found:
+            continue
+        if isinstance(expected, list) and isinstance(found, list):
+            pairs = enumerate(zip_longest(expected, found, fillvalue="nothing"))
+            at, (one, other) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+            yield f"{what}, key {key!r}, number {at} of {len(expected)}: {_shown(other)} instead of {_shown(one)}"
+        else:
+            yield f"{what}, key {key!r}: {_shown(found)} instead of {_shown(expected)}"
 
 
 def _shown(value: Any, limit: int = 300) -> str:

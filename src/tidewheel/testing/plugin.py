@@ -19,10 +19,16 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark_settings() -> dict[str, str]:
+    """Return the settings of the tests' Spark; a project that needs others has a fixture of this name."""
+    return dict(SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
     """Give a Spark with two cores to every test of the session; starting it takes seconds, and its first batches more."""
     from tidewheel.spark.session import session
 
-    started = session("local[2]", SETTINGS)
+    started = session("local[2]", spark_settings)
     yield started
     started.stop()

@@ -1,0 +1,183 @@
+"""OperatorTester: operators alone, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tidewheel import Message, Output, StatefulLogic, count, sum_
+from tidewheel.errors import OperatorError, StateError
+from tidewheel.sinks import collect
+from tidewheel.testing import Clock, OperatorTester
+
+
+def summing(stream):
+    return stream.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0)
+
+
+@dataclass
+class Seen:
+    times: int = 0
+
+
+class Waiting(StatefulLogic[int]):
+    """Gives out at the epoch, or at the schedule, what it was sent."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        return state + int(message.value)
+
+    def on_epoch(self, epoch: int, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in list(states):
+            output.send(Message(key, states.pop(key), epoch))
+
+    def on_schedule(self, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in states:
+            output.send(Message(key, -states[key]))
+
+
+def waiting(stream):
+    return stream.stateful_op("wait", Waiting(), default=0)
+
+
+def test_a_message_in_gives_what_comes_out():
+    tester = OperatorTester(summing)
+    assert tester.send("a", 3) == [Message("a", 3)]
+    assert tester.send("b", 1) == [Message("b", 1)]
+    assert tester.send("a", 4, time=9) == [Message("a", 7, 9)]
+
+
+def test_many_messages_are_one_batch():
+    tester = OperatorTester(lambda s: s.aggregate("total", total=sum_("n"), rows=count()))
+    out = tester.send_all([Message("a", {"n": 1}), Message("a", {"n": 2}), Message("b", {"n": 3})])
+    assert {message.key: (message.value.total, message.value.rows) for message in out} == {"a": (3, 2), "b": (3, 1)}
+    (again,) = tester.send("a", {"n": 10})
+    assert (again.value.total, again.value.rows) == (13, 3)
+
+
+def test_times_are_given_to_all_messages_or_to_none():
+    with pytest.raises(ValueError, match="all messages of a batch have a time or none"):
+        OperatorTester(summing).send_all([Message("a", 1, 5), Message("a", 1)])
+
+
+def test_an_epoch_gives_out_what_waited_and_a_smaller_one_is_ignored():
+    tester = OperatorTester(waiting)
+    assert tester.send("a", 3, time=1) == []
+    assert tester.epoch(10) == [Message("a", 3, 10)]
+    tester.send("a", 4, time=11)
+    assert tester.epoch(10) == []
+    assert tester.epoch(9) == []
+    assert tester.epoch(11) == [Message("a", 4, 11)]
+
+
+def test_a_tick_runs_the_schedule_and_moves_the_clock():
+    clock = Clock(0)
+    tester = OperatorTester(waiting, clock=clock)
+    tester.send("a", 3)
+    assert tester.tick(seconds=2) == [Message("a", -3)]
+    assert clock.now == 2_000_000_000
+
+
+def test_with_several_shards_whole_states_come_shard_by_shard():
+    sizes = []
+
+    class Sizes(Waiting):
+        def on_epoch(self, epoch, states, output):
+            sizes.append(len(states))
+
+    tester = OperatorTester(lambda s: s.stateful_op("sizes", Sizes(), default=0), n_shards=4)
+    tester.send_all([Message(number, 1) for number in range(20)])
+    tester.epoch(1)
+    assert len(sizes) == 4
+    assert sum(sizes) == 20
+
+
+def test_interrogate_collect_and_acquire():
+    tester = OperatorTester(summing)
+    tester.send("a", 3)
+    tester.send("b", 4)
+    assert tester.interrogate() == {"a", "b"}
+    assert tester.collect("a") == {"sum": 3}
+    assert tester.collect("a") == {}
+    assert tester.interrogate() == {"b"}
+    tester.acquire("a", {"sum": 100})
+    assert tester.send("a", 1) == [Message("a", 101)]
+
+
+def test_state_is_acquired_for_known_operators_only():
+    with pytest.raises(StateError, match="no operator 'other' with state; there are sum"):
+        OperatorTester(summing).acquire("a", {"other": 1})
+
+
+def test_a_snapshot_is_restored_also_into_another_tester():
+    tester = OperatorTester(summing, n_shards=8)
+    tester.send("a", 3)
+    snapshot = tester.snapshot()
+    tester.send("a", 4)
+    tester.send("b", 4)
+    tester.restore(snapshot)
+    assert tester.interrogate() == {"a"}
+    assert tester.send("a", 1) == [Message("a", 4)]
+    other = OperatorTester(summing)
+    other.restore(snapshot)
+    assert other.state("a") == 3
+
+
+def test_state_comes_back_as_its_declared_type():
+    def seen(key: str, value: int, state: Seen) -> tuple[int, Seen]:
+        return state.times, Seen(state.times + 1)
+
+    tester = OperatorTester(lambda s: s.stateful_map("seen", seen))
+    tester.send("a", 0)
+    assert tester.state("a") == Seen(1)
+    assert tester.state("b") is None
+
+
+def test_state_that_cannot_be_stored_is_refused_where_it_is_made():
+    tester = OperatorTester(lambda s: s.stateful_map("odd", lambda key, value, state: (value, object())))
+    with pytest.raises(OperatorError, match="operator 'odd', key 'a': its state cannot be stored"):
+        tester.send("a", 1)
+
+
+def test_a_step_that_fails_leaves_the_state_as_it_was():
+    def strict(key, value, total):
+        if value < 0:
+            raise ValueError("negative")
+        return total + value, total + value
+
+    tester = OperatorTester(lambda s: s.stateful_map("sum", strict, default=0))
+    tester.send("a", 3)
+    with pytest.raises(OperatorError, match=r"operator 'sum', key 'a', record -1: ValueError: negative"):
+        tester.send_all([Message("a", 5), Message("a", -1)])
+    assert tester.state("a") == 3
+
+
+def test_several_operators_another_key_and_a_sink():
+    tester = OperatorTester(
+        lambda s: (
+            summing(s)
+            .key_by("parity", lambda total: total % 2)
+            .stateful_map("count", lambda key, value, n: (n + 1, n + 1), default=0)
+            .sink("out", collect())
+        )
+    )
+    tester.send("a", 1)
+    assert tester.send("b", 3) == [Message(1, 2)]
+    assert tester.written["out"] == [{"key": 1, "value": 1}, {"key": 1, "value": 2}]
+    assert tester.state("a", "sum") == 1
+    with pytest.raises(StateError, match="say which operator's state: sum, count"):
+        tester.state("a")
+
+
+def test_of_several_streams_the_first_is_returned_and_the_others_are_asked_for():
+    def parted(stream):
+        even = stream.filter("even", lambda n: n % 2 == 0)
+        odd = stream.filter("odd", lambda n: n % 2)
+        return even, odd
+
+    tester = OperatorTester(parted)
+    assert tester.send_all([Message("a", 1), Message("a", 2)]) == [Message("a", 2)]
+    assert tester.taken(1) == [Message("a", 1)]
+    assert tester.taken(1) == []
