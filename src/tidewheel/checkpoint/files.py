@@ -9,15 +9,18 @@ from tidewheel.state.files import StateFile
 from tidewheel.state.refs import FileRef
 from tidewheel.storage import Store
 
+LOOK_UP_TAIL = 8 * 1024
+"""How much of a file's end to read first for a single key: the index of most deltas is smaller."""
 
-def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
+
+def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[FileRef], StateFile]:
     """Return what opens a job's state files, each once, reading only what is asked of them."""
     opened: dict[str, StateFile] = {}
 
     def fetch(ref: FileRef) -> StateFile:
         if ref.name not in opened:
             opened[ref.name] = StateFile(
-                lambda name, start, length: store.read_range(path(job, name), start, length), ref
+                lambda name, start, length: store.read_range(path(job, name), start, length), ref, tail_bytes
             )
         return opened[ref.name]
 

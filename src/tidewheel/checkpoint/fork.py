@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
+from tidewheel.checkpoint.encoding import encode
 from tidewheel.checkpoint.holding import hold_savepoint
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
 from tidewheel.checkpoint.names import folder, shared
 from tidewheel.checkpoint.pending import with_retraction
-from tidewheel.checkpoint.pins import Pins, pin
+from tidewheel.checkpoint.pins import Pin, Pins
 from tidewheel.checkpoint.savepoint import drop_savepoint, job_at, make_savepoint, savepoints
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import NotFound, StateError
@@ -54,10 +55,11 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> CheckpointStat
     parent.pins.drop(name)
     state = hold_savepoint(parent, savepoint, name, "fork", holder=new_job)
     commit = forked(state, new_job, run, savepoint)
-    for owner in _owners(commit.files()) - {folder(job)}:
-        pins = Pins(store.at(owner))
-        pins.drop(name)
-        pins.create(pin(name, "fork", state, copy=True, holder=new_job))
+    for owner, files in _owned(commit.files()).items():
+        if owner != folder(job):
+            pins = Pins(store.at(owner))
+            pins.drop(name)
+            pins.create(Pin(name, "fork", state.sequence, files, encode(state), holder=new_job))
     child.begin(commit, origin=commit.metadata["forked-from"])
     return commit
 
@@ -82,5 +84,10 @@ def _shared(job: str, parts: ShardParts) -> ShardParts:
     return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))
 
 
-def _owners(files: Iterable[FileRef]) -> set[str]:
-    return {file.name.split("/")[1] for file in files}
+def _owned(files: Iterable[FileRef]) -> dict[str, tuple[str, ...]]:
+    """Return by job's folder the files that are there, as that job calls them: the savepoint may be of a fork itself."""
+    owned: dict[str, tuple[str, ...]] = {}
+    for file in sorted(files, key=lambda ref: ref.name):
+        _, owner, name = file.name.split("/", 2)
+        owned[owner] = (*owned.get(owner, ()), name)
+    return owned

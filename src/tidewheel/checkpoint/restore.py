@@ -31,7 +31,7 @@ def restored(
         raise StateError(
             f"checkpoint {target.sequence} of {target.id.stream_id!r} is of a future that was abandoned by the restore "
             f"{gone.before}: its output after {gone.after} was taken back and cannot be put in place again. "
-            "Go back to it without that output with --keep-output, or start a job of its own from it: make a savepoint and fork it"
+            "Go back to it without that output with --keep-output, or give it a job of its own with fork"
         )
     sequence = newest.sequence + 1
     metadata = with_retraction(target.metadata, newest, None if keep_output else Span(target.sequence, sequence))

@@ -53,6 +53,8 @@ def _mount(name: str) -> None:
 
 
 _mount("cells")
+_mount("checkpoints")
+_mount("state")
 
 
 def main() -> None:

@@ -7,9 +7,12 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tidewheel.errors import ConfigError, TidewheelError
-from tidewheel.job import Job
+
+if TYPE_CHECKING:
+    from tidewheel.job import Job
 
 
 def load_job(target: str) -> Job:
@@ -70,6 +73,8 @@ def _where(error: Exception, path: Path) -> str:
 
 def find_job(module: ModuleType, path: Path, variable: str | None) -> Job:
     """Return the named job of a program, or the only one that it has."""
+    from tidewheel.job import Job
+
     jobs = {name: value for name, value in vars(module).items() if isinstance(value, Job)}
     offer = f"it has {', '.join(jobs)}" if jobs else "it has no Job at all: write job = Job('name')"
     if variable is not None:

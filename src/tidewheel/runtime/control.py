@@ -23,7 +23,7 @@ class Control(msgspec.Struct, frozen=True):
 
 def cells_url(state: str, job: str) -> str:
     """Return where a job's cells are unless the job says otherwise: beside its state."""
-    return f"{storage.open(state).url.rstrip('/')}/{folder(job)}/cells"
+    return storage.open(state).at(f"{folder(job)}/cells").url
 
 
 def rescale(url: str, parallelism: int) -> int:

@@ -218,8 +218,10 @@ class StateFile:
     `CorruptError`.
     """
 
-    def __init__(self, read_range: ReadRange, ref: FileRef) -> None:
+    def __init__(self, read_range: ReadRange, ref: FileRef, tail_bytes: int = _TAIL_BYTES) -> None:
+        """Read the index: the last `tail_bytes` of the file, and what that does not reach in a second read."""
         self.ref = ref
+        self._tail_bytes = tail_bytes
         self._read_range = read_range
         self._tables, entries = self._read_index()
         self._shards: dict[int, list[IndexEntry]] = {}
@@ -309,7 +311,7 @@ class StateFile:
         size = self.ref.size
         if size < _TRAILER.size:
             raise self._corrupt("end", f"a state file of {size} bytes is too short to be one")
-        tail = self._tail(min(size, _TAIL_BYTES))
+        tail = self._tail(min(size, self._tail_bytes))
         length, version, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
         if magic != _MAGIC:
             raise self._corrupt("end", f"the last bytes are {magic!r}, not those of a state file")

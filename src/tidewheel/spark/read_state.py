@@ -1,0 +1,81 @@
+"""read_state: the committed state of an operator as a DataFrame."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tidewheel import pickling, storage
+from tidewheel.checkpoint.encoding import decode, encode
+from tidewheel.checkpoint.export import batches, columns_of
+from tidewheel.checkpoint.read import HOLD_SECONDS, StateReader, hold
+from tidewheel.checkpoint.savepoint import At, job_at
+from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel.errors import ConfigError
+from tidewheel.spark.program import _INSTALLED as INSTALLED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidewheel.storage import Store
+
+
+def read_state(
+    spark: SparkSession,
+    url: str,
+    operator: str,
+    *,
+    job: str | None = None,
+    at: At = None,
+    type: Any = None,
+    hold_seconds: float = HOLD_SECONDS,
+) -> DataFrame:
+    """Return an operator's committed state as a DataFrame: the column `key`, then the fields of the value, or `value`.
+
+    `at` is a sequence, the name of a savepoint, or None for the newest checkpoint; `job` may be left out where the state URL
+    has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it a sample does. Tasks read
+    the shards in parallel. A running job is not disturbed; what is read is held for `hold_seconds`, within which the
+    DataFrame can be used again and again.
+    """
+    store = storage.open(url)
+    manifest, _ = hold(job_at(store, job or _only_job(store)), at, hold_seconds)
+    reader = StateReader(store, manifest)
+    columns = columns_of(reader, operator, type)
+    _by_value(type)
+    task = _task(pickling.dumps((store.url, encode(manifest), operator, columns, type)))
+    shards = sorted(manifest.shards)
+    slices = max(1, min(len(shards), 2 * spark.sparkContext.defaultParallelism))
+    rows = spark.createDataFrame([(shard,) for shard in shards], "shard int").repartition(slices)
+    return rows.mapInArrow(task, from_arrow_schema(columns.schema))
+
+
+def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(shards: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        url, manifest, operator, columns, declared = pickling.loads(payload)
+        reader = StateReader(storage.open(url), decode(manifest))
+        for rows in shards:
+            yield from batches(reader, operator, columns, rows.column(0).to_pylist(), declared)
+
+    return read
+
+
+def _only_job(store: Store) -> str:
+    jobs = CheckpointStore(store).streams()
+    if len(jobs) != 1:
+        there = f"there are {', '.join(map(repr, jobs))}" if jobs else "there is none"
+        raise ConfigError(f"{store.url} does not have exactly one job ({there}); say which with job=")
+    return jobs[0]
+
+
+def _by_value(declared: Any) -> None:
+    """Let the user's own class travel by value: the workers cannot import it."""
+    name = getattr(declared, "__module__", "__main__")
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if module is not None and file is not None and name != "__main__" and not file.startswith(INSTALLED):
+        cloudpickle.register_pickle_by_value(module)

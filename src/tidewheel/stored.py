@@ -1,0 +1,136 @@
+"""StoredJob: a job as it is stored, without its program: its checkpoints and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidewheel import storage
+from tidewheel.checkpoint.manifest import CheckpointState
+from tidewheel.checkpoint.read import Found, StateReader, held
+from tidewheel.checkpoint.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
+from tidewheel.state.codec import Codec, msgpack_codec
+
+if TYPE_CHECKING:
+    import os
+
+    from tidewheel.checkpoint.diff import TableDiff
+    from tidewheel.checkpoint.garbage import Collected
+    from tidewheel.checkpoint.pins import Pin
+    from tidewheel.checkpoint.verify import Verification
+
+    _Pins = list[Pin]
+    _Diffs = list[TableDiff]
+
+_States = list[CheckpointState]
+
+# What only some methods need is imported by them: a look-up from a cold start must not pay for it.
+
+
+class StoredJob:
+    """A job at a state URL. `at` is a sequence, the name of a savepoint, or None for the newest checkpoint.
+
+    job = StoredJob("clicks", state="file:///var/lib/tidewheel")
+    job.get("sum", "ada").value
+    """
+
+    def __init__(self, job: str, *, state: str) -> None:
+        """Look for the job; `NotFound`, with the jobs that are there, if there is none of that name."""
+        self.name = job
+        self.store = storage.open(state)
+        self.checkpoints = job_at(self.store, job)
+
+    # Checkpoints.
+
+    def list(self) -> _States:
+        """Return the kept checkpoints, ascending."""
+        return self.checkpoints.list()
+
+    def show(self, at: At = None) -> CheckpointState:
+        """Return one checkpoint."""
+        return find(self.checkpoints, at)
+
+    def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
+        """Return which keys of which operator changed between two checkpoints."""
+        from tidewheel.checkpoint.diff import diff
+
+        return diff(self.store, self.show(before), self.show(after), samples)
+
+    def verify(self, at: int | None = None) -> Verification:
+        """Check that everything the kept checkpoints and savepoints refer to is there and undamaged."""
+        from tidewheel.checkpoint.verify import verify
+
+        return verify(self.store, self.checkpoints, at)
+
+    def savepoint(self, name: str, at: int | None = None) -> CheckpointState:
+        """Give a checkpoint a name: it stays, with all that it needs, until `drop_savepoint`."""
+        return make_savepoint(self.checkpoints, name, at)
+
+    def savepoints(self) -> _Pins:
+        """Return the savepoints, by name."""
+        return savepoints(self.checkpoints)
+
+    def drop_savepoint(self, name: str) -> None:
+        """Let go of a savepoint."""
+        drop_savepoint(self.checkpoints, name)
+
+    def restore(
+        self, at: At, *, keep_output: bool = False, take_over: bool = False, cells: str | None = None
+    ) -> CheckpointState:
+        """Go back: the next run goes on from that checkpoint, source offsets included. Returns the commit that says so.
+
+        The next run first takes back from its sinks what was published after that checkpoint; a sink that cannot refuses
+        the run. With `keep_output` everything stays published, and comes a second time. `HeldError` if the job runs;
+        `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
+        """
+        from tidewheel.runtime.rewind import restore_stopped
+
+        return restore_stopped(self.checkpoints, cells or self._cells_url, at, keep_output, take_over)
+
+    def fork(self, savepoint: str, new_job: str) -> StoredJob:
+        """Begin a new job from a savepoint, at the same state URL. It shares this job's files; none is copied."""
+        from tidewheel.checkpoint.fork import fork
+
+        fork(self.store, self.name, savepoint, new_job)
+        return StoredJob(new_job, state=self.store.url)
+
+    def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
+        """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""
+        from tidewheel.checkpoint.garbage import GRACE_NS, collect
+
+        if keep is not None and not dry_run:
+            self.checkpoints.retain(keep)
+        return collect(self.checkpoints, grace=GRACE_NS if grace is None else int(grace * 1e9), dry_run=dry_run)
+
+    # State.
+
+    def get(self, operator: str, key: Any, *, at: At = None, type: Any = None) -> Found:
+        """Look up one key; reads only what it must. `type` declares what the value is decoded as."""
+        return StateReader(self.store, self.show(at)).get(operator, key, _codec(type))
+
+    def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
+        """Yield every key of an operator."""
+        with held(self.store, self.checkpoints, at) as reader:
+            yield from reader.keys(operator, prefix)
+
+    def scan(self, operator: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield every key of an operator with its value."""
+        with held(self.store, self.checkpoints, at) as reader:
+            yield from reader.scan(operator, _codec(type), prefix)
+
+    def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
+        """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys."""
+        from tidewheel.checkpoint.export import export
+
+        with held(self.store, self.checkpoints, at) as reader:
+            return export(reader, operator, path, type)
+
+    @property
+    def _cells_url(self) -> str:
+        from tidewheel.runtime.control import cells_url
+
+        return cells_url(self.store.url, self.name)
+
+
+def _codec(type: Any) -> Codec | None:
+    return None if type is None else msgpack_codec(type)
