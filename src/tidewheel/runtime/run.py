@@ -165,9 +165,9 @@ class JobRun:
         sinks = {node.name: node.operator for node in self.plan.nodes}
         void = to_retract(self.head)
         if void is not None:
-            for name, operator in sinks.items():
-                if isinstance(operator, SinkOperator):
-                    operator.sink.retract(self.job.name, name, void.after, void.before)
+            for node in self.plan.nodes:
+                if isinstance(node.operator, SinkOperator):
+                    node.operator.sink.retract(self.job.name, node.name, void.after, void.before)
         sequence = outputs_of(self.head)
         for output in self.head.outputs:
             operator = sinks.get(output.sink)
