@@ -22,17 +22,7 @@ HERE = Holder("me", "host", "boot", 1, 100, 0.0)
 
 
 def holder(**changes) -> Holder:
-    return Holder(
-        **{
-            "run": "other",
-            "host": "host",
-            "boot": "boot",
-            "pid": 2,
-            "process_started": 50,
-            "expires_at": 10.0,
-            **changes,
-        }
-    )
+    return msgspec.structs.replace(Holder("other", "host", "boot", 2, 50, 10.0), **changes)
 
 
 @pytest.mark.parametrize(
