@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from java_archive import java_options
 
+from java_archive import java_options
 from tidewheel.testing.plugin import SETTINGS, spark
 
 __all__ = ["spark", "spark_settings"]

@@ -104,14 +104,14 @@ def disturbed(
     """Return steps that give the inputs, with crashes and rescales between and within them."""
     todo: list[Step] = []
     points = DRIVER_CRASHES if spark else CRASHES
-    cut = _batches(inputs, batch_size) if batch_size is not None else _random_batches(draw, inputs, 3 if spark else 8)
+    cut = _batches(inputs, batch_size) if batch_size is not None else _random_batches(draw, inputs, 2 if spark else 8)
     for batch in cut:
         if draw.random() < 0.4:
             todo.append(RESCALE(draw.randint(1, most)))
         crashes = tuple(draw.choices(points, k=draw.choice((0, 1) if spark else (0, 0, 1, 1, 2))))
         todo.append(Batch(batch.inputs, crashes))
     if flush:
-        todo.append(Flush(tuple(draw.choices(points, k=draw.choice((0, 1))))))
+        todo.append(Flush(tuple(draw.choices(points, k=0 if spark else draw.choice((0, 1))))))
     return todo
 
 
