@@ -16,8 +16,6 @@ from tidewheel.checkpoint.manifest import SparkLog
 from tidewheel.errors import StateError
 
 _COMMITTED = 'v1\n{"nextBatchWatermarkMs":0}'
-Seen = dict[str, str]
-"""What a file source has seen: `source number/path` to Spark's own line for it."""
 
 
 class SparkFolder:
@@ -90,7 +88,7 @@ class SparkFolder:
         for entry in range(self._read.get(number, -1) + 1, at + 1):
             plain, compact = folder / str(entry), folder / f"{entry}.compact"
             text = (plain if plain.exists() else compact).read_text()
-            for line in text.splitlines()[1:]:
+            for line in _lines(text)[1:]:
                 # A compact file repeats all that came before it.
                 if json.loads(line)["batchId"] == entry:
                     yield line
@@ -107,7 +105,7 @@ class SparkFolder:
 
 def source_offsets(text: str) -> list[str]:
     """Return the offset of each source in the text of an offsets file; `-` where a source has none yet."""
-    return text.splitlines()[2:]
+    return _lines(text)[2:]
 
 
 def with_sources(text: str, sources: int) -> str:
@@ -119,6 +117,11 @@ def with_sources(text: str, sources: int) -> str:
     lines = text.splitlines()
     kept = lines[: 2 + sources]
     return "\n".join(kept + ["-"] * (2 + sources - len(kept)))
+
+
+def _lines(text: str) -> list[str]:
+    """Return lines as Spark takes them: a file's name may have signs in it that Python takes for the end of a line too."""
+    return text.removesuffix("\n").split("\n")
 
 
 def _log_offset(text: str) -> int | None:
@@ -133,6 +136,6 @@ def _log_offset(text: str) -> int | None:
 
 def _is_file_log(folder: Path) -> bool:
     for file in folder.glob("[0-9]*") if folder.is_dir() else ():
-        lines = file.read_text().splitlines()
+        lines = _lines(file.read_text())
         return len(lines) < 2 or '"path"' in lines[1]
     return False

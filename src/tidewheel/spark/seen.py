@@ -7,10 +7,11 @@ data; losing it would read every file twice.
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 from tidewheel.checkpoint.manifest import CheckpointState, SparkLog
-from tidewheel.checkpoint.names import path, state_file
+from tidewheel.checkpoint.names import Suffix, path, state_file
 from tidewheel.state.compaction import merge, newest_sequence
 from tidewheel.state.files import StateFile, StateFileWriter
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
@@ -31,6 +32,7 @@ class SeenFiles:
     def __init__(self, store: Store, job: str, run: str) -> None:
         """Take the state store and the run that writes."""
         self._store, self._job, self._run = store, job, run
+        self._attempts = count()
 
     def load(self, state: CheckpointState) -> list[str]:
         """Return all entries as of a commit, in the order in which they were seen."""
@@ -58,14 +60,15 @@ class SeenFiles:
         snapshot = None
         if len(base.driver.deltas) >= _MAX_DELTAS:
             older = base.replace(spark=None)
-            snapshot = self._write(self.load(older), sequence, 1, newest_sequence(base.driver))
-        return merge(base.driver, (self._write(list(inline), sequence, 0, sequence),), snapshot)
+            snapshot = self._write(self.load(older), sequence, "snap", newest_sequence(base.driver))
+        return merge(base.driver, (self._write(list(inline), sequence, "delta", sequence),), snapshot)
 
-    def _write(self, lines: list[str], sequence: int, attempt: int, label: int) -> PartRef:
+    def _write(self, lines: list[str], sequence: int, suffix: Suffix, label: int) -> PartRef:
         writer = StateFileWriter()
         writer.add(_SHARD, _TABLE, sorted({_key(line): line.encode() for line in lines}.items()))
         data, checksum = writer.finish()
-        name = state_file(sequence, self._run, _DRIVER_TASK, attempt, "delta" if attempt == 0 else "snap")
+        # A batch that runs again in this run may have seen more files: each attempt has a name of its own.
+        name = state_file(sequence, self._run, _DRIVER_TASK, next(self._attempts), suffix)
         self._store.create(path(self._job, name), data)
         return writer.parts(FileRef(name, len(data), checksum), label)[_SHARD]
 
