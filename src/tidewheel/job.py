@@ -79,6 +79,7 @@ class Job:
         self._cells_at = cells
         self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
+        self.aliases: dict[str, tuple[str, ...]] = {}
 
     def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
         """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
@@ -106,6 +107,11 @@ class Job:
         if self._dead_letter is not None:
             raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
+
+    def alias(self, name: str, *former: str) -> None:
+        """Say which names an operator had before: it takes over their state at its next start, once."""
+        if former:
+            self.aliases[name] = (*self.aliases.get(name, ()), *former)
 
     def plan(self) -> Plan:
         """Check the graph and return it cut into levels."""

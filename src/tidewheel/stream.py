@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -186,14 +186,20 @@ class KeyedStream(Stream):
         returns: Any = None,
         codec: Codec | None = None,
         version: int = 1,
+        upgrade: Callable[[Any, int], Any] | None = None,
+        aliases: Sequence[str] = (),
     ) -> KeyedStream:
         """Call `function(key, value, state)`, which returns `(output, new_state)`, for each message.
 
         A key seen first, or dropped before by a `new_state` of None, gets `default` (called, if callable; copied, if
         mutable), or what the state's type makes from nothing. `state` declares that type; the annotation of the
-        function's third parameter serves as well. `name` is the identity of the state.
+        function's third parameter serves as well. `name` is the identity of the state; `aliases` are names that the
+        operator had before, whose state it takes over. When the state's type changes by more than fields with defaults,
+        raise `version` and give `upgrade(state, version)`: it gets each stored state, decoded without a type, with the
+        version it has, and returns today's, or None to drop it. It runs once, before the first batch.
         """
-        spec = state_spec(_function(name, function), 2, state, default, codec, version)
+        spec = state_spec(_function(name, function), 2, state, default, codec, version, upgrade)
+        self.job.alias(name, *aliases)
         return KeyedStream(self.job, self._then(name, StatefulMap(function, _checked(name, spec), returns)))
 
     def stateful_op(
@@ -206,13 +212,16 @@ class KeyedStream(Stream):
         returns: Any = None,
         codec: Codec | None = None,
         version: int = 1,
+        upgrade: Callable[[Any, int], Any] | None = None,
+        aliases: Sequence[str] = (),
     ) -> KeyedStream:
         """Run a `StatefulLogic`: any number of messages out, epochs and schedules; or a function in place of its `on_data`."""
         if isinstance(logic, type) and issubclass(logic, StatefulLogic):
             raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
         wrapped = as_logic(logic)
         function = logic.on_data if isinstance(logic, StatefulLogic) else _function(name, logic)
-        spec = state_spec(function, 1, state, default, codec, version)
+        spec = state_spec(function, 1, state, default, codec, version, upgrade)
+        self.job.alias(name, *aliases)
         return KeyedStream(self.job, self._then(name, StatefulOp(wrapped, _checked(name, spec), returns)))
 
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream:
@@ -235,9 +244,12 @@ class KeyedStream(Stream):
         state: Any = None,
         codec: Codec | None = None,
         version: int = 1,
+        upgrade: Callable[[Any, int], Any] | None = None,
+        aliases: Sequence[str] = (),
     ) -> KeyedStream:
         """Fold the values of each key with an associative function; emits the result once per batch and touched key."""
-        spec = StateSpec(state, None, codec, version)
+        spec = StateSpec(state, None, codec, version, upgrade)
+        self.job.alias(name, *aliases)
         return KeyedStream(self.job, self._then(name, Reduce(_function(name, function), spec)))
 
 

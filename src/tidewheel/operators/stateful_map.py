@@ -27,6 +27,8 @@ class StateSpec:
     default: Any = None
     codec: Codec | None = None
     version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
+    """Makes today's state of one that an earlier version of the program stored."""
 
     def resolved_codec(self) -> Codec:
         """Return the chosen codec, or msgpack for the declared type."""
@@ -58,9 +60,17 @@ class StateSpec:
         return lambda: copy.deepcopy(default)
 
 
-def state_spec(function: Any, position: int, type_: Any, default: Any, codec: Codec | None, version: int) -> StateSpec:
+def state_spec(
+    function: Any,
+    position: int,
+    type_: Any,
+    default: Any,
+    codec: Codec | None,
+    version: int,
+    upgrade: Callable[[Any, int], Any] | None = None,
+) -> StateSpec:
     """Return the state's description; where no type was given, the function's annotation is taken."""
-    return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version)
+    return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version, upgrade)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tidewheel.operators.sink import SinkOperator
 from tidewheel.runtime.commit import epoch_due, last_epoch, next_manifest, operator_infos
 from tidewheel.runtime.compatible import check_program
 from tidewheel.runtime.control import JobCells
+from tidewheel.runtime.evolve import evolve, upgrades
 from tidewheel.runtime.ownership import Lease, check_free, claim
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
@@ -61,16 +62,19 @@ class JobRun:
             check_free(self.lease, self.job.name)
         newest = self.checkpoints.latest()
         if newest is not None:
-            check_program(newest, operator_infos(self.plan), self.job.n_shards, allow_dropped_state)
+            infos = operator_infos(self.plan)
+            check_program(newest, infos, self.job.n_shards, allow_dropped_state, self.job.aliases, upgrades(self.plan))
             self._check_retraction(newest)
 
     def _check_retraction(self, newest: CheckpointState) -> None:
         """Refuse to go on after a restore whose void output a sink cannot take back."""
         void = to_retract(newest)
-        for node in self.plan.nodes if void is not None else ():
+        if void is None:
+            return
+        for node in self.plan.nodes:
             if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
                 raise StateError(
-                    f"job {self.job.name!r} was restored to checkpoint {newest.parent}, and the sink {node.name!r} "
+                    f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
                     f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
                     "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
                 )
@@ -84,6 +88,7 @@ class JobRun:
         claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
         self.lease.take()
         self.head = claimed
+        evolve(self)
 
     def recall(self) -> None:
         """Look again which commit is the newest: after a failure this run may have made one without knowing."""

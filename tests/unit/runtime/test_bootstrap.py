@@ -1,0 +1,88 @@
+"""State imported before a job's first batch, and exported again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tidewheel import Job, StoredJob, sum_
+from tidewheel.errors import ConfigError, GraphError, StateError
+from tidewheel.runtime.bootstrap import import_state
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+
+
+@dataclass
+class Account:
+    balance: int = 0
+    owner: str = ""
+
+
+def pay(key: str, record: dict, account: Account) -> tuple[int, Account]:
+    return account.balance, Account(account.balance + record["amount"], account.owner)
+
+
+@pytest.fixture
+def job(tmp_path) -> Job:
+    made = Job("bank", state=f"file://{tmp_path}/state", n_shards=4)
+    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream.stateful_map("account", pay).sink("out", collect())
+    stream.aggregate("sums", n=sum_("amount")).sink("sums-out", collect())
+    return made
+
+
+def stored(job: Job) -> StoredJob:
+    return StoredJob(job.name, state=job.state)
+
+
+TABLE = pa.table({"key": ["ada", "bob"], "balance": [10, 20], "owner": ["A", "B"]})
+
+
+def test_a_job_begins_with_what_was_imported(job, tmp_path):
+    parquet.write_table(TABLE, tmp_path / "accounts.parquet")
+    assert import_state(job, "account", tmp_path / "accounts.parquet") == 2
+    assert stored(job).show().kind == "import"
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"user": "ada", "amount": 5}]})
+    assert dict(stored(job).scan("account", type=Account)) == {"ada": Account(15, "A"), "bob": Account(20, "B")}
+
+
+def test_export_and_import_are_inverse(job, tmp_path):
+    import_state(job, "account", TABLE)
+    assert stored(job).export("account", tmp_path / "out.parquet") == 2
+    again = parquet.read_table(tmp_path / "out.parquet").sort_by("key")
+    assert again.equals(TABLE)
+
+
+def test_pairs_do_too_and_replace_what_an_earlier_import_gave(job):
+    import_state(job, "account", TABLE)
+    import_state(job, "account", [("bob", {"balance": 7}), ("cid", {})])
+    assert dict(stored(job).scan("account", type=Account)) == {
+        "ada": Account(10, "A"),
+        "bob": Account(7),
+        "cid": Account(),
+    }
+
+
+def test_what_cannot_be_imported_is_refused(job):
+    with pytest.raises(StateError, match=r"key 'ada' does not fit what 'account' declares.*balance"):
+        import_state(job, "account", [("ada", {"balance": "much"})])
+    with pytest.raises(StateError, match="'ada' comes twice"):
+        import_state(job, "account", [("ada", {}), ("ada", {})])
+    with pytest.raises(GraphError, match="into 'sums'.*there are 'account'"):
+        import_state(job, "sums", TABLE)
+    with pytest.raises(ConfigError, match=r"no column 'user' for the key; the columns are key, balance, owner"):
+        import_state(job, "account", TABLE, key="user")
+    with pytest.raises(ConfigError, match="could not read .*nowhere"):
+        import_state(job, "account", "nowhere.parquet")
+
+
+def test_nothing_is_imported_after_the_first_batch(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"user": "ada", "amount": 5}]})
+    with pytest.raises(StateError, match="has had batches up to 0"):
+        import_state(job, "account", TABLE)

@@ -1,0 +1,130 @@
+"""A program changes: its state's version, its operators' names. The state follows, or the start is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tidewheel import Job, StoredJob
+from tidewheel.errors import StateError
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+
+
+@dataclass
+class Total:
+    amount: int = 0
+    times: int = 0
+    currency: str = "EUR"
+
+
+def add(key: str, record: dict, total: Total) -> tuple[int, Total]:
+    return total.amount, Total(total.amount + record["amount"], total.times + 1, total.currency)
+
+
+def total(
+    url: str, name: str = "total", function=lambda key, record, n: (n, n + record["amount"]), out=None, **options
+) -> Job:
+    job = Job("orders", state=url, n_shards=4)
+    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream.stateful_map(name, function, **{"default": 0, **options}).sink("out", out or collect())
+    return job
+
+
+def send(job: Job, *records: tuple[str, int]) -> None:
+    with MemoryRun(job, parallelism=2) as run:
+        run.batch({"in": [{"user": user, "amount": amount} for user, amount in records]})
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"file://{tmp_path}/state"
+
+
+def test_fields_with_defaults_may_be_added(url):
+    send(total(url, function=lambda key, record, state: (None, {"amount": record["amount"]}), default=dict), ("ada", 3))
+    out = collect()
+    send(total(url, function=add, default=Total, out=out), ("ada", 4))
+    assert out.records[-1]["value"] == 3
+    assert StoredJob("orders", state=url).get("total", "ada").value == {"amount": 7, "times": 1, "currency": "EUR"}
+
+
+def test_an_upgrade_makes_todays_state_of_every_key_once(url):
+    send(total(url), *((f"u{n}", n) for n in range(1, 30)))
+    seen = []
+
+    def upgrade(state, version):
+        seen.append(version)
+        return None if state == 5 else Total(state, 1)
+
+    job = total(url, function=add, default=Total, version=3, upgrade=upgrade)
+    send(job, ("u7", 100))
+    send(job, ("u7", 1000))
+    assert seen == [1] * 29
+    stored = StoredJob("orders", state=url)
+    assert stored.show().operators["total"].version == 3
+    assert [found.kind for found in stored.list()].count("upgrade") == 1
+    held = dict(stored.scan("total", type=Total))
+    assert held.pop("u7") == Total(1107, 3)
+    assert held == {f"u{n}": Total(n, 1) for n in range(1, 30) if n not in (5, 7)}
+
+
+def test_newer_state_and_state_without_a_way_are_refused_before_anything_is_claimed(url):
+    send(total(url, version=2), ("ada", 1))
+    before = StoredJob("orders", state=url).show().sequence
+    with pytest.raises(StateError, match=r"'total'.*version 2.*knows version 1"):
+        send(total(url), ("ada", 1))
+    with pytest.raises(StateError, match=r"'total'.*version 2.*has version 3.*upgrade="):
+        send(total(url, version=3), ("ada", 1))
+    assert StoredJob("orders", state=url).show().sequence == before
+
+
+def test_an_upgrade_that_fails_names_versions_and_key_and_changes_nothing(url):
+    send(total(url), ("ada", 1))
+    with pytest.raises(StateError, match=r"from version 1 to 2 failed on the state of key 'ada': ZeroDivisionError"):
+        send(total(url, version=2, upgrade=lambda state, version: state / 0), ("ada", 1))
+    send(total(url), ("ada", 1))
+    assert StoredJob("orders", state=url).get("total", "ada").value == 2
+
+
+def test_an_alias_keeps_the_state_of_a_renamed_operator(url):
+    send(total(url), ("ada", 1), ("bob", 2))
+    with pytest.raises(StateError, match="names the operator 'total', which the program lacks"):
+        send(total(url, "sum"), ("ada", 1))
+    job = total(url, "sum", aliases=["total"])
+    send(job, ("ada", 10))
+    send(job, ("ada", 100))
+    stored = StoredJob("orders", state=url)
+    assert dict(stored.scan("sum")) == {"ada": 111, "bob": 2}
+    assert list(stored.show().operators) == ["sum"]
+    assert [found.kind for found in stored.list()].count("upgrade") == 1
+
+
+def test_a_new_name_and_a_new_version_at_once(url):
+    send(total(url), ("ada", 1))
+    send(
+        total(url, "sum", function=add, default=Total, aliases=["total"], version=2, upgrade=lambda n, _: Total(n)),
+        ("ada", 1),
+    )
+    assert StoredJob("orders", state=url).get("sum", "ada", type=Total).value == Total(2, 1)
+
+
+def test_an_alias_for_two_is_refused(url):
+    send(total(url), ("ada", 1))
+    job = total(url, "sum", aliases=["total"])
+    job.alias("sum", "total")
+    with pytest.raises(StateError, match="several of its former names"):
+        send(job, ("ada", 1))
+
+
+def test_state_goes_on_after_an_upgrade_from_the_store_alone(url):
+    """The delta of the upgrade is a delta as any other: snapshots and restores include it."""
+    send(total(url), ("ada", 1))
+    job = total(url, version=2, upgrade=lambda n, _: n * 10)
+    send(job, ("ada", 1))
+    stored = StoredJob("orders", state=url)
+    stored.restore(2, keep_output=True)
+    send(job, ("ada", 5))
+    assert StoredJob("orders", state=url).get("total", "ada").value == 15
