@@ -109,12 +109,12 @@ def source_offsets(text: str) -> list[str]:
 
 
 def with_sources(text: str, sources: int) -> str:
-    """Return the text of an offsets file for this many sources: those it lacks have no offset yet, the last are left out.
+    r"""Return the text of an offsets file for this many sources: those it lacks have no offset yet, the last are left out.
 
-    >>> with_sources("v1\\n{}\\n7", 2).splitlines()
+    >>> with_sources("v1\n{}\n7", 2).splitlines()
     ['v1', '{}', '7', '-']
     """
-    lines = text.splitlines()
+    lines = _lines(text)
     kept = lines[: 2 + sources]
     return "\n".join(kept + ["-"] * (2 + sources - len(kept)))
 
