@@ -26,7 +26,9 @@ def check_java() -> None:
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
-        raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {java} cannot be run ({error.strerror}); {_INSTALL}") from None
+        raise ConfigError(
+            f"Spark needs Java {OLDEST} or newer, and {java} cannot be run ({error.strerror}); {_INSTALL}"
+        ) from None
     version = java_version(said)
     if version is None or version < OLDEST:
         found = "one that does not say its version" if version is None else f"Java {version}"
