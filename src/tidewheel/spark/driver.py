@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -48,6 +49,8 @@ BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is com
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
 _KEEP_BATCHES = 1000
+SMALL_ROWS = 10_000
+"""Up to this many rows a batch runs in one task without a shuffle."""
 _POLL_SECONDS = 1
 
 
@@ -191,8 +194,7 @@ class Driver:
         if self._already_committed(batch, offsets):
             self.run.publish(self.spark)
             return
-        spec = self._spec(lowered=self.program.key is not None)
-        found = self._collect(self.program.query(frame, spec), self.program.python_levels, spec)
+        spec, found = self._run_tasks(frame)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
@@ -204,6 +206,26 @@ class Driver:
         }
         self.run.commit(spec, found, "batch", facts, self.spark)
         self._tell(spec, batch, found, started, ran)
+
+    def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report]]:
+        """Run the batch's one Spark job and return what was pinned for it and what its tasks reported."""
+        levels = self.program.python_levels
+        spec = self._spec(lowered=self.program.key is not None)
+        if self._expects_few():
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            rows = self.program.small_query(frame, alone).collect()
+            if rows:
+                return spec, self._reports(rows, levels, alone)
+            # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
+        return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec)
+
+    def _expects_few(self) -> bool:
+        """Whether the batch is likely small, judged by the last one: one task is then faster than a shuffle.
+
+        A guess that is wrong costs time once, and nothing else.
+        """
+        last = self.batches[-1] if self.batches else None
+        return last is not None and last.batch is not None and last.rows <= SMALL_ROWS
 
     def _already_committed(self, batch: int, offsets: str) -> bool:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
@@ -225,12 +247,11 @@ class Driver:
         return False
 
     def _spec(self, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
-        parallelism = self.options.parallelism or self.spark.sparkContext.defaultParallelism
-        return self.run.spec(parallelism, str(self.local), epoch=epoch, lowered=lowered)
+        wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
+        return self.run.spec(wanted, str(self.local), epoch=epoch, lowered=lowered)
 
-    def _collect(self, query: DataFrame, levels: list[int], spec: BatchSpec) -> list[Report]:
-        """Run the batch's one Spark job and return what its tasks reported."""
-        found = [reports.decode(bytes(row.payload)) for row in query.collect() if row.edge == REPORT]
+    def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
+        found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
         check_reports(found, levels, spec.parallelism)
         return found
 
@@ -263,7 +284,7 @@ class Driver:
         if self.plan.driven_by_time() and len(self.plan.levels) > 1:
             empty = self.spark.createDataFrame([], SPARK_SCHEMA)
             levels = list(range(1, len(self.plan.levels)))
-            found = self._collect(self.program.tail(empty, spec), levels, spec)
+            found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
         ran = time.perf_counter()
         self.run.commit(spec, found, "flush", {}, self.spark)
         self._tell(spec, None, found, started, ran)

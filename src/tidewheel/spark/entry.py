@@ -17,17 +17,17 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _plans: dict[str, Plan] = {}
 
 
-def level_function(program: bytes, digest: str, spec: BatchSpec, level: int) -> ArrowFunction:
-    """Return the function that Spark runs for each partition of a level."""
+def levels_function(program: bytes, digest: str, spec: BatchSpec, levels: range) -> ArrowFunction:
+    """Return the function that Spark runs for each partition: one level, or several where there is one partition only."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _run(program, digest, spec, level, batches)
+        return _run(program, digest, spec, levels, batches)
 
     return run
 
 
 def _run(
-    program: bytes, digest: str, spec: BatchSpec, level: int, batches: Iterator[pa.RecordBatch]
+    program: bytes, digest: str, spec: BatchSpec, levels: range, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     if digest not in _plans:
         # One program at a time: a worker that outlives a job must not keep it.
@@ -36,4 +36,6 @@ def _run(
     context = TaskContext.get()
     assert context is not None
     task = TaskIdentity(context.partitionId(), context.taskAttemptId())
-    return run_level(_plans[digest], spec, level, task, batches)
+    for level in levels:
+        batches = run_level(_plans[digest], spec, level, task, batches)
+    return batches

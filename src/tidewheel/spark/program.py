@@ -18,7 +18,7 @@ from tidewheel.graph import Node
 from tidewheel.runtime.plan import Plan, columns_read, lowered
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import SPARK_SCHEMA
-from tidewheel.spark.entry import level_function
+from tidewheel.spark.entry import levels_function
 
 _INSTALLED = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()})
 
@@ -40,6 +40,12 @@ class Program:
         """The levels that run in Python, and so report."""
         return list(range(1 if self.key is not None else 0, len(self.plan.levels)))
 
+    def small_query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
+        """Return the query of a batch that is too small to be worth a shuffle: all levels in one task."""
+        levels = range(self.python_levels[0], len(self.plan.levels))
+        function = levels_function(self._bytes, self._digest, spec, levels)
+        return frame.coalesce(1).mapInArrow(function, SPARK_SCHEMA)
+
     def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
         """Return the batch's query: wire rows that are the reports of its tasks."""
         parallelism = spec.parallelism
@@ -58,7 +64,7 @@ class Program:
         return rows
 
     def _level(self, spec: BatchSpec, level: int) -> Any:
-        return level_function(self._bytes, self._digest, spec, level)
+        return levels_function(self._bytes, self._digest, spec, range(level, level + 1))
 
 
 def _hashable(column: str, kind: str) -> str:
