@@ -35,13 +35,13 @@ def test_a_threshold_changed_100_times_under_kills_is_one_version_per_batch(tmp_
 
         for life in range(3):
             process = harness.start(tmp_path, program=PROGRAM)
-            committed = 0
+            committed, last = 0, draw.randrange(5, 9)
             for line in process.stdout:
                 committed += line.startswith("committed")
                 if committed == 1 and life == 0:
                     changing = threading.Thread(target=change)
                     changing.start()
-                if life < 2 and committed == draw.randrange(5, 9):
+                if life < 2 and committed == last:
                     harness.kill(process)
             status, _, err = harness.finish(process)
             assert status == (0 if life == 2 else -9), err[-3000:]
