@@ -23,6 +23,8 @@ from tidewheel.values import shape_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidewheel.checkpoint.read import Found
+    from tidewheel.runtime.lookup import Lookup
     from tidewheel.spark.progress import BatchProgress, RunResult
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
@@ -80,6 +82,7 @@ class Job:
         self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}
+        self._looking: Lookup | None = None
 
     def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
         """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
@@ -142,6 +145,20 @@ class Job:
             )
         rescale(self.cells_url, parallelism)
 
+    def query(self, operator: str, key: Any) -> Found:
+        """Look up one key's committed state, while the job runs or when it does not.
+
+        The answer has the value, as the program declares it, and the sequence of the checkpoint that it is of.
+        """
+        return self._lookup().get(operator, key)
+
+    def _lookup(self) -> Lookup:
+        from tidewheel.runtime.lookup import Lookup
+
+        if self._looking is None or self._looking.state != self.state:
+            self._looking = Lookup(self.name, self.state, self.graph)
+        return self._looking
+
     def run(
         self,
         *,
@@ -158,6 +175,7 @@ class Job:
         conf: Mapping[str, str] | None = None,
         progress: Callable[[BatchProgress], None] | None = None,
         tick: float = 1.0,
+        serve: int | None = None,
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
@@ -166,6 +184,8 @@ class Job:
         differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
         program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
         sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
+
+        `serve` is a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         """
         plan = self.plan()
         from tidewheel.spark.driver import Driver, RunOptions
@@ -185,4 +205,10 @@ class Job:
             progress=progress,
             tick=tick,
         )
-        return Driver(self, plan, options).execute()
+        driver = Driver(self, plan, options)
+        if serve is None:
+            return driver.execute()
+        from tidewheel.runtime.endpoint import Endpoint
+
+        with Endpoint(self._lookup(), serve):
+            return driver.execute()

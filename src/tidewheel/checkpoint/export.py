@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel.checkpoint.columns import SAMPLE, Columns
+from tidewheel.checkpoint.manifest import OperatorInfo
 from tidewheel.checkpoint.read import StateReader
 from tidewheel.errors import StorageError
 from tidewheel.keys import from_stored
@@ -27,8 +28,7 @@ def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Colu
         for stored, raw in islice(reader.shard(operator, shard).items(), SAMPLE // 4):
             keys.append(from_stored(stored))
             values.append(decode(raw))
-    names = reader.info(operator).fingerprint
-    return Columns(declared, names.split(",") if names else (), keys, values)
+    return Columns(declared, _packed_names(reader.info(operator)), keys, values)
 
 
 def batches(
@@ -62,3 +62,10 @@ def _codec(reader: StateReader, operator: str, declared: Any) -> Codec:
     # Asked for in any case: it refuses codecs that run code, and operators that are not there.
     named = reader.codec(operator)
     return named if declared is None else msgpack_codec(declared)
+
+
+def _packed_names(info: OperatorInfo) -> list[str]:
+    """Return names for the numbers that an aggregate keeps: `sum:amount` is `sum_amount`, `rows:` is `rows`."""
+    if info.kind != "aggregate":
+        return []
+    return [name.strip().strip(":").replace(":", "_") for name in info.fingerprint.split(",")]

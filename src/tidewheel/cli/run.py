@@ -68,6 +68,10 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -90,7 +94,7 @@ def run(
     """
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
-    given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local}
+    given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
     options |= {name: value for name, value in given.items() if value is not None}
     job = load_job(program)
     if state is not None:
