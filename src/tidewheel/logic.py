@@ -30,8 +30,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 class Output(Protocol):
     """Where an operator sends its messages."""
 
-    epoch: int | None
-    """The newest epoch that is known: this batch carries it, or one before did."""
+    last_epoch: int | None
+    """The epoch that this operator got last."""
 
     def send(self, message: Message) -> None:
         """Send a message. Its key must be the input's; its time above the last epoch."""

@@ -13,13 +13,17 @@ from tidewheel.graph import Port
 from tidewheel.logic import Message, StatefulLogic
 from tidewheel.operators.aggregate import AggregateBy
 from tidewheel.operators.aggregates import Aggregate
+from tidewheel.operators.as_of_join import AsOfJoin
 from tidewheel.operators.assign_timestamps import AssignTimestamps
 from tidewheel.operators.base import Operator
+from tidewheel.operators.deduplicate import Deduplicate
 from tidewheel.operators.filter import Filter
 from tidewheel.operators.flat_map import FilterMap, FlatMap
 from tidewheel.operators.generate_epochs import LATE, GenerateEpochs
 from tidewheel.operators.inspect import Inspect
 from tidewheel.operators.inspect_frontier import InspectFrontier
+from tidewheel.operators.interval_join import IntervalJoin
+from tidewheel.operators.join import How, Joined, check_how
 from tidewheel.operators.key_by import KeyBy
 from tidewheel.operators.map import Map
 from tidewheel.operators.map_batches import MapBatches
@@ -28,10 +32,17 @@ from tidewheel.operators.sink import SinkOperator
 from tidewheel.operators.split import Chooser, Split
 from tidewheel.operators.stateful_map import StatefulMap, StateSpec, state_spec
 from tidewheel.operators.stateful_op import StatefulOp, as_logic
+from tidewheel.operators.ttl_map import ExpiringMap, TtlMap
 from tidewheel.operators.union import Union
+from tidewheel.operators.window import WindowBy
+from tidewheel.operators.window_aggregates import aggregates_fold
+from tidewheel.operators.window_join import WindowJoin
 from tidewheel.sinks.base import Sink
 from tidewheel.state.codec import Codec
 from tidewheel.time.duration import Duration, nanoseconds
+from tidewheel.time.fold import Fold
+from tidewheel.time.windows import Fixed, Windows
+from tidewheel.values import Shape
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
@@ -229,12 +240,7 @@ class KeyedStream(Stream):
 
         Emits, once per batch and touched key, a row with one attribute per aggregate.
         """
-        for label, aggregate in aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise GraphError(
-                    f"operator {name!r}: {label}={aggregate!r} is not an aggregate; use sum_, count, min_, max_ or mean"
-                )
-        return KeyedStream(self.job, self._then(name, AggregateBy(aggregates)))
+        return KeyedStream(self.job, self._then(name, AggregateBy(_aggregates(name, aggregates))))
 
     def reduce(
         self,
@@ -251,6 +257,138 @@ class KeyedStream(Stream):
         spec = StateSpec(state, None, codec, version, upgrade)
         self.job.alias(name, *aliases)
         return KeyedStream(self.job, self._then(name, Reduce(_function(name, function), spec)))
+
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[Any, Any], Any] | None = None,
+        *,
+        default: Any = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+        allowed_lateness: Duration = 0,
+        **aggregates: Aggregate,
+    ) -> WindowedStream:
+        """Fold the values of each key by windows: `tumbling(length)`, `sliding(length, every)` or `session(gap)`.
+
+        Either `add(folded, value)`, which begins with `default` as states do, or aggregates as `aggregate` takes them. A
+        window is emitted once, when the epoch passes its end, as a `WindowResult`, or a row with `start`, `end` and the
+        aggregates. Messages up to `allowed_lateness` behind the end are still taken in, and the window is emitted again with
+        `correction` set; later ones are in the stream `late` of the result. Sessions need `merge(folded, folded)`.
+        """
+        if (add is None) == (not aggregates):
+            raise GraphError(
+                f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
+            )
+        nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
+        if add is None:
+            fold, declared = aggregates_fold(_aggregates(name, aggregates)), None
+        else:
+            spec = _checked(name, state_spec(_function(name, add), 0, state, default, None, 1))
+            fold, declared = Fold(spec.factory(), add, merge), spec.type
+        port = self._then(name, WindowBy(windows, fold, nanos, declared, add is None))
+        return WindowedStream(self.job, port)
+
+    def ttl_map(
+        self, name: str, function: Callable[[Message, ExpiringMap], Any], *, returns: Any = None
+    ) -> KeyedStream:
+        """Call `function(message, entries)` with a map per key whose entries expire, and go on with what it returns.
+
+        `entries.put(key, value, expires=time)` keeps an entry until the epoch reaches that time.
+        """
+        return KeyedStream(self.job, self._then(name, TtlMap(_function(name, function), returns)))
+
+    def deduplicate(self, name: str, horizon: Duration, by: Callable[[Any], Any] | None = None) -> KeyedStream:
+        """Let one message of each key through, and none that comes within `horizon` of it; `by` tells a key's messages apart."""
+        return KeyedStream(
+            self.job, self._then(name, Deduplicate(nanoseconds(horizon, f"operator {name!r}: the horizon", 1), by))
+        )
+
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream,
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: How = "inner",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> KeyedStream:
+        """Pair each message with those of `right` that have its key and are at most `before` earlier or `after` later.
+
+        Emits `function(left, right)`, a `Joined` by default, at the later of the two times. With `how` left, right or full, a
+        message that finds no partner is emitted with None once none can come.
+        """
+        check_how(how, "inner", "left", "right", "full")
+        earlier = nanoseconds(before, f"operator {name!r}: before")
+        later = nanoseconds(after, f"operator {name!r}: after")
+        return self._joined(name, right, IntervalJoin(how, function, returns, *self._sides(right), earlier, later))
+
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream,
+        windows: Windows,
+        *,
+        how: How = "inner",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> WindowedStream:
+        """Pair each message with those of `right` that have its key and are in the same tumbling or sliding window.
+
+        A window's pairs are emitted when the epoch passes its end. Messages for windows that have ended are in the stream `late`.
+        """
+        check_how(how, "inner", "left", "right", "full")
+        if not isinstance(windows, Fixed):
+            raise GraphError(f"operator {name!r}: a window join takes tumbling or sliding windows")
+        joined = self._joined(name, right, WindowJoin(how, function, returns, *self._sides(right), windows))
+        return WindowedStream(self.job, joined.port)
+
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream,
+        *,
+        tolerance: Duration | None = None,
+        how: How = "left",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> KeyedStream:
+        """Give each message the value of `right` that was the last known for its key at its time, at most `tolerance` old.
+
+        It is emitted when the epoch reaches its time; with `how` inner only if there was a value.
+        """
+        check_how(how, "inner", "left")
+        limit = None if tolerance is None else nanoseconds(tolerance, f"operator {name!r}: the tolerance")
+        return self._joined(name, right, AsOfJoin(how, function, returns, *self._sides(right), limit))
+
+    def _sides(self, right: KeyedStream) -> tuple[Shape, Shape]:
+        if not isinstance(right, KeyedStream):
+            raise GraphError("a join is of two streams with keys; put key_by before both")
+        return self.job.graph.shape(self.port), self.job.graph.shape(right.port)
+
+    def _joined(self, name: str, right: KeyedStream, operator: Operator) -> KeyedStream:
+        return KeyedStream(self.job, Port(self.job.graph.add(name, operator, (self.port, right.port)).id))
+
+
+class WindowedStream(KeyedStream):
+    """The results of windows, and beside them what came too late for any."""
+
+    @property
+    def late(self) -> KeyedStream:
+        """The messages that came too late, as they were."""
+        return KeyedStream(self.job, Port(self.port.node, LATE))
+
+
+def _aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
+    for label, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise GraphError(
+                f"operator {name!r}: {label}={aggregate!r} is not an aggregate; use sum_, count, min_, max_ or mean"
+            )
+    return aggregates
 
 
 def _function(name: str, function: Any) -> Any:

@@ -17,9 +17,10 @@ class Collected:
     """An `Output` that collects, and refuses what breaks the rules for outputs."""
 
     def __init__(self, operator: str, last_epoch: int | None, epoch: int | None = None) -> None:
-        """Take the epoch that went out before, and the newest that is known."""
+        """Take the epoch that went out before, and the one that this batch carries, if it is new."""
         self.operator, self.last_epoch = operator, last_epoch
         self.epoch = last_epoch if epoch is None else epoch
+        """The newest epoch: nothing from a source is behind it, only what an epoch made an earlier operator send."""
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.times: list[int | None] = []

@@ -102,7 +102,7 @@ class Running(Process):
         self._send(output)
         if output.aside:
             self.context.count("late", len(output.aside))
-            self.context.emit(output.batch_aside(batch.shape), 1)
+            self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
 
     def _timers(self) -> Firing:
         if self.firing is None:
