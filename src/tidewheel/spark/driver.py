@@ -133,11 +133,23 @@ class Driver:
             except (FencedError, StateError, ConfigError):
                 raise
             except Exception as error:
+                # A run that was overtaken fails in many ways, on files that its successor removed for one; say the cause.
+                self.run.recall()
                 failures += 1
                 repeated = isinstance(error, OperatorError) and batch_before == self.failed_batch is not None
                 if failures > self.options.restarts or repeated or self._stop.is_set():
-                    raise
+                    told = self._explained(error)
+                    raise told from (None if told is error else error)
                 self._stop.wait(self.options.backoff * 2 ** min(failures - 1, 6))
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
+        if isinstance(error, TidewheelError):
+            return error
+        lines = [line for line in str(error).strip().splitlines() if line and not line.startswith((" ", "\t"))]
+        inside = [line for line in lines if line.startswith("tidewheel.")]
+        said = (inside or lines or [type(error).__name__])[-1 if inside else 0]
+        return TidewheelError(f"batch {self.failed_batch} of job {self.job.name!r} failed: {said}")
 
     def _attempt(self, frame: DataFrame) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
