@@ -10,11 +10,11 @@ SEED = 11
 
 
 def test_the_job_goes_on_from_the_state_url_alone(tmp_path):
-    everything = harness.write_input(tmp_path, files=16, records=25, seed=SEED)
-    for life in range(4):
+    everything = harness.write_input(tmp_path, files=8, records=25, seed=SEED)
+    for life in range(2):
         status, _, err = harness.finish(
             harness.start(
-                tmp_path, "batch.started=kill@4", local=f"{tmp_path}/machine-{life}", parallelism=str(life % 3 + 1)
+                tmp_path, "batch.started=kill@3", local=f"{tmp_path}/machine-{life}", parallelism=str(life % 3 + 1)
             )
         )
         assert status == -9, err[-3000:]
