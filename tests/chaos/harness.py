@@ -89,7 +89,7 @@ def rows(folder: Path) -> list[dict]:
     return found
 
 
-def check_exact(folder: Path, everything: list[tuple[str, int]]) -> None:
+def check_exact(folder: Path, everything: list[tuple[str, int]], state: str | None = None) -> None:
     """Compare output and final state with a count of the input that knows nothing of Tidewheel."""
     counts, totals, bands = Counter(), Counter(), Counter()
     for user, amount in everything:
@@ -112,13 +112,13 @@ def check_exact(folder: Path, everything: list[tuple[str, int]]) -> None:
     assert {user: (row["total"], row["n"]) for user, row in last_totals.items()} == {
         user: (totals[user], counts[user]) for user in counts
     }
-    check_state(folder, counts, totals)
+    check_state(state or f"file://{folder}/state", counts, totals)
 
 
-def check_state(folder: Path, counts: Counter, totals: Counter) -> None:
+def check_state(url: str, counts: Counter, totals: Counter) -> None:
     import msgspec
 
-    store = storage.open(f"file://{folder}/state")
+    store = storage.open(url)
     newest = StreamCheckpoints(store, "chaos").latest()
     held = states(store, newest)
     assert {key: msgspec.msgpack.decode(raw) for key, raw in held["number"].items()} == {

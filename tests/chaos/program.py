@@ -43,8 +43,10 @@ def main() -> int:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
     }
+    job = build(folder)
+    job.state = options.get("state", job.state)
     try:
-        result = build(folder).run(
+        result = job.run(
             bounded=options.get("bounded", "yes") == "yes",
             parallelism=int(options.get("parallelism", 2)),
             master="local[2]",
