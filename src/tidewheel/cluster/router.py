@@ -17,6 +17,8 @@ from tidewheel.keys import shard_of_stored, to_stored
 
 _encode = msgspec.json.Encoder().encode
 _EVENT_OVERHEAD = 16
+_BLOCK_EVENTS = 5_000
+"""A reader that is to read no more than so many events stops between two blocks."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
 
@@ -35,7 +37,8 @@ class Router:
     """Sends events to the inboxes of their keys' shards, many at a time. Safe to use from several threads.
 
     An event is durable when `flush` has returned after it was routed. When too many wait, `route` waits, so a
-    producer is never faster than its inbox for long. A delivery that fails is tried again under the same stamp until
+    producer is never faster than its inbox for long. What has gathered is sent when `batch_events` wait or the oldest has
+    waited for `linger` seconds. A delivery that fails is tried again under the same stamp until
     `timeout` seconds have passed; then `route` and `flush` raise. What was routed is kept all the same, and the next
     `flush` tries again: do not route it a second time.
 
@@ -218,7 +221,7 @@ class Router:
         blocks, left, self._waiting, self._largest = [], {}, 0, 0
         for shard, gathered in self._gathered.items():
             count, size = len(gathered.keys), gathered.bytes
-            while size > self._block_bytes:
+            while size > self._block_bytes or count > _BLOCK_EVENTS:
                 count -= 1
                 size -= len(gathered.keys[count]) + len(gathered.payloads[count]) + _EVENT_OVERHEAD
             first = self._numbers[shard] - len(gathered.keys) + 1
