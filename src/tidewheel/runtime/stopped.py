@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from tidewheel.checkpoint.files import opener
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.names import path, state_file
@@ -20,13 +22,16 @@ from tidewheel.runtime.run import JobRun
 from tidewheel.state.files import StateFileWriter
 from tidewheel.state.read import shard_get, shard_items, shard_tables
 from tidewheel.state.refs import FileRef, ShardParts
+from tidewheel.state.timers import THERE, is_timers, stored_key
+from tidewheel.state.timers import decode as decode_timer
+from tidewheel.state.timers import encode as encode_timer
 from tidewheel.storage import Store
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
 
 Collected = dict[str, bytes]
-"""One key's encoded state by operator."""
+"""One key's encoded state by operator, and its timers by `operator/timers`."""
 
 
 def states(store: Store, manifest: CheckpointState) -> dict[str, dict[Any, bytes]]:
@@ -35,7 +40,8 @@ def states(store: Store, manifest: CheckpointState) -> dict[str, dict[Any, bytes
     found: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
         for table, key, value in shard_items(parts, shard, fetch):
-            found.setdefault(table, {})[from_stored(key)] = value
+            if not is_timers(table):
+                found.setdefault(table, {})[from_stored(key)] = value
     return found
 
 
@@ -79,7 +85,7 @@ class StoppedJob:
         mine = {change: value for change, value in self._changes.items() if shards is None or change[0] in chosen}
         held |= {change for change, value in mine.items() if value is not None}
         held -= {change for change, value in mine.items() if value is None}
-        return {from_stored(key) for _, _, key in held}
+        return {from_stored(key) for _, table, key in held if not is_timers(table)}
 
     def collect(self, key: Any) -> Collected:
         """Take a key's state out of every operator and return it; empty if there is none."""
@@ -87,12 +93,26 @@ class StoppedJob:
         parts = self._run.head.shards.get(shard, ShardParts())
         taken: Collected = {}
         for table in sorted(shard_tables(parts, shard, self._fetch)):
+            if is_timers(table):
+                self._collect_timers(shard, table, stored, taken)
+                continue
             at = (shard, table, stored)
             value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
             if value is not None:
                 taken[table] = value
                 self._changes[at] = None
         return taken
+
+    def _collect_timers(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
+        """Take the key's timers out of a table in which they stand by their times."""
+        parts = self._run.head.shards.get(shard, ShardParts())
+        there = {key for name, key, _ in shard_items(parts, shard, self._fetch) if name == table}
+        there |= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is not None}
+        there -= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is None}
+        mine = sorted(entry for entry in there if stored_key(entry) == stored)
+        if mine:
+            taken[table] = msgspec.msgpack.encode(mine)
+            self._changes.update({(shard, table, entry): None for entry in mine})
 
     def acquire(self, key: Any, state: Collected) -> None:
         """Put a key's state in; the next message of that key sees it."""
@@ -103,7 +123,12 @@ class StoppedJob:
                 raise StateError(
                     f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
                 )
-            self._changes[shard, table, stored] = value
+            if is_timers(table):
+                for entry in msgspec.msgpack.decode(value, type=list[bytes]):
+                    timer = msgspec.structs.replace(decode_timer(entry), key=key)
+                    self._changes[shard, table, encode_timer(timer)] = THERE
+            else:
+                self._changes[shard, table, stored] = value
 
     def commit(self) -> None:
         """Make what was collected and acquired count, all of it at once."""

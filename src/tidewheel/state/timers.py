@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tidewheel.errors import OperatorError
 from tidewheel.keys import from_stored, shard_of_stored, to_stored
 
 if TYPE_CHECKING:
@@ -23,11 +22,11 @@ Clock = Literal["event", "wall"]
 SUFFIX = "timers"
 """The part of the table's name after the operator's."""
 
-_CLOCKS: dict[Clock, bytes] = {"event": b"e", "wall": b"w"}
-_NAMES: dict[bytes, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
+_CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
+_NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
 _SIGN = 2**63
-_HEAD = 9
-_THERE = b"\x01"
+THERE = b"\x01"
+"""What stands in the table for a timer that is set."""
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -47,29 +46,34 @@ def is_timers(table: str) -> bool:
 def encode(timer: Timer) -> bytes:
     """Return the timer's key in the store.
 
+    It is what a tuple of clock, time, stored key and name would be as a key, so that tools can read it as any other; all
+    that stands before the time has the same length, so the order is that of the times.
+
     >>> decode(encode(Timer("ada", 3, "end"))) == Timer("ada", 3, "end")
     True
     """
-    name = timer.name.encode()
-    if len(name) > 255:
-        raise OperatorError(f"the name of a timer has at most 255 bytes, not {len(name)}")
-    return _prefix(timer.clock, timer.time) + to_stored(timer.key) + name + bytes([len(name)])
+    time = (timer.time + _SIGN).to_bytes(8, "big")
+    return b"m" + msgspec.msgpack.encode((_CLOCKS[timer.clock], time, to_stored(timer.key), timer.name))
 
 
 def decode(entry: bytes) -> Timer:
     """Return the timer that `encode` gave."""
-    end = len(entry) - 1 - entry[-1]
-    time = int.from_bytes(entry[1:_HEAD], "big") - _SIGN
-    return Timer(from_stored(entry[_HEAD:end]), time, entry[end:-1].decode(), _NAMES[entry[:1]])
+    clock, time, stored, name = msgspec.msgpack.decode(entry[1:])
+    return Timer(from_stored(stored), int.from_bytes(time, "big") - _SIGN, name, _NAMES[clock])
 
 
 def stored_key(entry: bytes) -> bytes:
     """Return the stored key of the timer's message key, which says where the timer belongs."""
-    return entry[_HEAD : len(entry) - 1 - entry[-1]]
+    stored: bytes = msgspec.msgpack.decode(entry[1:])[2]
+    return stored
 
 
 def _prefix(clock: Clock, time: int) -> bytes:
-    return _CLOCKS[clock] + (time + _SIGN).to_bytes(8, "big")
+    return encode(Timer(0, time, "", clock))[:_PREFIX]
+
+
+_PREFIX = 6 + 8
+"""The letter, the marks of tuple, clock and bytes, and the time."""
 
 
 class TimerTable:
@@ -89,23 +93,18 @@ class TimerTable:
         self._change(timer, False)
 
     def _change(self, timer: Timer, there: bool) -> None:
-        entry = encode(timer)
-        shard = shard_of_stored(stored_key(entry), self._task.n_shards)
-        self._changed.setdefault(shard, {})[entry] = there
+        shard = shard_of_stored(to_stored(timer.key), self._task.n_shards)
+        self._changed.setdefault(shard, {})[encode(timer)] = there
 
     def due(self, shard: int, clock: Clock, until: int) -> list[Timer]:
         """Return the timers of a shard up to a time, by time and then by key."""
-        start, last = _CLOCKS[clock], _prefix(clock, until)
+        start, last = _prefix(clock, -_SIGN), _prefix(clock, until)
         changed = self._changed.get(shard, {})
         # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
         stop = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
         found = [entry for entry, _ in self._task.reader(shard).items(self._table, start, stop) if entry not in changed]
         found += [entry for entry, there in changed.items() if there and start <= entry < stop]
         return [decode(entry) for entry in sorted(found)]
-
-    def remove(self, shard: int, timers: list[Timer]) -> None:
-        """Remove timers of one shard that were due."""
-        self._changed.setdefault(shard, {}).update((encode(timer), False) for timer in timers)
 
     def touched(self) -> set[int]:
         """Return the shards with changes."""
@@ -114,7 +113,7 @@ class TimerTable:
     def changes(self, shard: int) -> Items:
         """Return what this batch leaves in the shard, in order."""
         changed: dict[bytes, Any] = self._changed.get(shard, {})
-        return sorted((entry, _THERE if there else None) for entry, there in changed.items())
+        return sorted((entry, THERE if there else None) for entry, there in changed.items())
 
     def close(self) -> None:
         """Nothing is held open."""

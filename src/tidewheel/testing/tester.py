@@ -18,6 +18,7 @@ from tidewheel.operators.source import SourceOperator
 from tidewheel.sources import iterable
 from tidewheel.state.codec import Codec, codec_named
 from tidewheel.state.refs import FileRef
+from tidewheel.state.timers import is_timers, stored_key
 from tidewheel.state.view import KeyedState, RawTable, TaskState
 from tidewheel.stream import KeyedStream, Stream
 from tidewheel.testing.clock import Clock
@@ -110,7 +111,7 @@ class OperatorTester:
 
     def interrogate(self) -> set[Any]:
         """Return the keys that have state in any operator."""
-        return {from_stored(key) for _, key in self.snapshot()}
+        return {from_stored(key) for table, key in self.snapshot() if not is_timers(table)}
 
     def collect(self, key: Any) -> dict[str, Any]:
         """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none."""
@@ -145,7 +146,8 @@ class OperatorTester:
         """Go back to a snapshot, of this tester or of another with the same operators."""
         self._copies.clear()
         for (table, key), raw in snapshot.items():
-            self._copies.shard(shard_of_stored(key, self.n_shards)).put(table, key, raw)
+            placed = stored_key(key) if is_timers(table) else key
+            self._copies.shard(shard_of_stored(placed, self.n_shards)).put(table, key, raw)
 
     def _step(
         self, feed: Callable[[_Step], None], finish: Callable[[Process], None], epoch: int | None = None

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import Message, Output, StatefulLogic, Timer
+from tidewheel import Job, Message, Output, StatefulLogic, Timer
 from tidewheel.errors import OperatorError
+from tidewheel.runtime.stopped import StoppedJob
+from tidewheel.sinks import collect
 from tidewheel.state.timers import decode, encode
-from tidewheel.testing import OperatorTester
+from tidewheel.testing import MemoryRun, OperatorTester
 from tidewheel.testing.clock import Clock
 
 MAX = 2**63 - 1
@@ -24,7 +26,7 @@ class Alarms(StatefulLogic[int]):
         return state + 1
 
     def on_timer(self, timer: Timer, state: int, output: Output) -> int | None:
-        output.emit((timer.time, timer.name, state))
+        output.emit([timer.time, timer.name, state])
         return state
 
 
@@ -69,7 +71,7 @@ def test_a_timer_for_a_time_that_has_passed_fires_with_the_next_step():
     op = alarms()
     op.epoch(50)
     op.send("k", ("set", 10, ""), 60)
-    assert [(m.value, m.time) for m in op.tick() + op.epoch(51)] == [((10, "", 1), 51)]
+    assert [(m.value, m.time) for m in op.tick() + op.epoch(51)] == [([10, "", 1], 51)]
 
 
 class Every(StatefulLogic[int]):
@@ -135,3 +137,25 @@ def test_a_timer_comes_back_from_its_key_in_the_store(key, time, name, clock):
 @given(st.lists(st.integers(-(2**63), 2**63 - 2)), keys)
 def test_the_order_of_the_store_is_the_order_of_the_times(times, key):
     assert [decode(entry).time for entry in sorted(encode(Timer(key, time)) for time in times)] == sorted(times)
+
+
+def test_timers_move_with_their_key():
+    def job(out):
+        made = Job("moving", state="memory:timers-move", n_shards=4)
+        source = made.source("in", lambda spark: None)
+        keyed = source.key_by("by", "key").map("what", lambda row: ("set", row.time, "t"))
+        keyed.stateful_op("op", Alarms(), default=0).map("time", lambda fired: fired[0]).sink("out", out)
+        return made
+
+    with MemoryRun(job(collect())) as run:
+        run.batch({"in": [{"key": "ada", "time": 5}, {"key": "ada", "time": 7}, {"key": "bob", "time": 6}]})
+    with StoppedJob(job(collect())) as stopped:
+        assert stopped.interrogate() == {"ada", "bob"}
+        stopped.acquire("cyd", stopped.collect("ada"))
+        assert stopped.interrogate() == {"bob", "cyd"}
+        stopped.commit()
+    out = collect()
+    with MemoryRun(job(out)) as run:
+        run.batch({}, epoch=6)
+        run.batch({}, epoch=9)
+    assert sorted((r["key"], r["value"]) for r in out.records) == [("bob", 6), ("cyd", 5), ("cyd", 7)]
