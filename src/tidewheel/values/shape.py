@@ -21,6 +21,7 @@ VALUE = "value"
 """The column of a value that is a plain number, string and so on."""
 
 _SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
+_SIMPLE = {*_SCALARS, type(None)}
 _ARROW: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -146,7 +147,7 @@ def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
 
 
 def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
-    if kind is None or pa.types.is_nested(kind):
+    if (kind is None or pa.types.is_nested(kind)) and not _SIMPLE.issuperset(map(type, values)):
         values = [_plain(value) for value in values]
     return pa.array(values, kind)
 
