@@ -17,6 +17,7 @@ from tidewheel.operators.as_of_join import AsOfJoin
 from tidewheel.operators.assign_timestamps import AssignTimestamps
 from tidewheel.operators.base import Operator
 from tidewheel.operators.deduplicate import Deduplicate
+from tidewheel.operators.expiring import Ttl
 from tidewheel.operators.filter import Filter
 from tidewheel.operators.flat_map import FilterMap, FlatMap
 from tidewheel.operators.generate_epochs import LATE, GenerateEpochs
@@ -39,6 +40,7 @@ from tidewheel.operators.window_aggregates import aggregates_fold
 from tidewheel.operators.window_join import WindowJoin
 from tidewheel.sinks.base import Sink
 from tidewheel.state.codec import Codec
+from tidewheel.state.timers import Clock
 from tidewheel.time.duration import Duration, nanoseconds
 from tidewheel.time.fold import Fold
 from tidewheel.time.windows import Fixed, Windows
@@ -199,6 +201,8 @@ class KeyedStream(Stream):
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),
+        ttl: Duration | None = None,
+        ttl_clock: Clock = "event",
     ) -> KeyedStream:
         """Call `function(key, value, state)`, which returns `(output, new_state)`, for each message.
 
@@ -207,11 +211,14 @@ class KeyedStream(Stream):
         function's third parameter serves as well. `name` is the identity of the state; `aliases` are names that the
         operator had before, whose state it takes over. When the state's type changes by more than fields with defaults,
         raise `version` and give `upgrade(state, version)`: it gets each stored state, decoded without a type, with the
-        version it has, and returns today's, or None to drop it. It runs once, before the first batch.
+        version it has, and returns today's, or None to drop it. It runs once, before the first batch. With `ttl`, the state of
+        a key goes that long after its last message, by the timestamps or, with `ttl_clock="wall"`, by the clock.
         """
         spec = state_spec(_function(name, function), 2, state, default, codec, version, upgrade)
         self.job.alias(name, *aliases)
-        return KeyedStream(self.job, self._then(name, StatefulMap(function, _checked(name, spec), returns)))
+        return KeyedStream(
+            self.job, self._then(name, StatefulMap(function, _checked(name, spec), returns, _ttl(name, ttl, ttl_clock)))
+        )
 
     def stateful_op(
         self,
@@ -225,15 +232,22 @@ class KeyedStream(Stream):
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),
+        ttl: Duration | None = None,
+        ttl_clock: Clock = "event",
     ) -> KeyedStream:
-        """Run a `StatefulLogic`: any number of messages out, epochs and schedules; or a function in place of its `on_data`."""
+        """Run a `StatefulLogic`: any number of messages out, epochs, schedules, timers; or a function in place of its `on_data`.
+
+        State, `aliases`, `upgrade` and `ttl` are as in `stateful_map`.
+        """
         if isinstance(logic, type) and issubclass(logic, StatefulLogic):
             raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
         wrapped = as_logic(logic)
         function = logic.on_data if isinstance(logic, StatefulLogic) else _function(name, logic)
         spec = state_spec(function, 1, state, default, codec, version, upgrade)
         self.job.alias(name, *aliases)
-        return KeyedStream(self.job, self._then(name, StatefulOp(wrapped, _checked(name, spec), returns)))
+        return KeyedStream(
+            self.job, self._then(name, StatefulOp(wrapped, _checked(name, spec), returns, _ttl(name, ttl, ttl_clock)))
+        )
 
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream:
         """Keep aggregates of each key, column-wise: `aggregate("totals", total=sum_("amount"), n=count())`.
@@ -397,6 +411,10 @@ def _function(name: str, function: Any) -> Any:
             f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
         )
     return function
+
+
+def _ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:
+    return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
 
 
 def _idle(duration: Duration | None) -> int | None:

@@ -49,8 +49,8 @@ class Context(Protocol):
     def raw_table(self) -> RawTable:
         """Return the operator's state as stored keys and bytes, for operators that work on arrays."""
 
-    def timers(self) -> TimerTable:
-        """Return the operator's timers."""
+    def timers(self, table: str = "timers") -> TimerTable:
+        """Return the operator's timers; `table`, which ends with "timers", names others beside them."""
 
     def clock(self) -> int | None:
         """Return the newest epoch that is known: this batch's, or the one before."""

@@ -12,6 +12,7 @@ from typing import Any
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.operators.annotations import parameter, returned
 from tidewheel.operators.base import Context, Operator, Process, without
+from tidewheel.operators.expiring import Expiring, Ttl
 from tidewheel.operators.gather import Gathered
 from tidewheel.state.codec import Codec, msgpack_codec
 from tidewheel.values import Batch, Shape, shape_of
@@ -83,12 +84,14 @@ class StatefulMap(Operator):
     function: Callable[[Any, Any, Any], tuple[Any, Any]]
     state: StateSpec
     returns: Any = None
+    ttl: Ttl | None = None
     kind = "stateful_map"
     stateful = True
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return _Mapping(self, context)
+        process = _Mapping(self, context)
+        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or the first of the function's annotated pair."""
@@ -99,6 +102,11 @@ class StatefulMap(Operator):
     def codec_name(self) -> str:
         """The codec of its state."""
         return self.state.resolved_codec().name
+
+    @property
+    def driven_by_time(self) -> bool:
+        """Whether its state expires."""
+        return self.ttl is not None
 
 
 class _Mapping(Process):

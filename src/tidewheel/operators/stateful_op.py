@@ -13,6 +13,7 @@ from tidewheel.keys import shard_of
 from tidewheel.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.collected import Collected
+from tidewheel.operators.expiring import Expiring, Ttl
 from tidewheel.operators.firing import Firing
 from tidewheel.operators.gather import Gathered
 from tidewheel.operators.stateful_map import StateSpec
@@ -28,12 +29,14 @@ class StatefulOp(Operator):
     logic: StatefulLogic[Any]
     state: StateSpec
     returns: Any = None
+    ttl: Ttl | None = None
     kind = "stateful_op"
     stateful = True
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
-        return Running(self.logic, (self.logic.on_data,), self.state, context)
+        process = Running(self.logic, (self.logic.on_data,), self.state, context)
+        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type."""
@@ -41,8 +44,10 @@ class StatefulOp(Operator):
 
     @property
     def driven_by_time(self) -> bool:
-        """Whether the logic handles epochs, schedules or timers."""
-        return any(overrides(self.logic, method) for method in ("on_epoch", "on_schedule", "on_timer"))
+        """Whether the logic handles epochs, schedules or timers, or its state expires."""
+        return self.ttl is not None or any(
+            overrides(self.logic, method) for method in ("on_epoch", "on_schedule", "on_timer")
+        )
 
     @property
     def codec_name(self) -> str:

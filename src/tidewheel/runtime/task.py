@@ -374,8 +374,8 @@ class _NodeContext:
     def raw_table(self) -> RawTable:
         return self._step.state.raw(self._table(""))
 
-    def timers(self) -> TimerTable:
-        return self._step.state.timers(self._table(TIMERS))
+    def timers(self, table: str = TIMERS) -> TimerTable:
+        return self._step.state.timers(self._table(table))
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch

@@ -20,7 +20,7 @@ Clock = Literal["event", "wall"]
 """What moves a timer: the epochs of the stream, or the pinned time of the batches."""
 
 SUFFIX = "timers"
-"""The part of the table's name after the operator's."""
+"""How the part of a table's name after the operator's ends."""
 
 _CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
 _NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
@@ -40,7 +40,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 def is_timers(table: str) -> bool:
     """Tell whether a table holds timers, whose keys are not the keys of messages."""
-    return table.endswith(f"/{SUFFIX}")
+    return "/" in table and table.endswith(SUFFIX)
 
 
 def encode(timer: Timer) -> bytes:

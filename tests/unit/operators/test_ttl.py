@@ -1,0 +1,105 @@
+"""ttl: a key's state goes some time after its last message, by timestamps or by the clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+
+from tidewheel.errors import OperatorError
+from tidewheel.testing import OperatorTester
+from tidewheel.testing.clock import Clock
+from time_model import driven, modelled, scripts
+
+
+def total(key, value, state):
+    return state + value, state + value
+
+
+def summing(**options):
+    return lambda keyed: keyed.stateful_map("sum", total, default=0, **options)
+
+
+def values(messages):
+    return [message.value for message in messages]
+
+
+def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
+    op = OperatorTester(summing(ttl=10))
+    op.send("k", 1, 5)
+    op.send("k", 1, 7)
+    op.epoch(16)
+    assert op.state("k", "sum") == 2
+    op.epoch(17)
+    assert op.state("k", "sum") is None
+    assert op.interrogate() == set()
+    assert values(op.send("k", 1, 20)) == [1]
+
+
+def test_a_message_prolongs_the_state_also_one_that_is_out_of_order():
+    op = OperatorTester(summing(ttl=10))
+    op.send("k", 1, 5)
+    op.send("k", 1, 3)
+    op.epoch(14)
+    assert op.state("k", "sum") == 2
+    op.send("k", 1, 15)
+    op.epoch(24)
+    assert op.state("k", "sum") == 3
+    op.epoch(25)
+    assert op.state("k", "sum") is None
+
+
+def test_by_the_clock():
+    op = OperatorTester(summing(ttl=timedelta(seconds=3), ttl_clock="wall"), clock=Clock(0))
+    op.send("k", 1)
+    op.tick(2)
+    op.send("k", 1)
+    op.tick(2)
+    assert op.state("k", "sum") == 2
+    op.tick(1)
+    assert op.state("k", "sum") is None
+
+
+def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
+    op = OperatorTester(
+        lambda keyed: keyed.stateful_map("op", lambda k, v, s: (v, None if v == "drop" else v), default="", ttl=10)
+    )
+    op.send("k", "a", 1)
+    op.send("k", "drop", 2)
+    op.send("k", "b", 8)
+    op.epoch(11)
+    assert op.state("k", "op") == "b"
+    op.epoch(18)
+    assert op.state("k", "op") is None
+
+
+def test_event_time_needs_timestamps():
+    with pytest.raises(OperatorError, match="needs timestamps"):
+        OperatorTester(summing(ttl=10)).send("k", 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(script=scripts())
+def test_with_input_on_time_a_count_holds_the_messages_since_the_state_last_expired(script):
+    model = modelled(script)
+    outputs, _ = driven(
+        script,
+        lambda streams, _, out: (
+            streams[0]
+            .stateful_op(
+                "n", lambda message, n, output: (output.emit([message.value.number, n + 1]), n + 1)[1], default=0, ttl=7
+            )
+            .sink("out", out)
+        ),
+    )
+    counts: dict[str, tuple[int, int]] = {}
+    expected = []
+    for at, event in model.on_time["in"]:
+        count, expires = counts.get(event["key"], (0, -1))
+        carried = model.carried[at]
+        if carried is not None and expires <= carried:
+            count, expires = 0, -1
+        counts[event["key"]] = (count + 1, max(expires, event["time"] + 7))
+        expected.append([event["number"], count + 1])
+    assert sorted(r["value"] for batch in outputs for r in batch) == sorted(expected)
