@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo test soak lint docs clean bench-state bench-large bench-cells
+.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,12 @@ bench-large: setup $(VENV)/.bench  ## 20 million keys, and how large the workers
 
 bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leader that dies
 	@$(BIN)/python -m benchmarks.cells $(BENCH)
+
+lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.in -e .
+	@$(VENV)-lock/bin/python -m pip freeze --exclude-editable > requirements/lock.txt
+	@rm -rf $(VENV)-lock
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(VENV)-* .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
