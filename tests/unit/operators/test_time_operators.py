@@ -1,0 +1,175 @@
+"""assign_timestamps, generate_epochs, inspect_frontier, deduplicate, window: what each does alone, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidewheel import Job, Message, session, sliding, sum_, tumbling
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.time.duration import instant, nanoseconds
+
+
+def timed(time):
+    tester = OperatorTester(lambda keyed: keyed.map("row", lambda v: {"at": v}).assign_timestamps("time", time))
+    return lambda value: [message.time for message in tester.send("k", value)]
+
+
+def test_timestamps_are_ns_datetimes_or_columns():
+    second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert timed(lambda row: row["at"])(5) == [5]
+    assert timed(lambda row: row["at"])(second) == [1_000_000_000]
+    assert timed(lambda row: row["at"])(second.replace(tzinfo=None)) == [1_000_000_000]
+    assert timed("at")(7) == [7]
+    assert timed("at")(second) == [1_000_000_000]
+
+
+@pytest.mark.parametrize("wrong", ["text", 1.5, None, True, 2**63 - 1])
+def test_what_is_no_timestamp_is_refused_with_operator_key_and_record(wrong):
+    with pytest.raises(OperatorError, match=r"operator 'time', key 'k', record .*timestamp"):
+        timed(lambda row: row["at"])(wrong)
+
+
+def test_a_column_of_another_type_is_refused_by_name():
+    with pytest.raises(OperatorError, match=r"'time': a time column holds integers .* and 'at' is of type string"):
+        timed("at")("text")
+
+
+def test_durations_are_timedeltas_or_ns():
+    assert nanoseconds(timedelta(milliseconds=1.5), "x") == 1_500_000
+    assert instant(3) == 3
+    for wrong in (1.5, "1s", True, -1):
+        with pytest.raises(GraphError, match="the gap"):
+            nanoseconds(wrong, "the gap")
+
+
+def test_epochs_without_timestamps_are_refused():
+    with pytest.raises(
+        OperatorError, match="'epochs': the messages have no timestamps; put assign_timestamps before it"
+    ):
+        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", 1)[0]).send("k", 1)
+
+
+def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
+    job = Job("partitions", state="memory:partitions")
+    source = job.source("in", lambda spark: None).assign_timestamps("time", "t")
+    on_time, late = source.limit_out_of_orderness("bound", 0, partition="p", idle_after=timedelta(seconds=5))
+    on_time.sink("out", collect())
+    late.sink("late", late_out := collect())
+    clock = [0]
+    with MemoryRun(job, clock=lambda: clock[0]) as run:
+        run.batch({"in": [{"t": 10, "p": 0}, {"t": 3, "p": 1}]})
+        assert run.run.head.watermark_ns == 2
+        run.batch({"in": [{"t": 20, "p": 0}, {"t": 4, "p": 1}]})
+        assert late_out.records == []
+        assert run.run.head.watermark_ns == 3
+        clock[0] += 6_000_000_000
+        run.batch({"in": [{"t": 30, "p": 0}]})
+        assert run.run.head.watermark_ns == 29
+
+
+def test_inspect_frontier_sees_each_epoch_once_and_messages_pass():
+    seen: list[int] = []
+    tester = OperatorTester(lambda keyed: keyed.inspect_frontier("look", seen.append))
+    assert tester.send("k", 1, 5) == [Message("k", 1, 5)]
+    tester.epoch(5)
+    tester.epoch(5)
+    tester.epoch(9)
+    assert seen == [5, 9]
+
+
+def test_deduplicate_lets_the_first_through_and_forgets_after_the_horizon():
+    tester = OperatorTester(lambda keyed: keyed.deduplicate("once", 10, by=lambda value: value["id"]))
+    assert len(tester.send("k", {"id": "x"}, 5)) == 1
+    assert len(tester.send("k", {"id": "y"}, 6)) == 1
+    assert tester.send("k", {"id": "x"}, 14) == []
+    assert tester.send("k", {"id": "x"}, 2) == []
+    assert len(tester.send("other", {"id": "x"}, 14)) == 1
+    tester.epoch(15)
+    assert tester.state("k") == {"y": 16}
+    tester.epoch(16)
+    assert tester.state("k") is None
+    assert len(tester.send("k", {"id": "x"}, 17)) == 1
+
+
+def test_a_window_takes_a_function_or_aggregates_and_a_session_needs_merge():
+    keyed = Job("refused", state="memory:refused").source("in", lambda spark: None).key_by("by", "k")
+    with pytest.raises(GraphError, match="operator 'a': a window takes either a function or aggregates"):
+        keyed.window("a", tumbling(5))
+    with pytest.raises(GraphError, match=r"operator 'b'.*give merge="):
+        keyed.window("b", session(5), lambda n, v: n + 1, default=0)
+    with pytest.raises(GraphError, match="cannot be called start"):
+        keyed.window("c", tumbling(5), start=sum_("v"))
+    with pytest.raises(GraphError, match="the length of a window must be at least 1"):
+        tumbling(0)
+
+
+def test_a_message_without_a_timestamp_is_refused_by_a_window():
+    tester = OperatorTester(lambda keyed: keyed.window("w", tumbling(5), lambda n, v: n + 1, default=0))
+    with pytest.raises(OperatorError, match=r"operator 'w', key 'k', record 1: the message has no timestamp"):
+        tester.send("k", 1)
+
+
+def test_windows_of_windows():
+    tester = OperatorTester(
+        lambda keyed: keyed.window("minutes", tumbling(10), lambda n, v: n + 1, default=0).window(
+            "hours", tumbling(30), lambda kept, result: [*kept, result.value], default=list
+        )
+    )
+    for time in (1, 2, 15, 29, 31):
+        tester.send("k", "x", time)
+    (result,) = tester.epoch(40)
+    assert (result.value.start, result.value.end, result.value.value) == (0, 30, [2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "windows", [tumbling(10), tumbling(7, offset=3), sliding(10, 4), sliding(4, 10), sliding(9, 3)]
+)
+def test_every_window_of_a_timestamp_holds_it_and_none_is_left_out(windows):
+    for time in range(-40, 40):
+        starts = range(-60, 60)
+        expected = [
+            (start, start + windows.length)
+            for start in starts
+            if (start - windows.offset) % windows.every == 0 and start <= time < start + windows.length
+        ]
+        assert windows.of(time) == expected
+
+
+def test_values_that_wait_in_state_come_out_as_they_were():
+    from dataclasses import dataclass
+
+    from tidewheel.operators.kept import Kept
+    from tidewheel.values import ANY, ROW
+    from tidewheel.values.row import row_class
+    from tidewheel.values.shape import Shape
+
+    @dataclass
+    class Undeclared:
+        x: int
+
+    row = row_class(("a", "b c"))(1, (2, [3]))
+    for value in (
+        1,
+        "x",
+        b"x",
+        None,
+        1.5,
+        (1, (2,)),
+        [1, (2,)],
+        {"a": (1,)},
+        {(1, 2): 3},
+        row,
+        datetime(2026, 1, 1, tzinfo=UTC),
+    ):
+        kept = Kept(ANY)
+        back = kept.get(kept.put(value))
+        assert back == value
+        assert type(back) is type(value)
+    assert Kept(ROW).get(Kept(ROW).put(row)) == row
+    assert Kept(Shape("record", Undeclared)).get(Kept(Shape("record", Undeclared)).put(Undeclared(3))) == Undeclared(3)
+    with pytest.raises(OperatorError, match="nobody declared it: give returns=Undeclared"):
+        Kept(ANY).put(Undeclared(3))
