@@ -152,6 +152,15 @@ class Job:
         """
         return self._lookup().get(operator, key)
 
+    def import_state(self, operator: str, rows: Any, *, key: str = "key") -> int:
+        """Give an operator its state before the first batch, from a Parquet file, a DataFrame or pairs; return how many keys.
+
+        The value of a row is its column `value` if that is the only one beside the key, else the record of the others.
+        """
+        from tidewheel.runtime.bootstrap import import_state
+
+        return import_state(self, operator, rows, key=key)
+
     def _lookup(self) -> Lookup:
         from tidewheel.runtime.lookup import Lookup
 

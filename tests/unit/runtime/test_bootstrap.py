@@ -10,7 +10,6 @@ from pyarrow import parquet
 
 from tidewheel import Job, StoredJob, sum_
 from tidewheel.errors import ConfigError, GraphError, StateError
-from tidewheel.runtime.bootstrap import import_state
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -44,7 +43,7 @@ TABLE = pa.table({"key": ["ada", "bob"], "balance": [10, 20], "owner": ["A", "B"
 
 def test_a_job_begins_with_what_was_imported(job, tmp_path):
     parquet.write_table(TABLE, tmp_path / "accounts.parquet")
-    assert import_state(job, "account", tmp_path / "accounts.parquet") == 2
+    assert job.import_state("account", tmp_path / "accounts.parquet") == 2
     assert stored(job).show().kind == "import"
     with MemoryRun(job) as run:
         run.batch({"in": [{"user": "ada", "amount": 5}]})
@@ -52,15 +51,15 @@ def test_a_job_begins_with_what_was_imported(job, tmp_path):
 
 
 def test_export_and_import_are_inverse(job, tmp_path):
-    import_state(job, "account", TABLE)
+    job.import_state("account", TABLE)
     assert stored(job).export("account", tmp_path / "out.parquet") == 2
     again = parquet.read_table(tmp_path / "out.parquet").sort_by("key")
     assert again.equals(TABLE)
 
 
 def test_pairs_do_too_and_replace_what_an_earlier_import_gave(job):
-    import_state(job, "account", TABLE)
-    import_state(job, "account", [("bob", {"balance": 7}), ("cid", {})])
+    job.import_state("account", TABLE)
+    job.import_state("account", [("bob", {"balance": 7}), ("cid", {})])
     assert dict(stored(job).scan("account", type=Account)) == {
         "ada": Account(10, "A"),
         "bob": Account(7),
@@ -70,19 +69,19 @@ def test_pairs_do_too_and_replace_what_an_earlier_import_gave(job):
 
 def test_what_cannot_be_imported_is_refused(job):
     with pytest.raises(StateError, match=r"key 'ada' does not fit what 'account' declares.*balance"):
-        import_state(job, "account", [("ada", {"balance": "much"})])
+        job.import_state("account", [("ada", {"balance": "much"})])
     with pytest.raises(StateError, match="'ada' comes twice"):
-        import_state(job, "account", [("ada", {}), ("ada", {})])
-    with pytest.raises(GraphError, match="into 'sums'.*there are 'account'"):
-        import_state(job, "sums", TABLE)
+        job.import_state("account", [("ada", {}), ("ada", {})])
+    with pytest.raises(GraphError, match=r"into 'sums'.*there are 'account'"):
+        job.import_state("sums", TABLE)
     with pytest.raises(ConfigError, match=r"no column 'user' for the key; the columns are key, balance, owner"):
-        import_state(job, "account", TABLE, key="user")
-    with pytest.raises(ConfigError, match="could not read .*nowhere"):
-        import_state(job, "account", "nowhere.parquet")
+        job.import_state("account", TABLE, key="user")
+    with pytest.raises(ConfigError, match=r"could not read .*nowhere"):
+        job.import_state("account", "nowhere.parquet")
 
 
 def test_nothing_is_imported_after_the_first_batch(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"user": "ada", "amount": 5}]})
     with pytest.raises(StateError, match="has had batches up to 0"):
-        import_state(job, "account", TABLE)
+        job.import_state("account", TABLE)
