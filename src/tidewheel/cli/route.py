@@ -43,8 +43,8 @@ def route(
     with inboxes.open(inbox, shards) as opened, Router(opened, producer, replay=replay) as router:
         with _source(file) as lines:
             try:
-                for event_key, line in keyed(lines, key, "standard input" if file == _STDIN else file):
-                    router.route(event_key, line)
+                for event in keyed(lines, key, "standard input" if file == _STDIN else file):
+                    router.route(*event)
             except ConfigError:
                 router.flush()  # So that exactly the lines before the bad one are stored.
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -19,6 +20,8 @@ _encode = msgspec.json.Encoder().encode
 _EVENT_OVERHEAD = 16
 _BLOCK_EVENTS = 5_000
 """A reader that is to read no more than so many events stops between two blocks."""
+_PLACES = 100_000
+_CHUNK = 1000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
 
@@ -72,6 +75,7 @@ class Router:
         self._batch_events, self._linger, self._max_waiting = min(batch_events, max_waiting), linger, max_waiting
         self._timeout = timeout
         self._block_bytes = inbox.max_block_bytes // 4
+        self._half_block = self._block_bytes // 2
         stored = inbox.marks(self.producer) if producer is not None else {}
         self._stored = stored if replay else {}
         self._numbers = dict.fromkeys(range(inbox.n_shards), 0) | ({} if replay else stored)
@@ -84,47 +88,49 @@ class Router:
         self._flushes = 0
         self._error: TidewheelError | None = None
         self._closed = False
-        self._changed = threading.Condition()
+        self._places: dict[str, tuple[bytes, int]] = {}
+        # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._sender = threading.Thread(target=self._run, name=f"router {self.producer}", daemon=True)
         self._sender.start()
 
     def route(self, key: Any, payload: Any) -> int:
         """Take an event; return its shard. `payload` is what JSON can say, or JSON as bytes."""
-        stored = to_stored(key)
+        place = self._places.get(key) if type(key) is str else None
+        stored, shard = self._place(key) if place is None else place
         data = payload if isinstance(payload, bytes) else _encoded(payload)
-        shard = shard_of_stored(stored, self.inbox.n_shards)
         size = len(stored) + len(data) + _EVENT_OVERHEAD
         if size > self._block_bytes:
-            raise ConfigError(
-                f"the event of key {key!r} takes {size} bytes and this inbox takes {self._block_bytes}; keep large things in a "
-                "file and send its name"
-            )
-        with self._changed:
-            if self._error is not None or self._closed or self._waiting >= self._max_waiting:
-                self._wait_for_room()
-            number = self._numbers[shard] = self._numbers[shard] + 1
-            if number <= self._stored.get(shard, 0):
-                self.duplicates += 1
-                return shard
-            gathered = self._gathered.get(shard)
-            if gathered is None:
-                gathered = self._gathered[shard] = _Gathered()
-            gathered.keys.append(stored)
-            gathered.payloads.append(data)
-            gathered.bytes += size
-            self._waiting += 1
-            if self._waiting == 1:
-                self._oldest = time.monotonic()
-                self._changed.notify_all()
-            elif self._waiting == self._batch_events or gathered.bytes > self._block_bytes // 2 > self._largest:
-                self._largest = max(self._largest, gathered.bytes)
-                self._changed.notify_all()
+            raise self._too_large(key, size)
+        with self._lock:
+            self._gather(shard, [stored], [data], size)
         return shard
 
     def route_many(self, events: Iterable[tuple[Any, Any]]) -> None:
-        """Route pairs of key and payload, in order."""
-        for key, payload in events:
-            self.route(key, payload)
+        """Take pairs of key and payload, in order: as `route`, and about twice as fast.
+
+        They are taken a thousand at a time: after an error about one of them, those of its thousand are not taken.
+        """
+        source = iter(events)
+        while chunk := list(itertools.islice(source, min(_CHUNK, self._max_waiting))):
+            places, block_bytes = self._places, self._block_bytes
+            taken: dict[int, tuple[list[bytes], list[bytes]]] = {}
+            for key, payload in chunk:
+                place = places.get(key) if type(key) is str else None
+                stored, shard = self._place(key) if place is None else place
+                data = payload if isinstance(payload, bytes) else _encoded(payload)
+                if len(data) > block_bytes - len(stored) - _EVENT_OVERHEAD:
+                    raise self._too_large(key, len(stored) + len(data) + _EVENT_OVERHEAD)
+                of_shard = taken.get(shard)
+                if of_shard is None:
+                    of_shard = taken[shard] = ([], [])
+                of_shard[0].append(stored)
+                of_shard[1].append(data)
+            with self._lock:
+                for shard, (keys, payloads) in taken.items():
+                    size = sum(map(len, keys)) + sum(map(len, payloads)) + _EVENT_OVERHEAD * len(keys)
+                    self._gather(shard, keys, payloads, size)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was routed is durable; after an error, try again."""
@@ -170,6 +176,50 @@ class Router:
             self._changed.notify_all()
         self._sender.join()
 
+    def _place(self, key: Any) -> tuple[bytes, int]:
+        """Return a key as bytes, and its shard; remember both for text, which often comes again."""
+        stored = to_stored(key)
+        place = stored, shard_of_stored(stored, self.inbox.n_shards)
+        if type(key) is str:
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[key] = place
+        return place
+
+    def _gather(self, shard: int, keys: list[bytes], payloads: list[bytes], size: int) -> None:
+        """Put events of one shard to those that wait, when there is room. Under the lock."""
+        if self._error is not None or self._closed or self._waiting >= self._max_waiting:
+            self._wait_for_room()
+        number = self._numbers[shard]
+        self._numbers[shard] = number + len(keys)
+        if known := self._stored.get(shard, 0) - number:
+            if known >= len(keys):
+                self.duplicates += len(keys)
+                return
+            if known > 0:
+                self.duplicates += known
+                keys, payloads = keys[known:], payloads[known:]
+        gathered = self._gathered.get(shard)
+        if gathered is None:
+            gathered = self._gathered[shard] = _Gathered()
+        gathered.keys += keys
+        gathered.payloads += payloads
+        gathered.bytes += size
+        before = self._waiting
+        self._waiting = waiting = before + len(keys)
+        if not before:
+            self._oldest = time.monotonic()
+            self._changed.notify_all()
+        if before < self._batch_events <= waiting or gathered.bytes > self._half_block > self._largest:
+            self._largest = max(self._largest, gathered.bytes)
+            self._changed.notify_all()
+
+    def _too_large(self, key: Any, size: int) -> ConfigError:
+        return ConfigError(
+            f"the event of key {key!r} takes {size} bytes and this inbox takes {self._block_bytes}; keep large things in a file "
+            "and send its name"
+        )
+
     def _wait_for_room(self) -> None:
         while self._waiting >= self._max_waiting and self._error is None and not self._closed:
             self._changed.wait()
@@ -213,7 +263,7 @@ class Router:
     def _is_due(self) -> bool:
         if not self._waiting:
             return False
-        full = self._waiting >= self._batch_events or self._largest > self._block_bytes // 2
+        full = self._waiting >= self._batch_events or self._largest > self._half_block
         return bool(full or self._flushes or time.monotonic() >= self._oldest + self._linger)
 
     def _taken(self) -> list[Block]:

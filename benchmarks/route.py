@@ -1,0 +1,117 @@
+"""Routing: events a second into file and NATS inboxes, beside plain appends of the same events to the same transports.
+
+A plain append is what a program does that needs no shards, no stamps and no order: it writes each event as a line of JSON, or
+publishes lines in messages of 1,000 lines, and waits for the disk, or for the server, every 10,000 events.
+The NATS server is started here. The last line is one JSON object: file_vs_plain, nats_vs_plain, and the speeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from nats_server import running_nats  # noqa: E402
+from tidewheel.cluster import inbox as inboxes  # noqa: E402
+from tidewheel.cluster.router import Router  # noqa: E402
+
+EVENTS, EVERY, ROUNDS, SHARDS = 200_000, 10_000, 3, 64
+PER_MESSAGE, FEW = 1_000, 2_000
+Event = tuple[str, dict[str, object]]
+
+encode = msgspec.json.Encoder().encode
+
+
+def make_events() -> list[Event]:
+    return [
+        (f"user-{number % 10_000}", {"user": f"user-{number % 10_000}", "amount": number, "page": "/index.html"})
+        for number in range(EVENTS)
+    ]
+
+
+def plain_file(path: Path, events: list[Event]) -> None:
+    with path.open("wb") as file:
+        for number, (_, payload) in enumerate(events, 1):
+            file.write(encode(payload) + b"\n")
+            if number % EVERY == 0:
+                file.flush()
+                os.fdatasync(file.fileno())
+
+
+def routed(url: str, events: list[Event]) -> None:
+    with inboxes.open(url, SHARDS) as inbox, Router(inbox) as router:
+        router.route_many(events)
+
+
+async def plain_nats(server: str, name: str, events: list[Event], per_message: int) -> None:
+    import nats
+
+    client = await nats.connect(server)
+    stream = client.jetstream(timeout=30)
+    await stream.add_stream(name=name, subjects=[name])
+    waiting, lines = [], []
+    for number, (_, payload) in enumerate(events, 1):
+        lines.append(encode(payload))
+        if len(lines) == per_message:
+            waiting.append(stream.publish(name, b"\n".join(lines)))
+            lines = []
+        if number % EVERY == 0:
+            await asyncio.gather(*waiting)
+            waiting = []
+    await asyncio.gather(*waiting)
+    await client.close()
+
+
+def speed(work: Callable[[int], None], events: int) -> float:
+    """Return the median events a second of some rounds."""
+    times = []
+    for number in range(ROUNDS):
+        began = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - began)
+    return events / statistics.median(times)
+
+
+def main() -> None:
+    events = make_events()
+    few = events[:FEW]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file_plain = speed(lambda n: plain_file(folder / f"plain-{n}", events), EVENTS)
+        file_inbox = speed(lambda n: routed(f"{folder}/inbox-{n}", events), EVENTS)
+        print(f"file: plain {file_plain:,.0f} events/s, inbox {file_inbox:,.0f}")
+        with running_nats(folder / "nats") as server:
+            at = server.url().rpartition("/")[0]
+            nats_plain = speed(lambda n: asyncio.run(plain_nats(at, f"plain-{n}", events, PER_MESSAGE)), EVENTS)
+            nats_inbox = speed(lambda n: routed(server.url(f"inbox-{n}"), events), EVENTS)
+            nats_single = speed(lambda n: asyncio.run(plain_nats(at, f"single-{n}", few, 1)), len(few))
+        print(
+            f"nats: plain {nats_plain:,.0f} events/s in messages of {PER_MESSAGE}, {nats_single:,.0f} in messages of one, "
+            f"inbox {nats_inbox:,.0f}; the server writes to the disk before it answers"
+        )
+    print(
+        json.dumps(
+            {
+                "file_vs_plain": round(file_inbox / file_plain, 3),
+                "nats_vs_plain": round(nats_inbox / nats_plain, 3),
+                "nats_vs_single": round(nats_inbox / nats_single, 3),
+                "file_events_s": round(file_inbox),
+                "nats_events_s": round(nats_inbox),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
