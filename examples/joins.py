@@ -1,0 +1,105 @@
+"""Orders with their payments, each in the currency's rate of its time: an interval join, and an as-of join behind it.
+
+    python examples/joins.py
+
+A payment belongs to an order if it comes within an hour after it. An order without one is told as soon as none can come.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tidewheel import Job
+from tidewheel.sinks import console
+from tidewheel.sources import iterable
+
+
+@dataclass
+class Order:
+    """What was ordered."""
+
+    id: int
+    at: datetime
+    currency: str
+    amount: int
+
+
+@dataclass
+class Payment:
+    """A payment for an order."""
+
+    order: int
+    at: datetime
+
+
+@dataclass
+class Rate:
+    """What a currency is worth from a time on."""
+
+    currency: str
+    at: datetime
+    rate: int
+
+
+@dataclass
+class Paid:
+    """An order, and whether it was paid."""
+
+    order: int
+    currency: str
+    amount: int
+    paid: bool
+
+
+def at(clock: str) -> datetime:
+    """Return a time of the first day of the year."""
+    return datetime.fromisoformat(f"2026-01-01 {clock}").replace(tzinfo=UTC)
+
+
+ORDERS = [
+    Order(1, at("09:00"), "pound", 10),
+    Order(2, at("09:10"), "crown", 20),
+    Order(3, at("09:30"), "pound", 30),
+    Order(4, at("11:30"), "pound", 40),
+]
+PAYMENTS = [Payment(1, at("09:20")), Payment(3, at("10:15")), Payment(2, at("11:00")), Payment(4, at("11:45"))]
+RATES = [
+    Rate("pound", at("08:00"), 3),
+    Rate("crown", at("08:00"), 5),
+    Rate("pound", at("10:00"), 4),
+    Rate("pound", at("12:00"), 9),
+]
+
+ANY_LAG = timedelta(hours=3)
+
+job = Job("paid-orders", state="file:.cache/examples/joins")
+orders, _ = (
+    job.source("orders", iterable(ORDERS)).assign_timestamps("ordered", "at").limit_out_of_orderness("o", ANY_LAG)
+)
+payments, _ = (
+    job.source("payments", iterable(PAYMENTS)).assign_timestamps("paid", "at").limit_out_of_orderness("p", ANY_LAG)
+)
+rates, _ = job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
+(
+    orders.key_by("by-order", "id")
+    .interval_join(
+        "with-payment",
+        payments.key_by("by-payment", "order"),
+        after=timedelta(hours=1),
+        how="left",
+        function=lambda order, payment: Paid(order.id, order.currency, order.amount, payment is not None),
+        returns=Paid,
+    )
+    .key_by("by-currency", "currency")
+    .as_of_join(
+        "at-rate",
+        rates.key_by("rates-by-currency", "currency"),
+        function=lambda order, rate: (
+            f"order {order.order}: {order.amount * rate.rate}{'' if order.paid else ', not paid'}"
+        ),
+        returns=str,
+    )
+    .sink("out", console())
+)
+
+if __name__ == "__main__":
+    job.run(bounded=True)

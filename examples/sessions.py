@@ -1,0 +1,67 @@
+"""Visits to a site: a visit ends when a visitor has not clicked for 30 minutes. Clicks that were sent twice count once.
+
+python examples/sessions.py
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidewheel import Job, WindowResult, session
+from tidewheel.sinks import console
+from tidewheel.sources import iterable
+
+
+@dataclass
+class Click:
+    """One record of the source; `id` is the same when a click is sent again."""
+
+    id: int
+    visitor: str
+    at: datetime
+    page: str
+
+
+def click(id: int, clock: str, visitor: str, page: str) -> Click:
+    """Return a click at a time of the first day of the year."""
+    return Click(id, visitor, datetime.fromisoformat(f"2026-01-01 {clock}").replace(tzinfo=UTC), page)
+
+
+CLICKS = [
+    click(1, "09:00", "ada", "home"),
+    click(2, "09:10", "ada", "tea"),
+    click(3, "09:05", "bob", "home"),
+    click(2, "09:10", "ada", "tea"),
+    click(4, "09:25", "ada", "cart"),
+    click(6, "10:30", "ada", "home"),
+    click(5, "10:20", "bob", "mugs"),
+    click(7, "10:45", "bob", "cart"),
+]
+
+
+def line(visit: WindowResult) -> str:
+    """Return a visit as text."""
+    minutes = (visit.end - visit.start) // 60_000_000_000 - 30
+    begin = datetime.fromtimestamp(visit.start / 1e9, UTC).strftime("%H:%M")
+    return f"{begin}, {minutes} minutes: {' > '.join(page for _, page in sorted(visit.value))}"
+
+
+def add(pages: list[Any], click: Click) -> list[Any]:
+    """Add a click to a visit."""
+    return [*pages, [click.id, click.page]]
+
+
+job = Job("visits", state="file:.cache/examples/sessions")
+clicks = job.source("clicks", iterable(CLICKS, batch_size=2)).assign_timestamps("at", "at")
+on_time, late = clicks.limit_out_of_orderness("bound", timedelta(minutes=15))
+(
+    on_time.key_by("by-visitor", "visitor")
+    .deduplicate("once", timedelta(hours=1), by=lambda click: click.id)
+    .window("visits", session(timedelta(minutes=30)), add, default=list, merge=lambda one, other: one + other)
+    .map("line", line, returns=str)
+    .sink("out", console())
+)
+late.sink("late", console())
+
+if __name__ == "__main__":
+    job.run(bounded=True)
