@@ -15,7 +15,7 @@ from tidewheel.errors import GraphError, OperatorError
 from tidewheel.keys import to_stored
 from tidewheel.operators.base import Context, Operator, Process, columns_of, each, without
 from tidewheel.values import Batch, Shape
-from tidewheel.values.batch import plain_array
+from tidewheel.values.exact import plain_array
 
 _KEYABLE = "a string, integer, binary, boolean or floating-point column"
 

@@ -6,6 +6,7 @@ Messages travel in blocks, so the JVM's cost is per block and not per message. B
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,17 @@ from tidewheel import pickling
 from tidewheel.keys import from_stored, to_stored
 from tidewheel.runtime.shards import shards_of
 from tidewheel.values import Batch, Shape
-from tidewheel.values.batch import plain_array
+from tidewheel.values.exact import exact_columns, from_exact, optional_array
 
 SCHEMA = pa.schema([("target", pa.int32()), ("edge", pa.int32()), ("payload", pa.binary())])
 SPARK_SCHEMA = "target int, edge int, payload binary"
 REPORT = -1
 """The edge of a row that carries a task's report to the driver."""
 
-_COLUMNS, _VALUES, _PICKLED = b"C", b"V", b"P"
+_COLUMNS, _VALUES, _RECORDS, _PICKLED = b"C", b"V", b"R", b"P"
 _PLAIN_KEYS, _STORED_KEYS, _TIMED, _NONE = b"k", b"s", b"t", b"-"
+
+_CLASS = b"class"
 
 Row = tuple[int, int, bytes]
 
@@ -67,8 +70,12 @@ def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.B
 
 
 def encode(batch: Batch) -> bytes:
-    """Return the messages as bytes: columns if they came as columns, plain values of one type as a column, else a pickle."""
-    columns = batch.columns if batch.has_columns else _plain_column(batch.values)
+    """Return the messages as bytes.
+
+    Columns if they came as columns; plain values of one type, and records of one class that have nothing but plain fields,
+    as columns too; all else as a pickle.
+    """
+    form, columns = _value_columns(batch)
     if columns is None:
         keys = batch.keys if batch.keyed else None
         return _PICKLED + pickling.dumps((keys, batch.values, batch.times))
@@ -82,13 +89,11 @@ def encode(batch: Batch) -> bytes:
         arrays.append(pa.array(batch.times, pa.int64()))
         names.append("time")
     out = pa.BufferOutputStream()
-    whole = pa.RecordBatch.from_arrays(arrays, names)
+    whole = pa.RecordBatch.from_arrays(arrays, names, metadata=columns.schema.metadata)
     with pa.ipc.new_stream(out, whole.schema) as writer:
         writer.write_batch(whole)
     body: bytes = out.getvalue().to_pybytes()
-    return (
-        (_COLUMNS if batch.has_columns else _VALUES) + key_form + (_TIMED if batch.times is not None else _NONE) + body
-    )
+    return form + key_form + (_TIMED if batch.times is not None else _NONE) + body
 
 
 def decode(payload: pa.Buffer, shape: Shape) -> Batch:
@@ -107,12 +112,33 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
     if form == _VALUES:
         return Batch(shape, values=arrays[0].to_pylist(), keys=keys, key_column=key_column, times=times)
     columns = pa.RecordBatch.from_arrays(arrays, whole.schema.names[: len(arrays)])
+    if form == _RECORDS:
+        made = from_exact(_class_of(whole.schema.metadata[_CLASS]), columns)
+        return Batch(shape, values=made, keys=keys, key_column=key_column, times=times)
     return Batch(shape, columns=columns, keys=keys, key_column=key_column, times=times)
 
 
-def _plain_column(values: list[Any]) -> pa.RecordBatch | None:
-    array = plain_array(values)
-    return None if array is None else pa.RecordBatch.from_arrays([array], ["value"])
+def _value_columns(batch: Batch) -> tuple[bytes, pa.RecordBatch | None]:
+    if batch.has_columns:
+        return _COLUMNS, batch.columns.replace_schema_metadata(None)
+    array = optional_array(batch.values)
+    if array is not None:
+        return _VALUES, pa.RecordBatch.from_arrays([array], ["value"])
+    exact = exact_columns(batch.values)
+    if exact is None:
+        return _PICKLED, None
+    kind, columns = exact
+    return _RECORDS, columns.replace_schema_metadata({_CLASS: _class_bytes(kind)})
+
+
+@lru_cache(maxsize=64)
+def _class_bytes(kind: Any) -> bytes:
+    return pickling.dumps(kind)
+
+
+@lru_cache(maxsize=64)
+def _class_of(data: bytes) -> Any:
+    return pickling.loads(data)
 
 
 def _key_array(batch: Batch) -> tuple[bytes, pa.Array | None]:

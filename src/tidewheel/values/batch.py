@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel.values.exact import plain_array
 from tidewheel.values.shape import Shape, to_columns
-
-_PLAIN = (int, str, float, bytes, bool)
 
 
 class Batch:
@@ -150,18 +149,6 @@ class Batch:
             key_column=None if self.key_column is None else self.key_column.take(indices),
             times=_picked(self.times, positions),
         )
-
-
-def plain_array(values: list[Any]) -> pa.Array | None:
-    """Return values of one plain type as a column that gives the very same back, or None where there is no such column."""
-    kinds = set(map(type, values))
-    if len(kinds) != 1 or next(iter(kinds)) not in _PLAIN:
-        return None
-    try:
-        return pa.array(values)
-    except (ValueError, OverflowError):
-        # An integer that no column holds, or text that is not valid Unicode.
-        return None
 
 
 def _alike(kinds: list[Any]) -> bool:

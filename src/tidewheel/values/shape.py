@@ -91,7 +91,7 @@ def shape_of(declared: Any) -> Shape:
         return ROW
     if declared is dict or typing.get_origin(declared) is dict:
         return DICT
-    if _is_record(declared):
+    if is_record(declared):
         return Shape("record", declared)
     if unwrap_optional(declared)[0] in _SCALARS:
         return Shape("scalar", declared)
@@ -114,7 +114,7 @@ def arrow_type(declared: Any) -> pa.DataType:
         return pa.list_(arrow_type(arguments[0]))
     if origin is dict and len(arguments) == 2:
         return pa.map_(arrow_type(arguments[0]), arrow_type(arguments[1]))
-    if _is_record(declared):
+    if is_record(declared):
         return pa.struct([(name, arrow_type(kind)) for name, kind in field_types(declared).items()])
     raise GraphError(
         f"the type {declared!r} has no column type; use bool, int, float, str, bytes, datetime, date, "
@@ -186,7 +186,8 @@ def _fields(value: Any) -> tuple[str, ...]:
     return typing.cast(tuple[str, ...], value._fields)
 
 
-def _is_record(declared: Any) -> bool:
+def is_record(declared: Any) -> bool:
+    """Tell whether a type is a dataclass or a `msgspec.Struct`."""
     return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
 
 
@@ -210,7 +211,7 @@ def unwrap_optional(declared: Any) -> tuple[Any, bool]:
 
 def _record_values(record: Any, names: Sequence[str], lists: list[list[Any]]) -> list[Any]:
     """Build records by position when their columns stand in the order of the fields and are plain; else by conversion."""
-    if _by_position(record, tuple(names)):
+    if names and takes_positions(record) == tuple(names):
         return list(map(record, *lists))
     wanted = [(name, lists[names.index(name)]) for name in field_types(record) if name in names]
     chosen = [name for name, _ in wanted]
@@ -226,9 +227,11 @@ def _converted(fields: dict[str, Any], record: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _by_position(record: Any, names: tuple[str, ...]) -> bool:
+def takes_positions(record: Any) -> tuple[str, ...]:
+    """Return the fields of a record if it can be made from them by position and all are plain, else none."""
     kinds = field_types(record)
-    if tuple(kinds) != names or any(unwrap_optional(kind)[0] not in _SCALARS for kind in kinds.values()):
-        return False
-    parameters = inspect.signature(record).parameters.values()
-    return all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) and len(parameters) == len(names)
+    if any(unwrap_optional(kind)[0] not in _SCALARS for kind in kinds.values()):
+        return ()
+    parameters = inspect.signature(record).parameters
+    by_position = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters.values())
+    return tuple(kinds) if by_position and tuple(parameters) == tuple(kinds) else ()

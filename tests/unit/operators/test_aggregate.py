@@ -58,7 +58,7 @@ def model(triples: list[tuple[str, Any, Any]], name: Any) -> dict[str, dict[str,
             "total": sum(there) if there else None,
             "least": min(there, default=None),
             "most": max(there, default=None),
-            "mean": sum(there) / len(there) if there else None,
+            "mean": pytest.approx(sum(there) / len(there)) if there else None,
             "other": sum(ys) if ys else None,
         }
     return found
