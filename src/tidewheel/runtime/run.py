@@ -27,6 +27,7 @@ from tidewheel.runtime.ownership import Lease, check_free, claim
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
+from tidewheel.runtime.transfer import settle
 from tidewheel.sinks.base import Publication
 from tidewheel.state.compaction import due
 
@@ -87,7 +88,7 @@ class JobRun:
         )
         claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
         self.lease.take()
-        self.head = claimed
+        self.head = settle(self.checkpoints, self.store, claimed, self.token)
         evolve(self)
 
     def recall(self) -> None:

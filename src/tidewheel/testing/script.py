@@ -82,8 +82,8 @@ class ScriptedSource(Source):
         self.script = list(script)
         self.batch_size, self.partitions = batch_size, partitions
         for position, item in enumerate(self.script):
-            if isinstance(item, CRASH) and item.at not in faults.POINTS:
-                raise ConfigError(f"there is no fault point {item.at!r}; there are {', '.join(sorted(faults.POINTS))}")
+            if isinstance(item, CRASH) and item.at not in _points():
+                raise ConfigError(f"there is no fault point {item.at!r}; there are {', '.join(sorted(_points()))}")
             if isinstance(item, EOF) and any(not isinstance(after, CRASH) for after in self.script[position + 1 :]):
                 raise ConfigError("nothing but CRASH() comes after EOF() in a script")
         self.items = [item for item in self.script if not isinstance(item, Marker)]
@@ -103,6 +103,13 @@ class ScriptedSource(Source):
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the items as a streaming DataFrame."""
         return self._given.load(spark)
+
+
+def _points() -> set[str]:
+    """Return every fault point that a run passes, on Spark too."""
+    import tidewheel.spark.driver  # noqa: F401  declares its own
+
+    return set(faults.POINTS)
 
 
 @dataclass
