@@ -252,6 +252,7 @@ class Simulation:
         elif roll < 0.05 and nodes:
             victim = self.rng.choice(nodes)
             victim.dead = True
+            self.processes.remove(victim)
             if self.rng.random() < 0.9:
                 self.start(victim.name)
         elif roll < 0.06:
@@ -280,6 +281,7 @@ class Simulation:
             what, arguments = process.generator.send(answer)
         except StopIteration:
             process.dead = True
+            self.processes.remove(process)
             return
         self.in_flight.append(SimpleNamespace(process=process, what=what, arguments=arguments))
         if process.name is not None and what in ("append", "commit") and self.rng.random() < 0.05:
