@@ -109,6 +109,8 @@ class Job:
         """
         if self._dead_letter is not None:
             raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
+        if not isinstance(sink, Sink):
+            raise GraphError(f"dead letter {name!r}: {sink!r} is not a sink; see tidewheel.sinks")
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
 
     def alias(self, name: str, *former: str) -> None:

@@ -27,6 +27,8 @@ Items = list[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
 
 _STORED = itemgetter(0)
+_NUMBERS = {bool, int, float}
+_KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
 SPILL_KEYS = 1_000_000
 """How many keys an overlay holds as Python objects before they are moved to disk."""
@@ -115,6 +117,7 @@ class KeyedState:
         self._members: dict[int, list[tuple[bytes, Any]]] = {}
         self._spill: Spill | None = None
         self._kept: Opened | None = None
+        self._numbers: set[type] = set()
 
     def open(self, keys: list[Any] | None, column: pa.Array | None) -> Opened:
         """Return the states of the keys of many messages, to be worked on by place and given back with `keep`.
@@ -123,6 +126,7 @@ class KeyedState:
         the delta as they stand.
         """
         self._settle()
+        self._check_kinds({_KINDS.get(column.type, str)} if column is not None else set(map(type, keys or ())))
         opened = (
             sorted_keys(column, self.n_shards) if column is not None and not self.overlay and not self._spill else None
         )
@@ -139,6 +143,13 @@ class KeyedState:
         self.fetch(opened.keys)
         opened.states = [self.overlay[key] for key in opened.keys]
         return opened
+
+    def _check_kinds(self, kinds: set[type]) -> None:
+        """Refuse keys of several types of number: 1, 1.0 and True are one key to the overlay and three to the store."""
+        self._numbers |= kinds & _NUMBERS
+        if len(self._numbers) > 1:
+            names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
+            raise OperatorError(f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by")
 
     def keep(self, opened: Opened) -> None:
         """Take back what `open` gave, with the states as the operator left them."""
@@ -157,6 +168,8 @@ class KeyedState:
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Bring the states of these keys into the overlay, reading each once."""
+        keys = list(keys)
+        self._check_kinds(set(map(type, keys)))
         wanted = set(keys)
         missing = wanted.difference(self.overlay)
         if not missing:
