@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     # Spark's own Python workers import the processor of `transformWithState` from here.
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     if options.phase:
         found = fill(options.work, options.phase, options.keys) if "fill" in options.phase else None
         print(json.dumps(found or restart(options.work, options.phase)))

@@ -74,7 +74,12 @@ _HOMES = {
 """Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
 
 
+_MODULES = ("cells", "sinks", "sources", "testing")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 
-from tidewheel.sinks.base import Sink
-from tidewheel.sinks.collect import Collect
-from tidewheel.sinks.console import Console as ConsoleSink
-from tidewheel.sinks.discard import Discard
-from tidewheel.sinks.files import Files
-from tidewheel.sinks.for_each import ForEach
-from tidewheel.sinks.for_each_batch import ForEachBatch
+if TYPE_CHECKING:
+    from tidewheel.sinks.base import Sink
 
-SINKS: dict[str, type[Sink]] = {
-    "files": Files,
-    "collect": Collect,
-    "discard": Discard,
-    "for_each_batch": ForEachBatch,
-    "for_each": ForEach,
-    "console": ConsoleSink,
-}
-"""Every sink by the name of its factory."""
+
+def kinds() -> dict[str, type[Sink]]:
+    """Return every sink by the name of its factory."""
+    # Imported here, for they bring Arrow, which the other commands start sooner without.
+    from tidewheel.sinks.collect import Collect
+    from tidewheel.sinks.console import Console as ConsoleSink
+    from tidewheel.sinks.discard import Discard
+    from tidewheel.sinks.files import Files
+    from tidewheel.sinks.for_each import ForEach
+    from tidewheel.sinks.for_each_batch import ForEachBatch
+
+    return {
+        "files": Files,
+        "collect": Collect,
+        "discard": Discard,
+        "for_each_batch": ForEachBatch,
+        "for_each": ForEach,
+        "console": ConsoleSink,
+    }
 
 
 def sinks() -> None:
@@ -31,6 +38,6 @@ def sinks() -> None:
     same effect. At least once: none is left out, and those of the newest commit may be seen again after a failure.
     """
     table = Table("sink", "guarantee", "", box=None, pad_edge=False)
-    for name, kind in SINKS.items():
+    for name, kind in kinds().items():
         table.add_row(name, kind.guarantee, (kind.__doc__ or "").partition("\n")[0])
     Console().print(table)
