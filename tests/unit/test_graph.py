@@ -130,3 +130,8 @@ def test_settings_of_a_job_that_cannot_work_are_refused():
         Job("j", state="memory:unit-graph", n_shards=48)
     with pytest.raises(GraphError, match="at least 1"):
         Job("j", state="memory:unit-graph", keep=0)
+
+
+def test_a_dead_letter_sink_is_a_sink():
+    with pytest.raises(GraphError, match="dead letter 'dead': 'folder/' is not a sink"):
+        source().job.dead_letter("dead", "folder/")

@@ -149,7 +149,9 @@ class KeyedState:
         self._numbers |= kinds & _NUMBERS
         if len(self._numbers) > 1:
             names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
-            raise OperatorError(f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by")
+            raise OperatorError(
+                f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by"
+            )
 
     def keep(self, opened: Opened) -> None:
         """Take back what `open` gave, with the states as the operator left them."""

@@ -271,3 +271,16 @@ def test_a_state_that_cannot_be_stored_names_operator_and_key(jobs, column):
     with pytest.raises(OperatorError, match=r"operator 'sums', key 'b': its state cannot be stored: .*object"):
         list(task.changes())
     task.close()
+
+
+@pytest.mark.parametrize("second", [([1.0], None), (None, pa.array([1.0])), ([True], None), (None, pa.array([True]))])
+@pytest.mark.parametrize("first", [([1], None), (None, pa.array([1]))])
+def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
+    task = jobs().task()
+    state = state_of(task)
+    state.keep(state.open(*first))
+    with pytest.raises(OperatorError, match=r"operator 'sums': all keys must be of one type, not \w+ and \w+; convert"):
+        state.open(*second)
+    with pytest.raises(OperatorError, match="all keys must be of one type"):
+        state_of(task).fetch([1, True])
+    task.close()
