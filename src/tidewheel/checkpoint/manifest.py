@@ -10,7 +10,7 @@ import msgspec
 from tidewheel.errors import ConfigError
 from tidewheel.state.refs import FileRef, ShardParts
 
-Kind = Literal["batch", "claim", "flush", "import", "restore", "handover", "fork", "upgrade"]
+Kind = Literal["batch", "claim", "flush", "import", "restore", "handover", "fork", "upgrade", "reshard"]
 """Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's, a `fork` the first of its job."""
 
 

@@ -10,7 +10,7 @@ def check_follows(parent: CheckpointState | None, state: CheckpointState) -> Non
     """Refuse, with `StateError`, a checkpoint that cannot be the next after `parent` in a job's chain.
 
     Sequences go up by one from 1, `n_shards` stays, and watermarks never go back, except that a `restore`
-    goes back to an older checkpoint's.
+    goes back to an older checkpoint's, and a `reshard` has written all state anew.
     """
     what = f"checkpoint {state.sequence} of {state.id.stream_id!r}"
     expected = 1 if parent is None else parent.sequence + 1
@@ -19,10 +19,10 @@ def check_follows(parent: CheckpointState | None, state: CheckpointState) -> Non
         raise StateError(f"{what} cannot be committed: {newest}, so the next is {expected}")
     if parent is None:
         return
-    if state.n_shards != parent.n_shards:
+    if state.n_shards != parent.n_shards and state.kind not in ("reshard", "restore"):
         raise StateError(
             f"{what} has {state.n_shards} shards, but the job's state has {parent.n_shards}: "
-            "the number is fixed for the life of a job's state"
+            "the number is fixed for the life of a job's state; only `tidewheel state reshard` changes it"
         )
     if state.kind != "restore":
         check_watermark(parent, state)

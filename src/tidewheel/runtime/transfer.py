@@ -102,10 +102,10 @@ def move(
     if (source.job, storage.open(source.state).url) == (target.job, storage.open(target.state).url):
         raise ConfigError(f"job {source.job!r} cannot be both the source and the target of a move")
     wanted = None if keys is None else {to_stored(key) for key in keys}
-    with _held(target) as taking:
+    with held(target) as taking:
         # Looked at while it is held, then let go: the source commits before the target takes in.
         taker = taking.head
-    with _held(source) as giving:
+    with held(source) as giving:
         chosen = _chosen(giving.store, giving.head, wanted, None if shards is None else set(shards))
         check_fits(giving.head, taker, {table for _, table in chosen})
         _check_absent(storage.open(target.state), taker, chosen)
@@ -120,13 +120,13 @@ def move(
 
 def finish(transfer: Transfer) -> None:
     """Let the target take in what the source has let go, and clean up. Doing it again does no harm."""
-    with _held(transfer.target) as taking:
+    with held(transfer.target) as taking:
         _take_in(taking, transfer)
 
 
 def settle(checkpoints: StreamCheckpoints, store: Store, head: CheckpointState, run: str) -> CheckpointState:
     """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit."""
-    mine = _Holding(store, checkpoints, head, run)
+    mine = Holding(store, checkpoints, head, run)
     for entry in store.list(f"{folder(head.id.stream_id)}/{_FOLDER}"):
         if entry.path.endswith(".incoming"):
             transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
@@ -198,7 +198,7 @@ def _check_absent(store: Store, taker: CheckpointState, chosen: Mapping[tuple[in
                 )
 
 
-class _Holding:
+class Holding:
     """A job that this process has claimed."""
 
     def __init__(self, store: Store, checkpoints: StreamCheckpoints, head: CheckpointState, run: str) -> None:
@@ -238,8 +238,8 @@ class _Holding:
 
 
 @contextlib.contextmanager
-def _held(place: Place) -> Iterator[_Holding]:
-    """Claim a job that exists and that nothing runs; its unfinished transfers are finished first."""
+def held(place: Place) -> Iterator[Holding]:
+    """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first."""
     store = storage.open(place.state)
     checkpoints = job_at(store, place.job)
     newest = checkpoints.latest()
@@ -250,13 +250,13 @@ def _held(place: Place) -> Iterator[_Holding]:
         try:
             head = claim(checkpoints, lease, token, False, newest)
             lease.take()
-            yield _Holding(store, checkpoints, settle(checkpoints, store, head, token), token)
+            yield Holding(store, checkpoints, settle(checkpoints, store, head, token), token)
         finally:
             lease.release()
 
 
 def _announced(
-    giving: _Holding, source: Place, target: Place, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
+    giving: Holding, source: Place, target: Place, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
 ) -> Transfer:
     """Write what moves, and tell the target that it may come."""
     number = secrets.token_hex(8)
@@ -288,7 +288,7 @@ def _was_let_go(transfer: Transfer) -> bool:
     return newest is not None and _OUT + transfer.id in newest.metadata
 
 
-def _take_in(taking: _Holding, transfer: Transfer) -> None:
+def _take_in(taking: Holding, transfer: Transfer) -> None:
     known = set(filter(None, taking.head.metadata.get(_IN, "").split(",")))
     from_store = storage.open(transfer.source.state)
     if transfer.id not in known:

@@ -1,0 +1,167 @@
+"""n_shards of a stopped job is changed offline: all state is there afterwards, or nothing has changed."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tidewheel import Job, Message, Output, StatefulLogic, faults, storage, sum_
+from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.cli.reshard import reshard as reshard_command
+from tidewheel.errors import ConfigError, HeldError, StateError
+from tidewheel.keys import shard_of_stored
+from tidewheel.runtime.reshard import Tally, check_equal, reshard
+from tidewheel.runtime.stopped import opener, states
+from tidewheel.runtime.transfer import Place, move
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.state.read import shard_items
+from tidewheel.state.timers import Timer
+from tidewheel.stored import StoredJob
+from tidewheel.testing import Clock, MemoryRun
+from tidewheel.testing.clock import NOON
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    faults.arm("")
+
+
+def job(state: str, n_shards: int) -> Job:
+    made = Job("job", state=state, n_shards=n_shards, snapshot_every=2)
+    by = made.source("in", iterable([]), value=dict).key_by("by", "user")
+    by.stateful_map("count", lambda user, record, n: (n + 1, n + 1), default=0).sink("out", collect())
+    by.aggregate("total", total=sum_("n")).sink("totals", collect())
+    return made
+
+
+def records(n: int) -> list[dict]:
+    return [{"user": f"user-{number}", "n": n} for number in range(300)]
+
+
+@pytest.fixture
+def state() -> str:
+    url = f"memory:reshard-{secrets.token_hex(4)}"
+    with MemoryRun(job(url, 8), parallelism=3) as run:
+        for n in range(4):
+            run.batch({"in": records(n)})
+    return url
+
+
+def newest(state: str):
+    return StreamCheckpoints(storage.open(state), "job").latest()
+
+
+@pytest.mark.parametrize("n_shards", [1, 2, 4, 16, 64])
+def test_all_state_is_there_in_its_new_shards_and_the_job_goes_on(state, n_shards):
+    before = states(storage.open(state), newest(state))
+    done = reshard(Place("job", state), n_shards)
+    head = newest(state)
+    assert (done.before, done.after, head.n_shards, head.kind) == (8, n_shards, n_shards, "reshard")
+    assert {table: tally.entries for table, tally in done.tables.items()} == {"count": 300, "total": 300}
+    assert states(storage.open(state), head) == before
+    for shard, parts in head.shards.items():
+        for _, key, _ in shard_items(parts, shard, opener(storage.open(state), "job")):
+            assert shard_of_stored(key, n_shards) == shard
+    with MemoryRun(job(state, n_shards), parallelism=5) as run:
+        run.batch({"in": records(9)})
+    counts = states(storage.open(state), newest(state))["count"]
+    assert {msgspec.msgpack.decode(raw) for raw in counts.values()} == {5}
+    assert newest(state).parallelism == min(5, n_shards)
+    assert StoredJob("job", state=state).verify().problems == ()
+
+
+def test_the_program_must_say_the_new_number(state):
+    reshard(Place("job", state), 16)
+    with pytest.raises(StateError, match="n_shards=8, and its state was made with 16"):
+        MemoryRun(job(state, 8))
+
+
+@pytest.mark.parametrize("point", ["reshard.written", "reshard.checked", "reshard.switched"])
+def test_killed_at_any_point_it_is_the_old_state_or_the_new(state, point):
+    before = states(storage.open(state), newest(state))
+    faults.arm(f"{point}=raise")
+    with pytest.raises(faults.InjectedFault):
+        reshard(Place("job", state), 32)
+    faults.arm("")
+    head = newest(state)
+    assert head.n_shards == (32 if point == "reshard.switched" else 8)
+    assert states(storage.open(state), head) == before
+    with MemoryRun(job(state, head.n_shards)) as run:
+        run.batch({"in": records(1)})
+
+
+def test_a_checkpoint_from_before_can_be_restored(state):
+    old = newest(state).sequence
+    reshard(Place("job", state), 16)
+    StoredJob("job", state=state).restore(old, keep_output=True)
+    with MemoryRun(job(state, 8)) as run:
+        run.batch({"in": records(1)})
+
+
+def test_what_cannot_be_meant_is_refused(state):
+    with pytest.raises(ConfigError, match="has 8 shards already"):
+        reshard(Place("job", state), 8)
+    with pytest.raises(ConfigError, match="power of two"):
+        reshard(Place("job", state), 12)
+    with MemoryRun(job(state, 8)), pytest.raises(HeldError):
+        reshard(Place("job", state), 16)
+
+
+def test_state_that_came_out_different_is_not_switched_to():
+    check_equal("job", {"a": Tally().plus(b"k", b"v")}, {"a": Tally().plus(b"k", b"v")})
+    with pytest.raises(StateError, match="would change 'a'"):
+        check_equal("job", {"a": Tally().plus(b"k", b"v")}, {"a": Tally().plus(b"k", b"w")})
+    with pytest.raises(StateError, match=r"it has 1 entries .* and 0 with"):
+        check_equal("job", {"a": Tally().plus(b"k", b"v")}, {})
+
+
+class Reminding(StatefulLogic[int]):
+    """Sets a timer for each message, and tells when it is due."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        output.set_timer(NOON + 1_000, clock="wall")
+        return state + 1
+
+    def on_timer(self, timer: Timer, state: int, output: Output) -> None:
+        output.emit(state)
+
+
+def reminding(name: str, state: str, n_shards: int, out) -> Job:
+    made = Job(name, state=state, n_shards=n_shards)
+    by = made.source("in", iterable([]), value=dict).key_by("by", "user")
+    by.stateful_op("remind", Reminding(), default=0).sink("out", out)
+    return made
+
+
+def test_timers_go_where_their_keys_go():
+    state, out, clock = f"memory:reshard-{secrets.token_hex(4)}", collect(), Clock(NOON)
+    with MemoryRun(reminding("job", state, 8, out), clock=clock) as run:
+        run.batch({"in": records(1)})
+    with MemoryRun(reminding("other", state, 2, out), clock=clock) as run:
+        run.batch({"in": [{"user": "mine", "n": 1}]})
+    reshard(Place("job", state), 4)
+    move(Place("job", state), Place("other", state), keys=[f"user-{number}" for number in range(100)])
+    clock.advance(1)
+    found = {}
+    for name, n_shards in (("job", 4), ("other", 2)):
+        out.records.clear()
+        with MemoryRun(reminding(name, state, n_shards, out), clock=clock, parallelism=2) as run:
+            run.batch({"in": []})
+        found[name] = {record["user"] for record in out.records}
+    assert found["job"] == {f"user-{number}" for number in range(100, 300)}
+    assert found["other"] == {"mine", *(f"user-{number}" for number in range(100))}
+
+
+def test_from_the_shell(state):
+    app = typer.Typer()
+    app.command()(reshard_command)
+    result = CliRunner().invoke(app, ["job", "4", "--state", state])
+    assert "job: 8 shards became 4 with commit" in result.output
+    assert "600 entries of 2 tables" in result.output
+    assert "Run it with n_shards=4" in result.output
