@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells
+.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells bench-epochs
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,9 @@ bench-large: setup $(VENV)/.bench  ## 20 million keys, and how large the workers
 
 bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leader that dies
 	@$(BIN)/python -m benchmarks.cells $(BENCH)
+
+bench-epochs: setup  ## an epoch costs what is due, not what is stored
+	@$(BIN)/python -m benchmarks.epochs $(BENCH)
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock

@@ -1,0 +1,82 @@
+"""What an epoch costs: it grows with what is due, not with what is stored.
+
+    python -m benchmarks.epochs [--keys 1000000]
+
+Keys are stored, each with a timer far away, but for some that are due at the epoch that is measured. The time is that of a whole
+batch without data: tasks, commit and all, in one process with one task. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+
+from tidewheel import Job, Message, Output, StatefulLogic, Timer
+from tidewheel.sinks import discard
+from tidewheel.testing import MemoryRun
+
+FAR = 2**60
+ROUNDS = 5
+
+
+class Waiting(StatefulLogic[int]):
+    """A state and a timer for each key."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        """Wait until the time that the message says."""
+        output.set_timer(message.value)
+        return 1
+
+    def on_timer(self, timer: Timer, state: int, output: Output) -> None:
+        """Tell the key, and forget it."""
+        output.emit(timer.time)
+
+
+class OnDisk(MemoryRun):
+    """The in-memory runtime with the local copies that Spark's tasks have."""
+
+    def __init__(self, job: Job, folder: str) -> None:
+        """Put the copies into a folder."""
+        super().__init__(job)
+        self._local = folder
+
+
+def measure(stored: int, due: int) -> dict[str, float]:
+    """Return the ms of a batch whose epoch finds `due` timers of `stored` keys, the best of some, and of one that finds none."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job("epochs", state=f"file://{folder}/state", n_shards=16)
+        source = job.source("in", lambda spark: None)
+        keyed = source.key_by("by", "key", value="at")
+        keyed.stateful_op("waiting", Waiting(), default=0).sink("out", discard())
+        with OnDisk(job, f"{folder}/local") as run:
+            soon = [{"key": f"soon-{number}", "at": 100 + number // due} for number in range(due * ROUNDS)]
+            run.batch({"in": soon})
+            for start in range(0, stored, 250_000):
+                count = min(250_000, stored - start)
+                run.batch({"in": [{"key": f"key-{start + number}", "at": FAR + number} for number in range(count)]})
+            # The first batch behind them brings the local copies up to date.
+            idle = [_epoch(run, 10 + number) for number in range(8)]
+            busy = [_epoch(run, 100 + number) for number in range(ROUNDS)]
+    return {"stored": stored, "due": due, "ms": round(min(busy), 1), "ms_nothing_due": round(min(idle), 1)}
+
+
+def _epoch(run: MemoryRun, epoch: int) -> float:
+    started = time.perf_counter()
+    run.batch({}, epoch=epoch)
+    return (time.perf_counter() - started) * 1000
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    keys = parser.parse_args().keys
+    found = [measure(keys // 100, 100), measure(keys, 100), measure(keys, 10_000)]
+    print(f"{'keys stored':>12} {'due':>7} {'ms':>8} {'ms, none due':>13}")
+    for case in found:
+        print(f"{case['stored']:>12,} {case['due']:>7,} {case['ms']:>8} {case['ms_nothing_due']:>13}")
+    print(json.dumps({"cases": found}))
+
+
+if __name__ == "__main__":
+    main()
