@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memory_inbox import block, whole
 from tidewheel import faults
 from tidewheel.cluster.errors import InboxError
-from tidewheel.cluster.inbox import Block, decode_events, limited
+from tidewheel.cluster.inbox import Block, decode_events, lag, limited
 from tidewheel.cluster.inbox import open as open_inbox
 from tidewheel.cluster.inbox.file import FileInbox
 from tidewheel.errors import ConfigError, CorruptError, StorageError
@@ -85,7 +85,8 @@ def test_any_appends_over_many_files_read_back_as_they_were(tmp_path_factory, ap
                     shard: number for (name, shard), number in numbers.items() if name == producer
                 }
         start, end = inbox.start(), inbox.end(range(4))
-        assert sum(count for _, count in inbox.sizes(start, end)) == len(sent)
+        assert sum(lag(inbox, start).values()) == len(sent)
+        assert lag(inbox, end) == dict.fromkeys(range(4), 0)
         for most in (1, 5):
             cut = limited(inbox, start, end, most)
             taken = list(inbox.read(start, cut))

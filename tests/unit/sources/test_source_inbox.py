@@ -5,16 +5,17 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from nats_server import nats  # noqa: F401
 from tidewheel.cluster.inbox import open as open_inbox
 from tidewheel.cluster.router import Router
 from tidewheel.errors import ConfigError, TidewheelError
 from tidewheel.keys import shard_of
-from tidewheel.sources.inbox import RAW_SCHEMA, inbox
+from tidewheel.sources.inbox import inbox
 from tidewheel.sources.inbox_stream import InboxReader, InboxSettings
-from tidewheel.sources.schema import arrow_schema, spark_schema
 from tidewheel.values import shape_of
 
 
@@ -37,9 +38,22 @@ def fill(url, numbers, n_shards=4):
                 router.flush()
 
 
-def reader(url, schema="user string, amount long", payload="columns", **settings):
+CLICKS = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+RAW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("shard", pa.int32()),
+        ("position", pa.int64()),
+        ("producer", pa.string()),
+        ("number", pa.int64()),
+    ]
+)
+
+
+def reader(url, schema=CLICKS, payload="columns", **settings):
     values = {"shards": None, "start": {}, "max_events": None, "partitions": 2, "payload": payload, **settings}
-    return InboxReader(InboxSettings(url, **values), arrow_schema(spark_schema(schema)))
+    return InboxReader(InboxSettings(url, **values), schema)
 
 
 def rows(source, start, end):
@@ -65,6 +79,17 @@ def test_a_job_s_batches_have_each_event_once_and_a_replay_the_same(reading, url
     again, *more = reading.run(source)
     assert sorted(again, key=str) == sorted(before, key=str)
     assert sorted(row["amount"] for batch in more for row in batch) == list(range(50, 60))
+
+
+def test_an_inbox_at_nats_is_read_by_tasks_too(reading, nats):  # noqa: F811
+    fill(nats.url("source"), range(20))
+    (batch,) = reading.run(inbox(nats.url("source")))
+    assert sorted(row["number"] for row in batch if row["key"] == "u1") == sorted(
+        row["number"] for row in batch if row["value"].startswith('{"user":"u1"')
+    )
+    assert {row["value"] for row in batch} == {
+        f'{{"user":"u{number % 5}","amount":{number},"more":[1]}}' for number in range(20)
+    }
 
 
 def test_some_shards_from_a_position(url):
@@ -106,7 +131,7 @@ def test_available_now_ends_with_what_is_there(url):
 def test_without_a_schema_keys_and_payloads_come_as_they_are(url):
     with open_inbox(url, 4) as opened, Router(opened, "p") as router:
         router.route(("a", 1), {"x": None})
-    source = reader(url, RAW_SCHEMA, "raw")
+    source = reader(url, RAW, "raw")
     start = source.initialOffset()
     (row,) = rows(source, start, source.latestOffset(start, ReadAllAvailable()))
     position = row.pop("position")
@@ -118,7 +143,7 @@ def test_without_a_schema_keys_and_payloads_come_as_they_are(url):
 def test_plain_payloads_line_breaks_and_missing_fields(url):
     with open_inbox(url, 1) as opened, Router(opened) as router:
         router.route_many(enumerate((1, b"2 \n", 3)))
-    source = reader(url, "value long", "plain")
+    source = reader(url, pa.schema([("value", pa.int64())]), "plain")
     end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
     assert [row["value"] for row in rows(source, source.initialOffset(), end)] == [1, 2, 3]
     with open_inbox(url, 1) as opened, Router(opened) as router:

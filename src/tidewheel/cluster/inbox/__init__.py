@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from tidewheel.cluster.inbox.base import Block, Events, Inbox, Stored, decode_events, encode_events, limited
+from tidewheel.cluster.inbox.base import Block, Events, Inbox, Stored, decode_events, encode_events, lag, limited
 from tidewheel.errors import ConfigError
 
-__all__ = ["Block", "Events", "Inbox", "Stored", "decode_events", "encode_events", "limited", "open"]
+__all__ = ["Block", "Events", "Inbox", "Stored", "decode_events", "encode_events", "lag", "limited", "open"]
 
 
 def open(url: str, n_shards: int | None = None) -> Inbox:

@@ -7,9 +7,11 @@ stores nothing, so a producer that got no answer sends again.
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Self
 
 import msgspec
@@ -114,10 +116,10 @@ class Inbox(ABC):
         The same range gives the same blocks. `InboxError` if a part of it was trimmed.
         """
 
-    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-        """Give position and number of events of each block of a range, by position."""
+    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+        """Give position, shard and number of events of each block of a range, by position."""
         for stored in self.read(start, end):
-            yield stored.position, stored.block.count
+            yield stored.position, stored.block.shard, stored.block.count
 
     @abstractmethod
     def trim(self, below: Mapping[int, int]) -> None:
@@ -143,7 +145,8 @@ def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_
     Blocks are taken in the order of their positions over all shards, so no shard is left behind.
     """
     taken, cut = 0, None
-    for position, count in inbox.sizes(start, end):
+    for position, blocks in itertools.groupby(inbox.sizes(start, end), key=itemgetter(0)):
+        count = sum(size for _, _, size in blocks)
         if taken and taken + count > max_events:
             cut = position
             break
@@ -151,6 +154,14 @@ def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_
     if cut is None:
         return dict(end)
     return {shard: max(start[shard], min(last, cut)) for shard, last in end.items()}
+
+
+def lag(inbox: Inbox, positions: Mapping[int, int]) -> dict[int, int]:
+    """Return how many events of each shard stand at or behind these positions."""
+    behind = dict.fromkeys(positions, 0)
+    for _, shard, count in inbox.sizes(positions, inbox.end(list(positions))):
+        behind[shard] += count
+    return behind
 
 
 def check_producer(producer: str) -> str:

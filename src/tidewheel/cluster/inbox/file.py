@@ -124,15 +124,11 @@ class FileInbox(Inbox):
                     yield Stored(position, found.header.producer, block)
                 at += part.length
 
-    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
         for position, found, _ in self._entries(start, end):
-            count = sum(
-                part.count
-                for part in found.header.parts
-                if start.get(part.shard, position + 1) <= position < end[part.shard]
-            )
-            if count:
-                yield position, count
+            for part in found.header.parts:
+                if start.get(part.shard, position + 1) <= position < end[part.shard]:
+                    yield position, part.shard, part.count
 
     def trim(self, below: Mapping[int, int]) -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
