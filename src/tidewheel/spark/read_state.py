@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from tidewheel.storage import Store
 
+_TASK_BYTES = 32 * 1024 * 1024
+"""How much of the state's files a task reads, where that makes more tasks than there are cores."""
+
 
 def read_state(
     spark: SparkSession,
@@ -48,18 +51,21 @@ def read_state(
     columns = columns_of(reader, operator, type)
     _by_value(type)
     task = _task(pickling.dumps((store.url, encode(manifest), operator, columns, type)))
-    shards = sorted(manifest.shards)
-    slices = max(1, min(len(shards), 2 * spark.sparkContext.defaultParallelism))
-    rows = spark.createDataFrame([(shard,) for shard in shards], "shard int").repartition(slices)
-    return rows.mapInArrow(task, from_arrow_schema(columns.schema))
+    wanted = sum(file.size for file in manifest.files()) // _TASK_BYTES
+    slices = max(1, min(len(manifest.shards), max(wanted, spark.sparkContext.defaultParallelism)))
+    # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
+    places = spark.range(0, len(manifest.shards), 1, slices)
+    return places.mapInArrow(task, from_arrow_schema(columns.schema))
 
 
 def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(shards: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(places: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         url, manifest, operator, columns, declared = pickling.loads(payload)
         reader = StateReader(storage.open(url), decode(manifest))
-        for rows in shards:
-            yield from batches(reader, operator, columns, rows.column(0).to_pylist(), declared)
+        shards = sorted(reader.manifest.shards)
+        for rows in places:
+            chosen = [shards[place] for place in rows.column(0).to_pylist()]
+            yield from batches(reader, operator, columns, chosen, declared)
 
     return read
 
