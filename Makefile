@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells bench-epochs
+.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells bench-epochs bench-nexmark
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -54,6 +54,9 @@ bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leade
 
 bench-epochs: setup  ## an epoch costs what is due, not what is stored
 	@$(BIN)/python -m benchmarks.epochs $(BENCH)
+
+bench-nexmark: setup $(VENV)/.bench  ## the Nexmark queries, checked, beside Spark's own streaming
+	@$(BIN)/python -m benchmarks.nexmark.run $(BENCH)
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock

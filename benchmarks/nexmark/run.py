@@ -1,0 +1,90 @@
+"""Throughput of each query, beside Spark's own streaming where that can express it, in the same run.
+
+    python -m benchmarks.nexmark.run [--events 1000000] [--per-batch 100000] [--queries q0,q5]
+
+Events a second over all batches but the first two. Results are checked against Spark SQL, over the first events. The last line is
+one JSON object.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchmarks.nexmark.check import expected, normal
+from benchmarks.nexmark.generator import write
+from benchmarks.nexmark.native import NATIVE, ROCKSDB
+from benchmarks.nexmark.queries import QUERIES
+from benchmarks.state import session
+from pyspark.sql import SparkSession
+
+from tidewheel import Job
+from tidewheel.sinks import collect, discard
+from tidewheel.sources import files
+
+WARM_UP = 2
+CHECKED = 20_000
+
+
+def ours(spark: SparkSession, query: str, folder: Path, work: Path) -> float:
+    """Return the events a second of a query as a Tidewheel program."""
+    job = Job(f"nexmark-{query}", state=f"file://{work}/state")
+    QUERIES[query](job.source("events", files(str(folder), max_files_per_trigger=1))).sink("results", discard())
+    result = job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
+    # The flush at the end has no events of its own, and is part of the work.
+    timed = result.batches[WARM_UP:]
+    return sum(batch.rows for batch in timed) / sum(batch.seconds for batch in timed)
+
+
+def native(spark: SparkSession, query: str, folder: Path, work: Path) -> float:
+    """Return the events a second of a query as Spark's own streaming."""
+    schema = spark.read.parquet(str(folder)).schema
+    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    writer = NATIVE[query](events).writeStream.format("noop").option("checkpointLocation", f"{work}/native")
+    running = writer.trigger(availableNow=True).start()
+    running.awaitTermination()
+    timed = [progress for progress in running.recentProgress if progress.numInputRows > 0][WARM_UP:]
+    return sum(p.numInputRows for p in timed) / (sum(p.durationMs["triggerExecution"] for p in timed) / 1000)
+
+
+def check(spark: SparkSession, query: str, folder: Path, work: Path) -> None:
+    """Refuse results that Spark SQL does not find as well."""
+    job, out = Job(f"check-{query}", state=f"file://{work}/checked"), collect()
+    QUERIES[query](job.source("events", files(str(folder)))).sink("results", out)
+    job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
+    if normal(out.records, query) != expected(spark, spark.read.parquet(str(folder)), query):
+        raise SystemExit(f"{query}: the results are not those of Spark SQL")
+
+
+def main() -> None:
+    """Print a line for each query."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--per-batch", type=int, default=100_000)
+    parser.add_argument("--queries", default=",".join(QUERIES))
+    arguments = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="tidewheel-nexmark-"))
+    figures: dict[str, float] = {}
+    try:
+        spark = session.start(work, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB})
+        write(work / "events", arguments.events, arguments.per_batch)
+        write(work / "few", CHECKED, CHECKED // 2)
+        print(f"{'query':<6} {'events/s':>10} {'Spark':>10} {'ratio':>6}")
+        for query in arguments.queries.split(","):
+            check(spark, query, work / "few", work / query)
+            figures[query] = round(ours(spark, query, work / "events", work / query))
+            line = f"{query:<6} {figures[query]:>10,.0f}"
+            if query in NATIVE:
+                other = native(spark, query, work / "events", work / query)
+                figures[f"{query}_vs_spark"] = round(figures[query] / other, 2)
+                line += f" {other:>10,.0f} {figures[f'{query}_vs_spark']:>6.2f}"
+            print(line, flush=True)
+        spark.stop()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
