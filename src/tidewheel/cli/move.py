@@ -27,6 +27,9 @@ def move(
     to_state: Annotated[
         str | None, typer.Option(metavar="URL", help="Where TARGET's state lives, if elsewhere than JOB's.")
     ] = None,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the jobs' cells are, if not beside their state.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Move keys of a stopped job, with the state of all their operators, to another stopped job.
@@ -40,7 +43,7 @@ def move(
 
         tidewheel state move clicks clicks-2 --shard 0 --shard 1 --state file:///data --to-state s3://bucket/state
     """
-    places = Place(source, state), Place(target, to_state or state)
+    places = Place(source, state, cells), Place(target, to_state or state, cells)
     if keys:
         stored = StoredJob(source, state=state)
         transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])

@@ -15,6 +15,9 @@ def reshard(
     job: JobName,
     n_shards: Annotated[int, typer.Argument(metavar="N", help="The new number of shards, a power of two.")],
     state: State,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write all state of a stopped job anew, in another number of shards, check it, and switch to it by one commit.
@@ -25,7 +28,7 @@ def reshard(
 
         tidewheel state reshard clicks 256 --state s3://bucket/state
     """
-    done = reshard_job(Place(job, state), n_shards)
+    done = reshard_job(Place(job, state, cells), n_shards)
     if as_json:
         typer.echo(shown({"job": job, **{name: getattr(done, name) for name in done.__struct_fields__}}))
         return
