@@ -98,9 +98,8 @@ class StoredJob:
         """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""
         from tidewheel.checkpoint.garbage import GRACE_NS, collect
 
-        if keep is not None and not dry_run:
-            self.checkpoints.retain(keep)
-        return collect(self.checkpoints, grace=GRACE_NS if grace is None else int(grace * 1e9), dry_run=dry_run)
+        wait = GRACE_NS if grace is None else int(grace * 1e9)
+        return collect(self.checkpoints, grace=wait, dry_run=dry_run, keep=keep)
 
     # State.
 

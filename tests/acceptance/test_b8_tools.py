@@ -87,7 +87,7 @@ def test_b8_list_and_show(url):
     assert stored.show().operators["sum"].codec == "msgpack"
     with pytest.raises(NotFound, match=r"no checkpoint 99.*5 are kept, from 1 to 5"):
         stored.show(99)
-    with pytest.raises(NotFound, match="no checkpoint of a job 'other'.*'orders'"):
+    with pytest.raises(NotFound, match=r"no checkpoint of a job 'other'.*'orders'"):
         StoredJob("other", state=url)
 
 
@@ -259,6 +259,16 @@ def test_b8_retention_never_touches_a_savepoint(url):
     assert dict(StoredJob("orders", state=url).scan("sum")) == expected()
 
 
+def test_b8_a_dry_run_of_gc_says_what_a_real_one_then_removes(local):
+    run(totals(local, collect_every=1000))
+    stored = StoredJob("orders", state=local)
+    told = stored.gc(keep=1, grace=0, dry_run=True)
+    assert told.files
+    assert len(stored.list()) == 13
+    assert stored.gc(keep=1, grace=0).files == told.files
+    assert dict(StoredJob("orders", state=local).scan("sum")) == expected()
+
+
 def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_collection(url):
     job = totals(url, keep=1, collect_every=1, grace=0)
     run(job, BATCHES[:3])
@@ -275,8 +285,8 @@ def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_co
     assert dict(fork.scan("sum")) == expected(BATCHES[:3] + BATCHES[:1])
     assert fork.verify().problems == ()
     assert dict(StoredJob("orders", state=url).scan("sum")) == expected()
+    fork.savepoint("again")
     with pytest.raises(StateError, match="already"):
-        fork.savepoint("again")
         fork.fork("again", "orders")
 
 

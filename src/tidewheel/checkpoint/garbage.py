@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from tidewheel.checkpoint import retention
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.names import STAGED, STATE, sequence_of
 from tidewheel.checkpoint.pins import Pin
@@ -65,13 +66,21 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 def collect(
-    checkpoints: StreamCheckpoints, *, grace: int = GRACE_NS, now: int | None = None, dry_run: bool = False
+    checkpoints: StreamCheckpoints,
+    *,
+    grace: int = GRACE_NS,
+    now: int | None = None,
+    dry_run: bool = False,
+    keep: int | None = None,
 ) -> Collected:
     """Remove the files of one job that nobody needs; safe beside a running job, tools and other collectors.
 
+    With `keep`, checkpoints beyond the newest so many are let go first; `dry_run` tells what would go, and lets go of nothing.
     Anything that does not decode, a checkpoint or a pin, stops it before the first removal.
     """
     folder = checkpoints.folder
+    if keep is not None and not dry_run:
+        checkpoints.retain(keep)
     # In this order. What is listed and needed by a checkpoint or pin made since is found needed. Who pins a
     # checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
     listing = [*folder.list(STATE), *folder.list(STAGED)]
@@ -79,6 +88,9 @@ def collect(
     pins = checkpoints.pins.all()
     if now is None:
         now = time.time_ns()
+    if keep is not None:
+        oldest = retention.oldest_kept([state.sequence for state in kept], keep, pins, now)
+        kept = [state for state in kept if oldest is not None and state.sequence >= oldest]
     if not kept:
         return Collected((), 0, ())
     garbage = collectable(listing, kept, pins, kept[0].sequence, now, grace)
