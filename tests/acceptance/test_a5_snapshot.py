@@ -12,9 +12,7 @@ from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
-batches = st.lists(
-    st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=8), min_size=1, max_size=6
-)
+batches = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=8), min_size=1, max_size=6)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

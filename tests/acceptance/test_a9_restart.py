@@ -48,7 +48,9 @@ def test_a9_a_program_error_that_repeats_stops_and_names_operator_key_and_record
     def divide(key: int, value: int, total: int) -> tuple[float, int]:
         return 1 / (value - 7), total
 
-    job = summed(job := runner_spark.job(), job.source("in", iterable(list(range(10)), batch_size=5)), collect(), divide)
+    job = summed(
+        job := runner_spark.job(), job.source("in", iterable(list(range(10)), batch_size=5)), collect(), divide
+    )
     with pytest.raises(OperatorError) as caught:
         spark_run(job, spark, tmp_path, restarts=50)
     text = str(caught.value)

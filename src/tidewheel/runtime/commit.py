@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Frontier, Kind, OperatorInfo, StagedOutput
-from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.errors import CorruptError, OperatorError, StateError, TidewheelError
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
@@ -18,11 +18,14 @@ DELIVERED = "*"
 """The entry among the manifest's frontiers that is no input: the epoch that the operators got last."""
 
 
+_FAILURES: dict[str, type[TidewheelError]] = {kind.__name__: kind for kind in (OperatorError, StateError, CorruptError)}
+
+
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels."""
     for report in reports:
         if report.failure is not None:
-            raise OperatorError(report.failure.text)
+            raise _FAILURES.get(report.failure.kind, OperatorError)(report.failure.text)
     for level in sorted({*levels, *(report.level for report in reports)}):
         told = sorted(report.partition for report in reports if report.level == level)
         # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.

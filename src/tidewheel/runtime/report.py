@@ -11,7 +11,8 @@ class Failure(msgspec.Struct, frozen=True):
     """A program error: the user's function or data is at fault, and running the task again would not help."""
 
     text: str
-    operator: str = ""
+    kind: str = "OperatorError"
+    """The name of the error's class, one of `tidewheel.errors`."""
 
 
 class Staged(msgspec.Struct, frozen=True):

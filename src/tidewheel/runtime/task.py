@@ -20,7 +20,7 @@ from tidewheel.chain import Chain
 from tidewheel.checkpoint.encoding import decode as decode_manifest
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.names import CHAIN, Suffix, path, state_file
-from tidewheel.errors import CorruptError, OperatorError, TidewheelError
+from tidewheel.errors import CorruptError, OperatorError, StateError, TidewheelError
 from tidewheel.graph import Node, Port
 from tidewheel.live import pin
 from tidewheel.operators.base import Process
@@ -82,10 +82,10 @@ def run_level(
         pin(plan.cells, spec.cells)
         step = _Step(plan, spec, level, task)
         yield from step.run(batches)
-    except OperatorError as error:
+    except (OperatorError, StateError, CorruptError) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
-        failure = Failure(str(error), getattr(error, "operator", ""))
+        failure = Failure(str(error), type(error).__name__)
         yield _report_row(Report(level, task.partition, failure))
     finally:
         if step is not None:
@@ -248,9 +248,7 @@ class _Step:
         about = f"key {key!r}, " if batch.keyed else ""
         cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
         if self.plan.dead_letter is None:
-            failure = OperatorError(f"operator {node.name!r}, {about}record {_shown(value)}: {cause}")
-            failure.operator = node.name  # type: ignore[attr-defined]
-            raise failure from error
+            raise OperatorError(f"operator {node.name!r}, {about}record {_shown(value)}: {cause}") from error
         row = {
             "operator": node.name,
             "key": None if key is None else str(key),

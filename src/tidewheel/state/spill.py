@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
@@ -23,9 +24,9 @@ T = TypeVar("T")
 class Spill:
     """Encoded states by shard and stored key. It belongs to one task and goes with it; nothing in it is committed."""
 
-    def __init__(self) -> None:
-        """Make an empty spill in a temporary folder."""
-        self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-")
+    def __init__(self, parent: str | Path | None = None) -> None:
+        """Make an empty spill in a folder of its own below `parent`, or below the system's temporary folder."""
+        self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-", dir=parent)
         self._environment = lmdb.open(
             self._folder,
             map_size=_MAP_SIZE,

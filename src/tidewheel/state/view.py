@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +54,12 @@ class TaskState:
         self._fetch = fetch
         self._readers: dict[int, ShardReader] = {}
         self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the local copies are, on the disk that was chosen for such things; None where they are in memory."""
+        found = getattr(self._copies, "folder", None)
+        return found if found is not None and found.is_dir() else None
 
     def reader(self, shard: int) -> ShardReader:
         """Return a read transaction over the shard's committed state as of the base manifest."""
@@ -297,7 +304,7 @@ class KeyedState:
     def _relieve(self) -> None:
         """Move the overlay to disk: a batch may touch more keys than memory holds."""
         if self._spill is None:
-            self._spill = Spill()
+            self._spill = Spill(self._task.folder)
         for shard, members in self._members.items():
             self._spill.put(shard, self._encoded(members))
         self.overlay.clear()

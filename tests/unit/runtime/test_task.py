@@ -88,7 +88,7 @@ def test_a_program_error_is_a_report_and_the_input_is_read_to_its_end(run):
     rows, report = level(run, 0, 3, left)
     assert rows == []
     assert report.partition == 3
-    assert report.failure.operator == "k"
+    assert report.failure.kind == "OperatorError"
     assert report.failure.text.startswith("operator 'k', record")
     assert next(left, None) is None
 
