@@ -128,6 +128,8 @@ def test_what_cannot_be_an_inbox_is_refused(inbox, url):
     for wrong in ("nats://localhost", "nats://localhost/a.b", "nats:///x"):
         with pytest.raises(ConfigError, match="must name a server and an inbox"):
             open_inbox(wrong)
+    with pytest.raises(ConfigError, match="cannot be made: replicas > 1 not supported"):
+        open_inbox(f"{url}y?replicas=3", 4)
     with pytest.raises(InboxUnavailable, match="does not answer"):
         NatsInbox("nats://127.0.0.1:9/x", 4, timeout=0.1)
     inbox.close()

@@ -173,8 +173,11 @@ class NatsInbox(Inbox):
                 allow_direct=True,
                 metadata={"tidewheel-shards": str(n_shards)},
             )
-            with contextlib.suppress(APIError):
+            try:
                 await self._stream.add_stream(config)
+            except APIError as refused:
+                if refused.err_code != _STREAM_EXISTS:
+                    raise ConfigError(f"{self.url} cannot be made: {refused.description}") from refused
             # Whoever else makes it now may have another number in mind: what is there counts.
             info = await self._stream.stream_info(self._name)
         found = int((info.config.metadata or {}).get("tidewheel-shards", 0))
