@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Frontier, Kind, OperatorInfo, StagedOutput
-from tidewheel.errors import CorruptError, OperatorError, StateError, TidewheelError
+from tidewheel.errors import OperatorError, StateError, TidewheelError
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.report import Report
 from tidewheel.runtime.spec import BatchSpec
@@ -18,7 +18,7 @@ DELIVERED = "*"
 """The entry among the manifest's frontiers that is no input: the epoch that the operators got last."""
 
 
-_FAILURES: dict[str, type[TidewheelError]] = {kind.__name__: kind for kind in (OperatorError, StateError, CorruptError)}
+_FAILURES: dict[str, type[TidewheelError]] = {kind.__name__: kind for kind in (OperatorError, StateError)}
 
 
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:

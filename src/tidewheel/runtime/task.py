@@ -82,7 +82,7 @@ def run_level(
         pin(plan.cells, spec.cells)
         step = _Step(plan, spec, level, task)
         yield from step.run(batches)
-    except (OperatorError, StateError, CorruptError) as error:
+    except (OperatorError, StateError) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
         failure = Failure(str(error), type(error).__name__)
