@@ -33,6 +33,28 @@ def test_the_clicks_example(monkeypatch, tmp_path):
     assert sum(totals.clicks for totals in result.states["totals"].values()) == 200
 
 
+EXAMPLES = {
+    # Which records are late depends on where batches end.
+    "windows": ({"sales": "SALES"}, {"batch_size": 3}),
+    "sessions": ({"clicks": "CLICKS"}, {"batch_size": 2}),
+    "joins": ({"orders": "ORDERS", "payments": "PAYMENTS", "rates": "RATES"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_with_time(name, monkeypatch, tmp_path):
+    sources, options = EXAMPLES[name]
+    module = loaded(ROOT / "examples" / f"{name}.py", monkeypatch, tmp_path)
+    inputs = {source: getattr(module, records) for source, records in sources.items()}
+    result = golden(module.job, inputs, seed=SEED, **options)
+    assert result.outputs["out"]
+
+
+def test_every_example_is_here():
+    known = {"clicks", "demo", *EXAMPLES}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= known, "put the new example through golden"
+
+
 def test_the_chaos_program(monkeypatch, tmp_path):
     draw = random.Random(SEED)
     records = [{"user": f"user-{draw.randrange(12)}", "amount": draw.randrange(-50, 100)} for _ in range(200)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from tidewheel.errors import OperatorError, StateError, TidewheelError
@@ -18,7 +19,9 @@ from tidewheel.operators.source import SourceOperator
 from tidewheel.sources import iterable
 from tidewheel.state.codec import Codec, codec_named
 from tidewheel.state.refs import FileRef
-from tidewheel.state.timers import is_timers, stored_key
+from tidewheel.state.timers import THERE, is_timers, stored_key
+from tidewheel.state.timers import decode as decode_timer
+from tidewheel.state.timers import encode as encode_timer
 from tidewheel.state.view import KeyedState, RawTable, TaskState
 from tidewheel.stream import KeyedStream, Stream
 from tidewheel.testing.clock import Clock
@@ -114,17 +117,34 @@ class OperatorTester:
         return {from_stored(key) for table, key in self.snapshot() if not is_timers(table)}
 
     def collect(self, key: Any) -> dict[str, Any]:
-        """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none."""
+        """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none.
+
+        Timers come with it, as a list, by `operator/timers`.
+        """
         stored, copy = self._placed(key)
-        found = {table: held.pop(stored) for table, held in copy.tables.items() if stored in held}
-        return {table: self._codec(table).decode(raw) for table, raw in found.items()}
+        taken: dict[str, Any] = {}
+        for table, held in copy.tables.items():
+            if is_timers(table):
+                mine = sorted(entry for entry in held if stored_key(entry) == stored)
+                if mine:
+                    taken[table] = [decode_timer(entry) for entry in mine if held.pop(entry)]
+            elif stored in held:
+                taken[table] = self._codec(table).decode(held.pop(stored))
+        return taken
 
     def acquire(self, key: Any, states: Mapping[str, Any]) -> None:
         """Put a key's state in, by operator; the next message of that key sees it."""
         stored, copy = self._placed(key)
-        encoded = {table: self._codec(table).encode(state) for table, state in states.items()}
-        for table, raw in encoded.items():
-            copy.put(table, stored, raw)
+        entries: list[tuple[str, bytes, bytes]] = []
+        for table, state in states.items():
+            codec = self._codec(table)
+            if is_timers(table):
+                moved = (msgspec.structs.replace(timer, key=key) for timer in state)
+                entries += [(table, encode_timer(timer), THERE) for timer in moved]
+            else:
+                entries.append((table, stored, codec.encode(state)))
+        for table, entry, raw in entries:
+            copy.put(table, entry, raw)
 
     def state(self, key: Any, operator: str | None = None) -> Any:
         """Return a key's state in an operator, which may be left out where only one has state; None if there is none."""

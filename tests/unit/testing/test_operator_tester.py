@@ -11,6 +11,7 @@ import pytest
 from tidewheel import Message, Output, StatefulLogic, count, sum_
 from tidewheel.errors import OperatorError, StateError
 from tidewheel.sinks import collect
+from tidewheel.state.timers import Timer
 from tidewheel.testing import Clock, OperatorTester
 
 
@@ -181,3 +182,26 @@ def test_of_several_streams_the_first_is_returned_and_the_others_are_asked_for()
     assert tester.send_all([Message("a", 1), Message("a", 2)]) == [Message("a", 2)]
     assert tester.taken(1) == [Message("a", 1)]
     assert tester.taken(1) == []
+
+
+class Later(StatefulLogic[int]):
+    """Gives its state out when a timer of ten seconds is due."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        output.set_timer(10_000_000_000, clock="wall")
+        return state + int(message.value)
+
+    def on_timer(self, timer: Timer, state: int, output: Output) -> None:
+        output.emit(state)
+
+
+def test_timers_are_due_at_a_tick_and_move_with_their_key():
+    tester = OperatorTester(lambda s: s.stateful_op("later", Later(), default=0), clock=Clock(0), n_shards=4)
+    tester.send_all([Message("a", 1), Message("b", 2)])
+    assert tester.tick(seconds=9) == []
+    taken = tester.collect("a")
+    assert taken == {"later": 1, "later/timers": [Timer("a", 10_000_000_000, clock="wall")]}
+    assert [message.key for message in tester.tick(seconds=1)] == ["b"]
+    tester.acquire("c", taken)
+    assert [(message.key, message.value) for message in tester.tick()] == [("c", 1)]
+    assert tester.interrogate() == set()
