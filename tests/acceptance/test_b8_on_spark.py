@@ -33,8 +33,8 @@ def write_input(folder: Path) -> Counter:
     return totals
 
 
-def running(url: str, source: Path, out: Path) -> Job:
-    job = Job("orders", state=url, n_shards=4, keep=50, snapshot_every=2)
+def running(url: str, source: Path, out: Path, name: str = "orders") -> Job:
+    job = Job(name, state=url, n_shards=4, keep=50, snapshot_every=2)
     (
         job.source("in", files(str(source), format="json", schema="user string, amount long", max_files_per_trigger=1))
         .key_by("by-user", "user", value="amount")
@@ -74,6 +74,23 @@ def test_b8_restore_on_spark_rewinds_the_file_source_too(spark, tmp_path):
         assert stored.show().batch == FILES - 1
         assert dict(stored.scan("sum")) == totals
         assert rows(tmp_path / "out") == expected
+
+
+def test_b8_a_fork_goes_on_on_spark_from_where_its_savepoint_is(spark, tmp_path):
+    totals = write_input(tmp_path / "in")
+    url = f"file://{tmp_path}/state"
+    options = {"trigger": "available-now", "parallelism": 2, "spark": spark, "local": f"{tmp_path}/local"}
+    running(url, tmp_path / "in", tmp_path / "out").run(**options)
+    stored = StoredJob("orders", state=url)
+    stored.savepoint("middle", at=next(found.sequence for found in stored.list() if found.batch == 3))
+    stored.fork("middle", "branch")
+    running(url, tmp_path / "in", tmp_path / "branch", "branch").run(**options)
+    branch = StoredJob("branch", state=url)
+    assert dict(branch.scan("sum")) == totals
+    assert branch.show().event_count == FILES * 12
+    # What the parent published before the savepoint is the parent's.
+    assert len(rows(tmp_path / "branch")) == (FILES - 4) * 12
+    assert dict(StoredJob("orders", state=url).scan("sum")) == totals
 
 
 @dataclass

@@ -9,7 +9,7 @@ from tidewheel.state.files import StateFile
 from tidewheel.state.refs import FileRef
 from tidewheel.storage import Store
 
-LOOK_UP_TAIL = 4 * 1024
+LOOK_UP_TAIL = 3 * 1024
 """How much of a file's end to read first for a single key: the index of most deltas is smaller."""
 
 
