@@ -52,7 +52,7 @@ def aggregates_fold(aggregates: dict[str, Aggregate]) -> Fold:
         )
     kept = tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
     made = _Aggregates(aggregates, kept)
-    return Fold(made.begin, made.add, made.merge, made.result)
+    return Fold(made.begin, made.add, made.merge, kept, made.result)
 
 
 def _folded(fold: str, kept: Any, number: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tidewheel import count, session, sliding, tumbling
+from tidewheel import count, max_, mean, min_, session, sliding, sum_, tumbling
 from tidewheel.sinks import collect
 from tidewheel.time.windows import Session, Windows
 from time_model import driven, modelled, scripts
@@ -103,3 +103,31 @@ def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_ta
     total = sum(len(batch["in"]) for batch in script.batches)
     assert sum(last.values()) + len(lost.records) == total
     assert {entry["number"] for entry in lost.records} <= {event["number"] for event in model.late}
+
+
+@pytest.mark.parametrize("windows", WINDOWS[:4], ids=str)
+@settings(max_examples=20, deadline=None)
+@given(script=scripts())
+def test_aggregates_are_what_folding_each_message_gives(windows, script):
+    model = modelled(script)
+
+    def program(streams, lates, out):
+        aggregates = {
+            "n": count(),
+            "total": sum_("number"),
+            "low": min_("number"),
+            "high": max_("number"),
+            "avg": mean("number"),
+        }
+        streams[0].window("w", windows, **aggregates).sink("out", out)
+
+    outputs, _ = driven(script, program)
+    got = {
+        (r["key"], r["start"], r["end"]): (r["n"], r["total"], r["low"], r["high"], r["avg"])
+        for batch in outputs
+        for r in batch
+    }
+    assert got == {
+        at: (len(held), sum(held), min(held), max(held), sum(held) / len(held))
+        for at, held in expected(windows, model.events()).items()
+    }
