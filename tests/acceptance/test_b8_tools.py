@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tidewheel import Job, StoredJob, storage
 from tidewheel.checkpoint.names import folder
 from tidewheel.cli import app
-from tidewheel.errors import HeldError, NotFound, StateError
+from tidewheel.errors import HeldError, NotFound, StateError, StorageError
 from tidewheel.sinks import collect, discard, files
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -233,6 +233,18 @@ def test_b8_the_abandoned_future_stays_until_it_is_dropped(tmp_path, local):
     stored.drop_savepoint(name)
     with pytest.raises(NotFound, match=name):
         stored.show(name)
+
+
+def test_b8_a_restore_whose_commit_failed_can_be_made_again_also_to_another(local, monkeypatch):
+    run(totals(local), BATCHES[:4])
+    stored = StoredJob("orders", state=local)
+    monkeypatch.setattr(stored.checkpoints, "commit", lambda commit: (_ for _ in ()).throw(StorageError("gone")))
+    with pytest.raises(StorageError):
+        stored.restore(3)
+    monkeypatch.undo()
+    done = stored.restore(2)
+    assert [pin.name for pin in stored.checkpoints.pins.all()] == [f"before-restore-{done.sequence}"]
+    assert dict(stored.scan("sum")) == expected(BATCHES[:1])
 
 
 def test_b8_restore_of_a_running_job_is_refused(local):

@@ -7,6 +7,7 @@ abandoned future must not mix with the new one.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 
 from tidewheel.checkpoint.holding import hold_checkpoint
@@ -15,6 +16,8 @@ from tidewheel.checkpoint.pending import Span, carrying, outputs_of, retracted, 
 from tidewheel.checkpoint.savepoint import At, find
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import StateError
+
+_HOLD_NS = 10 * 60 * 10**9
 
 
 def restored(
@@ -66,17 +69,14 @@ def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False
     target, newest = find(checkpoints, at), find(checkpoints)
     later = [state for state in checkpoints.list() if state.sequence > target.sequence]
     commit = restored(target, newest, later, run, keep_output)
-    name = abandoned_name(commit.sequence)
-    hold_checkpoint(checkpoints, newest.sequence, name, "savepoint", holder=f"restore to {target.sequence}")
+    # Stays whatever happens next: a commit that seemed to fail may have been made, and the same restore again finds it.
+    hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
     # Held while the new record is not there yet: a collection beside it must not remove what it will need.
     held = f"restoring-{run}"
     if isinstance(at, int):
-        hold_checkpoint(checkpoints, at, held, "reader")
+        hold_checkpoint(checkpoints, at, held, "reader", expires_at=time.time_ns() + _HOLD_NS)
     try:
         checkpoints.commit(commit)
-    except BaseException:
-        checkpoints.pins.drop(name)
-        raise
     finally:
         checkpoints.pins.drop(held)
     return commit
