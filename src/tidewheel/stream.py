@@ -64,8 +64,11 @@ class Stream:
     def _then(self, name: str, operator: Operator) -> Port:
         return Port(self.job.graph.add(name, operator, (self.port,)).id)
 
+    def _at(self, port: Port) -> Self:
+        return type(self)(self.job, port)
+
     def _same(self, name: str, operator: Operator) -> Self:
-        return type(self)(self.job, self._then(name, operator))
+        return self._at(self._then(name, operator))
 
     def map(self, name: str, function: Callable[[Any], Any], *, returns: Any = None) -> Self:
         """Replace each value by what the function returns. `returns`, or its annotation, declares the type."""
@@ -133,19 +136,19 @@ class Stream:
 
     def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Self, Self]:
         port = self._then(name, operator)
-        return type(self)(self.job, port), type(self)(self.job, Port(port.node, LATE))
+        return self._at(port), self._at(Port(port.node, LATE))
 
     def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> Self:
         """Call the function with each epoch as it passes; in every task, and again if a batch runs again."""
         return self._same(name, InspectFrontier(_function(name, function)))
 
-    def union(self, name: str, *others: Self) -> Self:
+    def union(self, name: str, *others: Stream) -> Self:
         """Return one stream of all messages of this stream and the others."""
         for other in others:
             if isinstance(other, KeyedStream) != isinstance(self, KeyedStream):
                 raise GraphError(f"operator {name!r}: a union is of streams that all have keys, or none of them")
         ports = (self.port, *(other.port for other in others))
-        return type(self)(self.job, Port(self.job.graph.add(name, Union(), ports).id))
+        return self._at(Port(self.job.graph.add(name, Union(), ports).id))
 
     def split(self, name: str, outputs: int, function: Callable[[Any], int | Iterable[int]]) -> tuple[Self, ...]:
         """Part the stream: `function(value)` returns the number of the output that takes it, or several, or none.
@@ -155,7 +158,7 @@ class Stream:
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
             raise GraphError(f"operator {name!r}: a split has at least one output, not {outputs!r}")
         node = self._then(name, Split(_function(name, function), outputs)).node
-        return tuple(type(self)(self.job, Port(node, output)) for output in range(outputs))
+        return tuple(self._at(Port(node, output)) for output in range(outputs))
 
     def branch(self, name: str, *predicates: Callable[[Any], Any]) -> tuple[Self, ...]:
         """Part the stream by predicates: each output has the messages for which its predicate holds, which may be several."""
@@ -389,6 +392,10 @@ class KeyedStream(Stream):
 
 class WindowedStream(KeyedStream):
     """The results of windows, and beside them what came too late for any."""
+
+    def _at(self, port: Port) -> Any:
+        # What follows is an ordinary stream: only the windows themselves have a late one beside them.
+        return KeyedStream(self.job, port)
 
     @property
     def late(self) -> KeyedStream:

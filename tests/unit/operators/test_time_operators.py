@@ -173,3 +173,11 @@ def test_values_that_wait_in_state_come_out_as_they_were():
     assert Kept(Shape("record", Undeclared)).get(Kept(Shape("record", Undeclared)).put(Undeclared(3))) == Undeclared(3)
     with pytest.raises(OperatorError, match="nobody declared it: give returns=Undeclared"):
         Kept(ANY).put(Undeclared(3))
+
+
+def test_only_the_windows_themselves_have_a_late_stream():
+    keyed = Job("late", state="memory:late").source("in", lambda spark: None).key_by("by", "k")
+    windows = keyed.window("w", tumbling(5), n=sum_("v"))
+    assert windows.late.port.node == windows.port.node
+    assert not hasattr(windows.map("same", lambda row: row), "late")
+    assert not hasattr(windows.union("both", windows.map("other", lambda row: row)), "late")
