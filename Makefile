@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo test soak lint docs lock clean bench-state bench-large bench-cells bench-epochs bench-nexmark
+.PHONY: help setup demo test soak lint docs lock clean \
+	bench-state bench-large bench-cells bench-checkpoints bench-rescale bench-route
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -57,6 +58,15 @@ bench-epochs: setup  ## an epoch costs what is due, not what is stored
 
 bench-nexmark: setup $(VENV)/.bench  ## the Nexmark queries, checked, beside Spark's own streaming
 	@$(BIN)/python -m benchmarks.nexmark.run $(BENCH)
+
+bench-checkpoints: setup $(VENV)/.bench  ## state as data, forks, look-ups and restarts beside Spark's own
+	@$(BIN)/python -m benchmarks.checkpoints $(BENCH)
+
+bench-rescale: setup  ## rescale a running job, beside Spark's own offline repartition
+	@$(BIN)/python -m benchmarks.rescale $(BENCH)
+
+bench-route: setup  ## events into inboxes, beside plain appends to the same transports
+	@$(BIN)/python -m benchmarks.route $(BENCH)
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock

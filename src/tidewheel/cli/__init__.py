@@ -11,6 +11,8 @@ import typer
 
 from tidewheel.cli.failures import Commands, Verbose
 from tidewheel.cli.graph import graph
+from tidewheel.cli.rescale import rescale
+from tidewheel.cli.route import route
 from tidewheel.cli.run import run
 from tidewheel.cli.sinks import sinks
 
@@ -25,6 +27,8 @@ app = typer.Typer(
 app.command()(run)
 app.command()(graph)
 app.command()(sinks)
+app.command()(rescale)
+app.command()(route)
 
 
 def _version(asked: bool) -> None:

@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from tidewheel.cli.move import move
+from tidewheel.cli.reshard import reshard
 from tidewheel.cli.stored import AsJson, AtOption, JobName, State, at_of, key_candidates, shown
 from tidewheel.stored import StoredJob
 
 app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
+app.command()(move)
+app.command()(reshard)
 
 OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]

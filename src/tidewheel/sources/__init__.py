@@ -3,7 +3,8 @@
 from tidewheel.sources.base import Source
 from tidewheel.sources.dataframe import dataframe
 from tidewheel.sources.files import files
+from tidewheel.sources.inbox import inbox
 from tidewheel.sources.iterable import iterable
 from tidewheel.sources.rate import rate
 
-__all__ = ["Source", "dataframe", "files", "iterable", "rate"]
+__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "rate"]
