@@ -49,7 +49,7 @@ _hits: dict[str, int] = {}
 
 def remember_group() -> None:
     """Let worker processes, which Spark puts in a group of their own, know the group of the job."""
-    os.environ.setdefault(_GROUP, str(os.getpgrp()))
+    os.environ[_GROUP] = str(os.getpgrp())
 
 
 def arm(text: str) -> None:
