@@ -31,7 +31,9 @@ class Runner:
 
     def run(self, job: Job, *, parallelism: int = 2, **options: Any) -> None:
         if self.kind == "spark":
-            job.run(bounded=True, parallelism=parallelism, spark=self._session(), local=f"{self.folder}/local", **options)
+            job.run(
+                bounded=True, parallelism=parallelism, spark=self._session(), local=f"{self.folder}/local", **options
+            )
             return
         with MemoryRun(job, parallelism=parallelism) as run:
             batches = max(-(-len(items) // size) for items, size in self._inputs.values())

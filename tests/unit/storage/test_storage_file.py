@@ -109,9 +109,7 @@ def test_create_reaches_the_disk_before_it_returns(tmp_path, monkeypatch):
     steps = []
     for name in ("fdatasync", "link", "rename", "fsync"):
         real = getattr(os, name)
-        monkeypatch.setattr(
-            os, name, lambda *a, _real=real, _name=name, **k: (steps.append(_name), _real(*a, **k))[1]
-        )
+        monkeypatch.setattr(os, name, lambda *a, _real=real, _name=name, **k: (steps.append(_name), _real(*a, **k))[1])
     store = storage.open(str(tmp_path))
     store.create("a", b"1")
     assert steps == ["fdatasync", "link", "fsync"]
