@@ -21,6 +21,7 @@ from tidewheel.errors import TidewheelError
 POINTS: dict[str, str] = {}
 """Every fault point and what has happened when it is passed."""
 
+_FAULTS = "TIDEWHEEL_FAULTS"
 _GROUP = "TIDEWHEEL_FAULT_GROUP"
 
 
@@ -43,13 +44,17 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
     return armed
 
 
-_armed = _parse(os.environ.get("TIDEWHEEL_FAULTS", ""))
+_armed = _parse(os.environ.get(_FAULTS, ""))
 _hits: dict[str, int] = {}
 
 
 def remember_group() -> None:
-    """Let worker processes, which Spark puts in a group of their own, know the group of the job."""
-    os.environ[_GROUP] = str(os.getpgrp())
+    """Let worker processes, which Spark puts in a group of their own, know the group of the job.
+
+    Only where faults are armed for them: a process that starts others must not tell them to end its own group.
+    """
+    if os.environ.get(_FAULTS):
+        os.environ[_GROUP] = str(os.getpgrp())
 
 
 def arm(text: str) -> None:
