@@ -18,7 +18,7 @@ def until(process, word: str) -> str:
 
 
 def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
-    everything = harness.write_input(tmp_path, files=6, records=20, seed=SEED)
+    everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
     process = harness.start(tmp_path, bounded="no")
     until(process, "committed")
     os.kill(process.pid, signal.SIGINT)
