@@ -383,8 +383,9 @@ class _interrupts:
     def _interrupted(self, *_: object) -> None:
         if self.driver._stop.is_set():
             os._exit(130)
-        print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)
+        # First: a second signal may come while this one is being told.
         self.driver.stop()
+        print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)
 
 
 def _first_line(error: BaseException) -> str:
