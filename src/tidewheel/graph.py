@@ -12,7 +12,8 @@ from tidewheel.operators.base import Operator
 from tidewheel.operators.key_by import KeyBy
 from tidewheel.values import Shape
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+"""What jobs and operators may be called: fit for a file name, and for a command line."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Graph:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
         if not isinstance(name, str) or not name:
             raise GraphError(f"a {operator.kind} needs a name: the first argument, a string that is not empty")
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise GraphError(
                 f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begins with a "
                 "letter or digit"

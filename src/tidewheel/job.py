@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidewheel.errors import GraphError
-from tidewheel.graph import Graph, Port
+from tidewheel.graph import NAME, Graph, Port
 from tidewheel.keys import check_n_shards
 from tidewheel.live import JobCell
 from tidewheel.operators.sink import SinkOperator
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from tidewheel.checkpoint.read import Found
     from tidewheel.runtime.lookup import Lookup
     from tidewheel.spark.progress import BatchProgress, RunResult
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 
 
 class Job:
@@ -62,7 +59,7 @@ class Job:
         faster, more make a batch cheaper. `cells` is the URL of the job's cells, such as `etcd://host:2379/jobs`; without
         one they are beside the state.
         """
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise GraphError(
                 f"a job's name may have letters, digits, '_', '-' and '.', and begins with a letter or digit; "
                 f"{name!r} does not fit"
