@@ -22,6 +22,7 @@ from tidewheel.checkpoint.pending import carrying
 from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.errors import FencedError, HeldError, StateError
 from tidewheel.runtime.control import NAMESPACE
+from tidewheel.state.local import boot_id
 
 LEASE_SECONDS = 15.0
 
@@ -59,7 +60,7 @@ def this_process(run: str) -> Holder:
     return Holder(
         run,
         socket.gethostname(),
-        _boot_id(),
+        boot_id(),
         os.getpid(),
         _process_started(os.getpid()),
         time.time() + LEASE_SECONDS,
@@ -165,13 +166,6 @@ def claim_of(newest: CheckpointState | None, first: CheckpointState, run: str) -
         metadata=metadata,
         parent=None if newest is None else newest.sequence,
     )
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()
 
 
 def _process_started(pid: int) -> int:

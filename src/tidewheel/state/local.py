@@ -26,7 +26,7 @@ MAP_SIZE: Final = 1 << 30
 
 def folder_name(job: str, lineage: str) -> str:
     """Return the name of the folder for a job's local copies on this boot of this machine."""
-    return f"{quote(job, safe='')[:100]}-{lineage}-{_boot_id()}"
+    return f"{quote(job, safe='')[:100]}-{lineage}-{boot_id()}"
 
 
 class LocalCopies:
@@ -89,7 +89,8 @@ os.register_at_fork(after_in_child=LocalCopies._after_fork)
 
 
 @lru_cache(maxsize=1)
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return a name for this boot of this machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
