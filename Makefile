@@ -40,14 +40,10 @@ docs: setup  ## run every example in the docs and docstrings
 
 # Benchmarks: a table, and as the last line one JSON object.
 
-$(VENV)/.bench: requirements/bench.txt $(VENV)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
-	@touch $@
-
-bench-state: setup $(VENV)/.bench  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
+bench-state: setup  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
 	@$(BIN)/python -m benchmarks.state.run $(BENCH)
 
-bench-large: setup $(VENV)/.bench  ## 20 million keys, and how large the workers become
+bench-large: setup  ## 20 million keys, and how large the workers become
 	@$(BIN)/python -m benchmarks.large_state $(BENCH)
 
 bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leader that dies
@@ -56,10 +52,10 @@ bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leade
 bench-epochs: setup  ## an epoch costs what is due, not what is stored
 	@$(BIN)/python -m benchmarks.epochs $(BENCH)
 
-bench-nexmark: setup $(VENV)/.bench  ## the Nexmark queries, checked, beside Spark's own streaming
+bench-nexmark: setup  ## the Nexmark queries, checked, beside Spark's own streaming
 	@$(BIN)/python -m benchmarks.nexmark.run $(BENCH)
 
-bench-checkpoints: setup $(VENV)/.bench  ## state as data, forks, look-ups and restarts beside Spark's own
+bench-checkpoints: setup  ## state as data, forks, look-ups and restarts beside Spark's own
 	@$(BIN)/python -m benchmarks.checkpoints $(BENCH)
 
 bench-rescale: setup  ## rescale a running job, beside Spark's own offline repartition
