@@ -11,7 +11,9 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
+import site
 import sys
+import sysconfig
 import typing
 import uuid
 import weakref
@@ -22,6 +24,8 @@ import cloudpickle
 import msgspec
 
 loads = pickle.loads
+
+_INSTALLED = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()})
 
 _StructMeta: Any = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"
@@ -51,6 +55,17 @@ def dumps(value: Any) -> bytes:
     out = io.BytesIO()
     _Pickler(out, protocol=5).dump(value)
     return out.getvalue()
+
+
+def send_by_value(thing: Any) -> None:
+    """Let the module of a function or of an object's class travel by value, if it is the user's own: workers cannot import it."""
+    for holder in (thing, type(thing), getattr(thing, "func", None)):
+        name = getattr(holder, "__module__", None)
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        file = getattr(module, "__file__", None)
+        if file is None or str(name).split(".")[0] in ("__main__", "tidewheel") or file.startswith(_INSTALLED):
+            continue
+        cloudpickle.register_pickle_by_value(module)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -1,0 +1,102 @@
+"""Sources that are logs: partitions of numbered records, read by ranges of numbers.
+
+Kafka's topics, JetStream's streams and spools on a disk are all this. A connector says, as a `Log`, where a partition
+begins and ends and how a range of it is read; planning batches, limits, restarts and tasks are here, once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidewheel.errors import ConfigError
+from tidewheel.sources.base import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidewheel.sources.partitioned_stream import LogReader
+
+Positions = dict[str, int]
+"""By partition, the number of the record that is read next; as JSON it is what Spark records."""
+
+
+class Log(ABC):
+    """An open connection to a log. It fails with errors of ours, and is then closed and opened anew."""
+
+    @abstractmethod
+    def start(self) -> Positions:
+        """Return where a job begins that has read nothing; check that there is something to read from."""
+
+    @abstractmethod
+    def end(self, start: Positions) -> Positions:
+        """Return the position behind the last record of each partition now, for a job that stands at `start`.
+
+        It includes whatever was durable before the call. A partition that `start` lacks is new, and is read from its
+        first record, which `start` of the result's caller takes from `oldest`.
+        """
+
+    def oldest(self, partition: str) -> int:
+        """Return where a partition begins that was added while the job ran."""
+        return 0
+
+    @abstractmethod
+    def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Give the records of a partition from number `first` on and before `last`, in order; again, the same."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the connection."""
+
+
+Opener = Callable[[], Log]
+"""Opens a log, in the planner and in each task; it travels there, so it holds settings and nothing that runs."""
+
+
+class PartitionedSource(Source):
+    """A source that is a log. Offsets are positions by partition; a partition is read by one task."""
+
+    def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None) -> None:
+        """Take how to open the log, the columns of its records, and how many records a batch may have."""
+        if max_records is not None and max_records < 1:
+            raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
+        self.opener, self.schema, self.max_records = opener, schema, max_records
+
+    def reader(self) -> LogReader:
+        """Return the stream reader that Spark drives."""
+        from tidewheel.sources.partitioned_stream import LogReader
+
+        return LogReader(self.opener, self.max_records)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Check that the log is there, and return the streaming DataFrame."""
+        from tidewheel.sources.partitioned_stream import log_stream
+
+        with closing(self.opener()) as log:
+            log.start()
+        stream = log_stream(self.opener, self.schema, self.max_records)
+        spark.dataSource.register(stream)
+        return spark.readStream.format(stream.name()).load()
+
+
+def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Positions:
+    """Return an end with at most `most` records behind `start`: each partition has its share of what there is.
+
+    >>> limited({"0": 0, "1": 0}, {"0": 100, "1": 300}, 40)
+    {'0': 10, '1': 30}
+    >>> limited({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 1, "2": 1}, 2)
+    {'0': 1, '1': 1, '2': 0}
+    """
+    backlog = {partition: last - start[partition] for partition, last in end.items()}
+    total = sum(backlog.values())
+    if total <= most:
+        return dict(end)
+    shares = {partition: most * size // total for partition, size in backlog.items()}
+    spare = most - sum(shares.values())
+    # What rounding left over goes to those who stand furthest back, so that a small limit cannot starve anybody for ever.
+    for partition in sorted(backlog, key=lambda each: (shares[each] - backlog[each], start[each]))[:spare]:
+        shares[partition] += 1
+    return {partition: start[partition] + share for partition, share in shares.items()}
