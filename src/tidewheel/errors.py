@@ -33,6 +33,14 @@ class StateError(TidewheelError):
     """The stored state and the program do not fit together."""
 
 
+class ConnectorError(TidewheelError):
+    """The server behind a source or a sink refused, or no longer has, what was asked of it."""
+
+
+class ConnectorUnavailable(ConnectorError):
+    """The server did not answer in time; the same may work when it is back."""
+
+
 class HeldError(TidewheelError):
     """Another run holds the job."""
 

@@ -16,7 +16,7 @@ ROOT = Path(tidewheel.__file__).parent
 
 LAYERS = [
     ["errors", "faults", "keys", "hashing", "values", "pickling"],
-    ["storage"],
+    ["storage", "clients"],
     ["chain"],
     ["cells"],
     ["state"],

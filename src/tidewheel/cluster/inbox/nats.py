@@ -12,16 +12,16 @@ import asyncio
 import contextlib
 import heapq
 import re
-import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from tidewheel.clients.nats import NatsConnection, shown
 from tidewheel.cluster.errors import InboxError, InboxUnavailable
 from tidewheel.cluster.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
-from tidewheel.errors import ConfigError, CorruptError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
 from tidewheel.keys import check_n_shards
 
 T = TypeVar("T")
@@ -63,22 +63,16 @@ class NatsInbox(Inbox):
         self._name = parts.path.strip("/")
         if not parts.netloc or not _NAME.fullmatch(self._name):
             raise ConfigError(
-                f"the URL {url!r} must name a server and an inbox of letters, digits, - and _, as in nats://localhost:4222/orders"
+                f"the URL {shown(url)!r} must name a server and an inbox of letters, digits, - and _, as in nats://localhost:4222/orders"
             )
         if n_shards is not None:
             check_n_shards(n_shards)
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{self._name}"
-        self._timeout = timeout
         self._last: dict[tuple[str, int], _Last] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"inbox {self._name}", daemon=True)
-        self._thread.start()
-        self._client: Any = None
-        self._stream: Any = None
+        with _as_inbox_errors():
+            self._connection = NatsConnection(url, timeout=timeout)
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{self._name}"
+        self._timeout, self._client, self._stream = timeout, self._connection.client, self._connection.jetstream
         try:
-            servers = [f"{parts.scheme}://{server}" for server in parts.netloc.split(",")]
-            self._client = self._call(self._connect(servers))
-            self._stream = self._client.jetstream(timeout=timeout)
             replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
             self.n_shards = self._call(self._opened(n_shards, replicas))
             self.max_block_bytes = int(self._client.max_payload) - _HEADROOM
@@ -124,33 +118,9 @@ class NatsInbox(Inbox):
             self._call(self._stream.purge_stream(self._name, seq=lowest))
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._connection.close()
 
     # Within the loop's thread.
-
-    async def _connect(self, servers: list[str]) -> Any:
-        try:
-            import nats
-        except ImportError:
-            raise ConfigError("an inbox at nats: needs the package nats-py; install tidewheel[nats]") from None
-        return await nats.connect(
-            servers, connect_timeout=2, reconnect_time_wait=0.1, max_reconnect_attempts=-1, error_cb=_ignored
-        )
-
-    async def _shut_down(self) -> None:
-        """Close the connection, and end whatever it leaves running."""
-        if self._client is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._client.close(), self._timeout)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     async def _opened(self, n_shards: int | None, replicas: int) -> int:
         """Find the stream, or make it; return its number of shards."""
@@ -305,23 +275,15 @@ class NatsInbox(Inbox):
         return Stored(position, subject.rpartition(".")[2], block)
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            coroutine.close()
-            raise InboxError(f"the inbox {self.url} was closed")
-        future = asyncio.run_coroutine_threadsafe(self._in_time(coroutine), self._loop)
-        return future.result()
-
-    async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        import nats.errors
-        import nats.js.errors
-
-        try:
-            return await asyncio.wait_for(coroutine, 4 * self._timeout)
-        except (TimeoutError, OSError, nats.errors.Error) as error:
-            if isinstance(error, nats.errors.AuthorizationError):
-                raise InboxError(f"{self.url} refuses the user or the password: {error}") from error
-            raise InboxUnavailable(f"{self.url} does not answer ({type(error).__name__} {error})") from error
+        with _as_inbox_errors():
+            return self._connection.call(coroutine)
 
 
-async def _ignored(error: Exception) -> None:
-    """Leave it to the request that fails to say so."""
+@contextlib.contextmanager
+def _as_inbox_errors() -> Iterator[None]:
+    try:
+        yield
+    except ConnectorUnavailable as error:
+        raise InboxUnavailable(str(error)) from error
+    except ConnectorError as error:
+        raise InboxError(str(error)) from error

@@ -1,0 +1,1 @@
+"""Connections to servers, used by whatever speaks to them: inboxes, sources and sinks."""
