@@ -21,7 +21,8 @@ class Reduce(Operator):
 
     The result so far is emitted once per batch for every key that the batch touched. Values are folded before the
     shuffle too, so the function runs in several places and must depend on its two values alone. A value of None is
-    nothing to fold, and a result of None drops the key's state.
+    nothing to fold, and a result of None drops the key's state. A result has the latest timestamp of the messages that the
+    batch brought for its key.
     """
 
     function: Callable[[Any, Any], Any]
@@ -70,20 +71,46 @@ class _Folding:
                     self.context.reject(error, batch, position)
 
 
+class _Touched:
+    """The keys that messages came for, with the latest timestamp of each, if they have any."""
+
+    def __init__(self) -> None:
+        self.latest: dict[Any, int | None] = {}
+
+    def add(self, batch: Batch) -> None:
+        if batch.times is None:
+            self.latest.update(dict.fromkeys(batch.keys))
+            return
+        latest = self.latest
+        for key, time in zip(batch.keys, batch.times, strict=True):
+            before = latest.get(key)
+            if before is None or time > before:
+                latest[key] = time
+
+    def finish(self, shape: Shape, value_of: Callable[[Any], Any]) -> Batch:
+        """Return what has become of the keys, and begin again."""
+        keys, times = list(self.latest), list(self.latest.values())
+        self.latest = {}
+        timed = any(time is not None for time in times)
+        return Batch(shape, keys=keys, values=list(map(value_of, keys)), times=times if timed else None)  # type: ignore[arg-type]
+
+
 class _Folded(Combiner):
     def __init__(self, folding: _Folding, context: Context) -> None:
         self.folding, self.context = folding, context
         self.folded: dict[Any, Any] = {}
+        self.touched = _Touched()
 
     def add(self, batch: Batch) -> Iterator[Batch]:
         self.folding.fold(self.folded, batch)
+        self.touched.add(batch)
         if len(self.folded) > _FLUSH_KEYS:
             yield from self.finish()
 
     def finish(self) -> Iterator[Batch]:
         if self.folded:
-            yield Batch(self.context.shapes[0], keys=list(self.folded), values=list(self.folded.values()))
-            self.folded = {}
+            folded, self.folded = self.folded, {}
+            yield self.touched.finish(self.context.shapes[0], folded.__getitem__)
 
 
 class _Reducing(Process):
@@ -91,15 +118,13 @@ class _Reducing(Process):
         self.context = context
         self.folding = _Folding(operator.function, context)
         self.state = context.state(operator.state.resolved_codec(), lambda: None)
-        self.touched: dict[Any, None] = {}
+        self.touched = _Touched()
 
     def on_batch(self, batch: Batch, port: int) -> None:
         self.state.fetch(batch.keys)
         self.folding.fold(self.state.overlay, batch)
-        self.touched.update(dict.fromkeys(batch.keys))
+        self.touched.add(batch)
 
     def on_end_of_data(self) -> None:
-        if self.touched:
-            keys = list(self.touched)
-            self.context.emit(Batch(self.context.shapes[0], keys=keys, values=[self.state.get(key) for key in keys]))
-            self.touched = {}
+        if self.touched.latest:
+            self.context.emit(self.touched.finish(self.context.shapes[0], self.state.get))

@@ -11,6 +11,7 @@ from tidewheel.errors import GraphError, OperatorError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun, OperatorTester
 from tidewheel.time.duration import instant, nanoseconds
+from unit.operators.running import run
 
 
 def timed(time):
@@ -181,3 +182,22 @@ def test_only_the_windows_themselves_have_a_late_stream():
     assert windows.late.port.node == windows.port.node
     assert not hasattr(windows.map("same", lambda row: row), "late")
     assert not hasattr(windows.union("both", windows.map("other", lambda row: row)), "late")
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(
+    "totals",
+    [
+        lambda timed: timed.key_by("by", "user").aggregate("totals", n=sum_("n")),
+        lambda timed: timed.key_by("by", "user", value="n").reduce("totals", lambda a, b: a + b),
+    ],
+    ids=["aggregate", "reduce"],
+)
+def test_totals_have_the_latest_timestamp_of_the_batch(totals, partitions):
+    def build(source):
+        # A window of one ns shows the timestamps.
+        return totals(source.assign_timestamps("time", "at")).window("when", tumbling(1), lambda n, _: n + 1, default=0)
+
+    rows = [{"user": user, "at": at, "n": at} for user, at in [("a", 3), ("b", 5), ("a", 1), ("a", 2)]]
+    ran = run(build, rows, rows[2:3], plain=False, flush=True, partitions=partitions, parallelism=2)
+    assert sorted((r["user"], r["start"]) for r in ran.records) == [("a", 1), ("a", 3), ("b", 5)]
