@@ -37,7 +37,7 @@ class Log(ABC):
         """Return the position behind the last record of each partition now, for a job that stands at `start`.
 
         It includes whatever was durable before the call. A partition that `start` lacks is new, and is read from its
-        first record, which `start` of the result's caller takes from `oldest`.
+        first record, which `start` of the result's caller takes from `oldest`. It may be empty: then nothing is known of the job.
         """
 
     def oldest(self, partition: str) -> int:
@@ -57,19 +57,21 @@ Opener = Callable[[], Log]
 
 
 class PartitionedSource(Source):
-    """A source that is a log. Offsets are positions by partition; a partition is read by one task."""
+    """A source that is a log. Offsets are positions by partition; a partition is read by one task, or by a few, in slices."""
 
-    def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None) -> None:
-        """Take how to open the log, the columns of its records, and how many records a batch may have."""
+    def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> None:
+        """Take how to open the log, its columns, how many records a batch may have, and how many tasks read a partition."""
+        if tasks < 1:
+            raise ConfigError(f"tasks is the number of tasks that read, at least 1, not {tasks}")
         if max_records is not None and max_records < 1:
             raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
-        self.opener, self.schema, self.max_records = opener, schema, max_records
+        self.opener, self.schema, self.max_records, self.tasks = opener, schema, max_records, tasks
 
     def reader(self) -> LogReader:
         """Return the stream reader that Spark drives."""
         from tidewheel.sources.partitioned_stream import LogReader
 
-        return LogReader(self.opener, self.max_records)
+        return LogReader(self.opener, self.max_records, self.tasks)
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Check that the log is there, and return the streaming DataFrame."""
@@ -77,7 +79,7 @@ class PartitionedSource(Source):
 
         with closing(self.opener()) as log:
             log.start()
-        stream = log_stream(self.opener, self.schema, self.max_records)
+        stream = log_stream(self.opener, self.schema, self.max_records, self.tasks)
         spark.dataSource.register(stream)
         return spark.readStream.format(stream.name()).load()
 

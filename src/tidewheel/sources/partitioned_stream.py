@@ -18,13 +18,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidewheel import pickling
+from tidewheel.sources.iterable_stream import cuts
 from tidewheel.sources.partitioned import Log, Opener, Positions, limited
 from tidewheel.sources.schema import spark_schema
 
 _Answer = TypeVar("_Answer")
 
 
-def log_stream(opener: Opener, schema: pa.Schema, max_records: int | None) -> type[DataSource]:
+def log_stream(opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> type[DataSource]:
     """Return a data source of its own for a log.
 
     The settings travel inside of the class: options of a data source are shown in plans and in Spark's pages, and
@@ -43,7 +44,7 @@ def log_stream(opener: Opener, schema: pa.Schema, max_records: int | None) -> ty
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return LogReader(pickling.loads(travelling), max_records)
+            return LogReader(pickling.loads(travelling), max_records, tasks)
 
     return LogStream
 
@@ -51,9 +52,9 @@ def log_stream(opener: Opener, schema: pa.Schema, max_records: int | None) -> ty
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads by positions: the same range gives the same records."""
 
-    def __init__(self, opener: Opener, max_records: int | None) -> None:
+    def __init__(self, opener: Opener, max_records: int | None, tasks: int = 1) -> None:
         """Take how to open the log; the planner opens it when it is first asked, and each task opens its own."""
-        self.opener, self.max_records = opener, max_records
+        self.opener, self.max_records, self.tasks = opener, max_records, tasks
         self._opened: Log | None = None
         self._last: Positions | None = None
 
@@ -67,7 +68,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let no record come that is not there now."""
-        self._last = self._asked(lambda log: log.end(log.start()))
+        self._last = self._asked(lambda log: log.end({}))
 
     def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:
         """Return where the batch that begins at `start` ends."""
@@ -80,7 +81,11 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Return the ranges that have something, each for a task."""
         begin = {name: start[name] if name in start else self._asked(_oldest(name)) for name in end}
-        return [InputPartition((name, begin[name], last)) for name, last in end.items() if begin[name] < last]
+        return [
+            InputPartition((name, begin[name] + at, begin[name] + at + size))
+            for name, last in end.items()
+            for at, size in cuts(last - begin[name], self.tasks)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give a range's records."""
