@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from acceptance.test_a2_stateful_op import Pairs, Ticking
-from tidewheel import Job, sum_
+from acceptance.test_e1_epochs import Log, logged
+from acceptance.test_e3_ttl_map import WORDS, ttl_job
+from acceptance.test_e4_windows import EVENTS, windowed
+from acceptance.test_e5_joins import ORDERS, PAYMENTS
+from acceptance.test_e5_joins import keyed as joining
+from tidewheel import Job, count, session, sliding, sum_, tumbling
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import golden
@@ -115,3 +120,121 @@ def test_a5_state_that_is_dropped_and_an_aggregate_beside_it():
     draw = random.Random(SEED)
     records = [{"of": draw.randrange(6), "n": draw.randrange(-3, 4)} for _ in range(150)]
     golden(make, {"in": records}, seed=SEED)
+
+
+class Given:
+    """Stands where the acceptance tests of time have their runner, and keeps what it is to give to the job."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, list] = {}
+        self.batch = 1
+
+    def source(self, job, name, items, *, batch):
+        self.inputs[name], self.batch = list(items), batch
+        return job.source(name, iterable(items))
+
+
+def timed(given, job, items, bound=None, batch=1):
+    stream = given.source(job, "in", items, batch=batch).assign_timestamps("time", lambda time: time)
+    if bound is None:
+        return stream.generate_epochs("epochs", lambda message, last: message.time)
+    return stream.limit_out_of_orderness("bound", bound)
+
+
+def e1_epochs(given, job):
+    on_time, late = timed(given, job, [5, 6, 3, 9, 9, 12, 1, 20])
+    logged(on_time, collect())
+    late.sink("late", collect())
+
+
+def e1_two_levels(given, job):
+    on_time, _ = timed(given, job, list(range(1, 9)))
+    first = on_time.key_by("one", lambda time: "k").stateful_op("first", Log(), default=0)
+    first.key_by("again", lambda text: "j").stateful_op("second", Log(), default=0).sink("out", collect())
+
+
+def e2_late(given, job):
+    on_time, late = timed(given, job, [10, 7, 8, 9, 6, 20, 11], bound=2, batch=2)
+    on_time.sink("out", collect())
+    late.sink("late", collect())
+
+
+def e2_too_late_for_a_window(given, job):
+    on_time, late = timed(given, job, [5, 35, 5, 6, 15, 40, 33, 80, 1], bound=0)
+    windows = on_time.union("all", late).key_by("by", lambda value: value % 2).window("w", tumbling(10), n=count())
+    windows.sink("out", collect())
+    windows.late.sink("late", collect())
+
+
+def e3_ttl_map(given, job):
+    ttl_job(job, given.source(job, "words", WORDS, batch=1), collect())
+
+
+def e4_windows(windows):
+    def build(given, job):
+        windowed(given.source(job, "in", EVENTS, batch=2), windows, collect(), collect())
+
+    return build
+
+
+def e4_corrections(given, job):
+    times = [1, 15, 2, 29, 9, 60, 9]
+    rows = [{"key": f"k{number % 2}", "time": time, "amount": number} for number, time in enumerate(times * 2)]
+    on_time, late = (
+        given.source(job, "in", rows, batch=1).assign_timestamps("time", "time").limit_out_of_orderness("bound", 0)
+    )
+    windows = on_time.union("all", late).key_by("by", "key")
+    windows = windows.window("w", tumbling(10), allowed_lateness=20, n=count(), total=sum_("amount"))
+    windows.sink("out", collect())
+    windows.late.sink("late", collect())
+
+
+def e5_join(join):
+    def build(given, job):
+        orders, payments = joining(given, job, "orders", ORDERS, 30), joining(given, job, "payments", PAYMENTS, 30)
+        join(orders, payments).sink("out", collect())
+
+    return build
+
+
+def interval(how):
+    return e5_join(lambda orders, payments: orders.interval_join("join", payments, before=2, after=5, how=how))
+
+
+PROGRAMS_OF_TIME = {
+    "e1 epochs": e1_epochs,
+    "e1 two levels": e1_two_levels,
+    "e2 late": e2_late,
+    "e2 too late for a window": e2_too_late_for_a_window,
+    "e3 ttl_map": e3_ttl_map,
+    "e4 tumbling": e4_windows(tumbling(10)),
+    "e4 sliding": e4_windows(sliding(20, 10)),
+    "e4 session": e4_windows(session(10)),
+    "e4 corrections": e4_corrections,
+    **{f"e5 {how} interval join": interval(how) for how in ("inner", "left", "right", "full")},
+    "e5 window join": e5_join(lambda orders, payments: orders.window_join("join", payments, tumbling(10), how="full")),
+    "e5 as-of join": e5_join(lambda orders, payments: orders.as_of_join("join", payments)),
+}
+
+
+def through_golden(build, **options):
+    """Batches end where they end in the acceptance test: what is late depends on it."""
+    given = Given()
+
+    def make():
+        job = Job("program", n_shards=8, snapshot_every=2)
+        build(given, job)
+        return job
+
+    make()
+    result = golden(make, given.inputs, seed=SEED, batch_size=given.batch, **options)
+    assert any(result.outputs.values())
+
+
+@pytest.mark.parametrize("name", PROGRAMS_OF_TIME)
+def test_a_program_of_time(name):
+    through_golden(PROGRAMS_OF_TIME[name])
+
+
+def test_a_program_of_time_on_spark(spark):
+    through_golden(PROGRAMS_OF_TIME["e4 session"], runs=0, spark=spark)
