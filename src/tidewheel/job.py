@@ -75,7 +75,7 @@ class Job:
         self.snapshot_every = snapshot_every
         self.grace = grace
         self.graph = Graph()
-        self._cells_at = cells
+        self.cells_at = cells
         self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}
@@ -123,7 +123,7 @@ class Job:
     @property
     def cells_url(self) -> str:
         """Where the job's cells are."""
-        return f"{self._cells_at.rstrip('/')}/{self.name}" if self._cells_at else cells_url(self.state, self.name)
+        return f"{self.cells_at.rstrip('/')}/{self.name}" if self.cells_at else cells_url(self.state, self.name)
 
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.

@@ -31,8 +31,8 @@ def forked(state: CheckpointState, job: str, run: str, savepoint: str) -> Checkp
         kind="fork",
         run=run,
         metadata={**metadata, "forked-from": f"{parent} {savepoint}"},
-        shards={shard: _shared(parent, parts) for shard, parts in state.shards.items()},
-        driver=_shared(parent, state.driver),
+        shards={shard: shared_parts(parent, parts) for shard, parts in state.shards.items()},
+        driver=shared_parts(parent, state.driver),
         outputs=(),
         lineage=secrets.token_hex(4),
         parent=None,
@@ -75,10 +75,12 @@ def fork_newest(store: Store, job: str, new_job: str) -> CheckpointState:
         drop_savepoint(parent, name)
 
 
-def _shared(job: str, parts: ShardParts) -> ShardParts:
+def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
+    """Return a shard's parts by the names that other streams at the same state URL know them by."""
+
     def part(ref: PartRef) -> PartRef:
         return PartRef(
-            FileRef(shared(job, ref.file.name), ref.file.size, ref.file.checksum), ref.sequence, ref.bytes, ref.keys
+            FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum), ref.sequence, ref.bytes, ref.keys
         )
 
     return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))

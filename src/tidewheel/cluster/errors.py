@@ -39,3 +39,15 @@ class InboxUnavailable(InboxError):
 
 class HandoverRefused(TidewheelError):
     """A record that must not follow the newest one of a chain; whoever made it looked at an older one."""
+
+
+class Overtaken(TidewheelError):
+    """A later run has a shard that this one was to take; begin another run."""
+
+
+class ProgramDiffers(CoordinatorError):
+    """A node was started with another program than the fleet runs."""
+
+
+class UnknownFleet(CoordinatorError):
+    """No fleet of that job is at these places."""

@@ -17,6 +17,7 @@ from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, Kind
 from tidewheel.checkpoint.names import folder
 from tidewheel.checkpoint.pending import carrying, outputs_of, settled, to_retract
 from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.cluster.ledger import check_alone
 from tidewheel.errors import FencedError, StateError
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.runtime.commit import epoch_due, last_epoch, next_manifest, operator_infos
@@ -30,6 +31,7 @@ from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.transfer import settle
 from tidewheel.sinks.base import Publication
 from tidewheel.state.compaction import due
+from tidewheel.storage import Store
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
@@ -45,13 +47,17 @@ _FLUSHED = "flushed"
 class JobRun:
     """One run's hold on a job: the newest commit that it knows, and the way to the next."""
 
-    def __init__(self, job: Job, plan: Plan) -> None:
-        """Take a job whose graph is checked. Nothing is claimed yet."""
+    def __init__(self, job: Job, plan: Plan, stream: str | None = None) -> None:
+        """Take a job whose graph is checked, and the stream of its chain: its name, unless it runs in a fleet.
+
+        Nothing is claimed yet.
+        """
         self.job, self.plan = job, plan
+        self.stream = stream or job.name
         self.token = secrets.token_hex(6)
         self.store = storage.open(job.state)
-        self.folder = self.store.at(folder(job.name))
-        self.checkpoints = StreamCheckpoints(self.store, job.name)
+        self.folder = self.store.at(folder(self.stream))
+        self.checkpoints = StreamCheckpoints(self.store, self.stream)
         self.cells = JobCells(job.cells_url, plan.cells)
         self.lease = Lease(self.cells.connection, self.token)
         self.head: CheckpointState
@@ -63,6 +69,7 @@ class JobRun:
             check_free(self.lease, self.job.name)
         newest = self.checkpoints.latest()
         if newest is not None:
+            check_alone(newest)
             infos = operator_infos(self.plan)
             check_program(newest, infos, self.job.n_shards, allow_dropped_state, self.job.aliases, upgrades(self.plan))
             self._check_retraction(newest)
@@ -113,7 +120,7 @@ class JobRun:
         sequence = self.head.sequence + 1
         values, self._versions = self.cells.pin()
         return BatchSpec(
-            job=self.job.name,
+            job=self.stream,
             state=self.store.url,
             local=local,
             base=self.head.sequence,
@@ -168,19 +175,24 @@ class JobRun:
 
     def publish(self, spark: Any) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
-        sinks = {node.name: node.operator for node in self.plan.nodes}
         void = to_retract(self.head)
         if void is not None:
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
-                    node.operator.sink.retract(self.job.name, node.name, void.after, void.before)
-        sequence = outputs_of(self.head)
-        for output in self.head.outputs:
-            operator = sinks.get(output.sink)
-            if not isinstance(operator, SinkOperator):
-                raise StateError(
-                    f"sequence {sequence} of job {self.job.name!r} has output for the sink {output.sink!r}, which the program "
-                    "lacks; run the program with that sink once more, so that its output is not lost"
-                )
-            faults.point(PUBLISHING)
-            operator.sink.publish(Publication(self.folder, self.job.name, output.sink, sequence, output.tokens, spark))
+                    node.operator.sink.retract(self.stream, node.name, void.after, void.before)
+        publish_output(self.plan, self.folder, self.head, spark)
+
+
+def publish_output(plan: Plan, folder: Store, state: CheckpointState, spark: Any) -> None:
+    """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
+    sinks = {node.name: node.operator for node in plan.nodes}
+    sequence, stream = outputs_of(state), state.id.stream_id
+    for output in state.outputs:
+        operator = sinks.get(output.sink)
+        if not isinstance(operator, SinkOperator):
+            raise StateError(
+                f"sequence {sequence} of job {stream!r} has output for the sink {output.sink!r}, which the program "
+                "lacks; run the program with that sink once more, so that its output is not lost"
+            )
+        faults.point(PUBLISHING)
+        operator.sink.publish(Publication(folder, stream, output.sink, sequence, output.tokens, spark))

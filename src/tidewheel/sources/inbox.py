@@ -73,6 +73,11 @@ class InboxSource(Source):
         plain = shape.kind == "scalar"
         return InboxSource(self.url, shape.schema(), self.shards, self.start, self.max_events, self.partitions, plain)
 
+    def reading(self, url: str, start: Mapping[int, int]) -> InboxSource:
+        """Return the same source over some shards of an inbox, each from a position on; 0 is the oldest that is there."""
+        known = {shard: position for shard, position in start.items() if position}
+        return InboxSource(url, self.schema, sorted(start), known, self.max_events, self.partitions, self.plain)
+
     def describe(self) -> str:
         """Return a few words for messages."""
         return f"inbox {self.url}"

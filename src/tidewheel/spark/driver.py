@@ -51,7 +51,7 @@ FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, 
 _KEEP_BATCHES = 1000
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
-_POLL_SECONDS = 1
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class _Stopped(Exception):
 class Driver:
     """One run of a job: it claims the job, starts the query, commits its batches and publishes their output."""
 
-    def __init__(self, job: Job, plan: Plan, options: RunOptions) -> None:
-        """Take a job whose graph is checked."""
+    def __init__(self, job: Job, plan: Plan, options: RunOptions, run: JobRun | None = None) -> None:
+        """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
         self.job, self.plan, self.options = job, plan, options
-        self.run = JobRun(job, plan)
+        self.run = run or JobRun(job, plan)
         self.local = Path(options.local or os.environ.get("TIDEWHEEL_LOCAL") or default_local())
         self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
-        self.seen = SeenFiles(self.run.store, job.name, self.run.token)
+        self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
         self.spark: SparkSession
         self.program: Program
@@ -106,7 +106,7 @@ class Driver:
             self.run.check(self.options.take_over, self.options.allow_dropped_state)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
-                    node.operator.sink.start(self.job.name)
+                    node.operator.sink.start(self.run.stream)
             self.spark = self.options.spark or session(self.options.master, self.options.conf)
             frame = self._source_frame()
             self.program = Program(self.plan, frame)
@@ -332,7 +332,7 @@ class Driver:
 
     @property
     def _spark_prefix(self) -> str:
-        return f"spark-{folder(self.job.name)}-"
+        return f"spark-{folder(self.run.stream)}-"
 
     def _gather_durations(self, query: StreamingQuery) -> None:
         durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress if p.numInputRows > 0}

@@ -25,8 +25,11 @@ MAP_SIZE: Final = 1 << 30
 
 
 def folder_name(job: str, lineage: str) -> str:
-    """Return the name of the folder for a job's local copies on this boot of this machine."""
-    return f"{quote(job, safe='')[:100]}-{lineage}-{boot_id()}"
+    """Return the name of the folder for a job's local copies on this boot of this machine.
+
+    The runs of a fleet, `job/1`, `job/2`, share one: the parts of a shard have ascending labels, whoever holds it.
+    """
+    return f"{quote(job.partition('/')[0], safe='')[:100]}-{lineage}-{boot_id()}"
 
 
 class LocalCopies:

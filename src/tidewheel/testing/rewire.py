@@ -30,7 +30,7 @@ def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | 
     """
     changed = copy.copy(job)
     changed.state = state or f"memory:test-{secrets.token_hex(6)}"
-    changed._cells_at = None
+    changed.cells_at = None
     changed.graph = Graph()
     changed.graph._names = set(job.graph._names)
     changed.graph.nodes = [_replaced(node, sources or {}) for node in job.graph.nodes]
