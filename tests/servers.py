@@ -50,7 +50,9 @@ def _die_with_the_test_run() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _start(command: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], log: Path, env: dict[str, str] | None = None, user: int | None = None
+) -> subprocess.Popen[bytes]:
     # The system counts the death of the thread that starts a process: a test's own thread ends before the run does.
     in_main = threading.current_thread() is threading.main_thread()
     with log.open("ab") as out:
@@ -60,6 +62,7 @@ def _start(command: list[str], log: Path, env: dict[str, str] | None = None) -> 
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
+            user=user,
             preexec_fn=_die_with_the_test_run if in_main else None,
         )
 

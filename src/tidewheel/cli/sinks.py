@@ -20,9 +20,11 @@ def kinds() -> dict[str, type[Sink]]:
     from tidewheel.sinks.files import Files
     from tidewheel.sinks.for_each import ForEach
     from tidewheel.sinks.for_each_batch import ForEachBatch
+    from tidewheel.sinks.postgres import Postgres
 
     return {
         "files": Files,
+        "postgres": Postgres,
         "collect": Collect,
         "discard": Discard,
         "for_each_batch": ForEachBatch,

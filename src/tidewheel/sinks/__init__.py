@@ -3,6 +3,7 @@
 | sink | guarantee |
 |---|---|
 | `files` | exactly once |
+| `postgres` | exactly once |
 | `collect` | exactly once, within one process |
 | `discard` | exactly once: nothing is visible |
 | `for_each_batch` | at least once; effectively once if the function is idempotent by its sequence |
@@ -17,5 +18,6 @@ from tidewheel.sinks.discard import discard
 from tidewheel.sinks.files import files
 from tidewheel.sinks.for_each import for_each
 from tidewheel.sinks.for_each_batch import for_each_batch
+from tidewheel.sinks.postgres import postgres
 
-__all__ = ["Sink", "collect", "console", "discard", "files", "for_each", "for_each_batch"]
+__all__ = ["Sink", "collect", "console", "discard", "files", "for_each", "for_each_batch", "postgres"]

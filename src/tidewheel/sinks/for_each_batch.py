@@ -12,7 +12,7 @@ from xxhash import xxh64_intdigest
 
 from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedRef, stage, unstage
+from tidewheel.sinks.staged import StagedRef, stage, together, unstage
 from tidewheel.storage.file import FileStore
 
 if TYPE_CHECKING:
@@ -92,23 +92,13 @@ class _StagedParquet(SinkPartition):
             return None
         from pyarrow import parquet
 
-        table = _together(self._tables, self._staging.sink)
+        table = together(self._tables, self._staging.sink)
         out = pa.BufferOutputStream()
         parquet.write_table(table, out, compression="zstd")
         ref = stage(self._staging, "parquet", bytes(out.getvalue()), table.num_rows)
         unknown = any(pa.types.is_null(field.type) for field in table.schema)
         digest = 0 if unknown else int(xxh64_intdigest(str(table.schema.remove_metadata()).encode()))
         return msgspec.msgpack.encode(_Token(ref, digest))
-
-
-def _together(tables: list[pa.Table], sink: str) -> pa.Table:
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise OperatorError(
-            f"sink {sink!r}: the records of one batch have columns of types that do not go together: {error}. Declare what the "
-            "operator before it returns (returns=…)"
-        ) from error
 
 
 def _frame(publication: Publication) -> DataFrame:
@@ -126,4 +116,4 @@ def _frame(publication: Publication) -> DataFrame:
     from pyarrow import parquet
 
     tables = [parquet.read_table(pa.BufferReader(unstage(store, token.ref))) for token in tokens]
-    return spark.createDataFrame(_together(tables, publication.sink))
+    return spark.createDataFrame(together(tables, publication.sink))

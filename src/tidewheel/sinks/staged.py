@@ -11,7 +11,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel.checkpoint.names import staged_file
-from tidewheel.errors import CorruptError, StorageError
+from tidewheel.errors import CorruptError, OperatorError, StorageError
 from tidewheel.sinks.base import SinkPartition, Staging
 from tidewheel.storage import Store
 
@@ -95,6 +95,17 @@ def published_batches(store: Store, tokens: Iterable[bytes]) -> Iterator[pa.Reco
     """Yield what the tasks staged, task by task, in each task's order."""
     for token in tokens:
         yield from from_arrow(unstage(store, msgspec.msgpack.decode(token, type=StagedRef)))
+
+
+def together(tables: list[pa.Table], sink: str) -> pa.Table:
+    """Return one table of all rows; columns that only some have are null in the others."""
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise OperatorError(
+            f"sink {sink!r}: the records of one batch have columns of types that do not go together: {error}. Declare what the "
+            "operator before it returns (returns=…)"
+        ) from error
 
 
 def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:

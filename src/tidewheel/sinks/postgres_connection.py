@@ -1,0 +1,146 @@
+"""A way into PostgreSQL: where it is, who we are, and what to do while it is away. The password is nobody else's business."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidewheel.errors import ConfigError, OperatorError, StorageError, TidewheelError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
+# A server that is there and says no; whatever else it says at the door, because it starts, ends or is full, passes.
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted|permission denied|certificate"
+)
+_GONE = ("08", "53", "57P", "40001", "40P01", "25P03")
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+
+T = TypeVar("T")
+
+
+def driver() -> ModuleType:
+    """Return psycopg, or say how to get it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigError("a postgres sink needs psycopg: pip install 'tidewheel[postgres]'") from error
+    return psycopg
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the server is and how patient to be with it. It travels and is shown, so it knows no password, only where one is."""
+
+    dsn: str
+    password_env: str | None = None
+    retry_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would show a password, without showing it."""
+        psycopg = driver()
+        try:
+            found = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        except psycopg.ProgrammingError:
+            # The driver's own words would repeat the text, in which a password may stand.
+            raise ConfigError(
+                "the dsn of a postgres sink cannot be read; write postgresql://user@host:5432/database or "
+                "'host=… port=… user=… dbname=…'"
+            ) from None
+        if any(found.get(name) for name in _SECRETS):
+            raise ConfigError(
+                "the dsn of a postgres sink has a password in it, which would show in logs and in `ps`; leave it out, and set "
+                "PGPASSWORD, use ~/.pgpass or a service file, or name a variable that holds it (password_env=…)"
+            )
+
+    def describe(self) -> str:
+        """Return where it is, for messages."""
+        found = driver().conninfo.conninfo_to_dict(self.dsn)
+        if "service" in found:
+            return f"service {found['service']}"
+        host, port = found.get("host") or os.environ.get("PGHOST") or "localhost", found.get("port") or 5432
+        return f"{host}:{port}/{found.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
+
+    def persist(self, who: str, work: Callable[[Connection], T]) -> T:
+        """Do work in a connection of its own, again and again while the server is away, for `retry_s` seconds.
+
+        The work is one that can be repeated. `who` names the sink in messages. Raises a `ConfigError` if the server
+        refuses us, a `StorageError` if it stays away, and an `OperatorError` with its words if it refuses the work.
+        """
+        psycopg = driver()
+        deadline, wait, told = time.monotonic() + self.retry_s, _FIRST_WAIT, False
+        while True:
+            try:
+                with self._connect(who) as connection:
+                    return work(connection)
+            except psycopg.Error as error:
+                text = self._scrubbed(error)
+                if not _passes(error, text):
+                    raise self._refusal(who, error, text) from None
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    f"{who}: PostgreSQL at {self.describe()} is away, for {self.retry_s:g} s now: {text}. Nothing committed is "
+                    "lost: start again when it is back, and the output is published"
+                )
+            if not told:
+                print(
+                    f"{who}: PostgreSQL at {self.describe()} is away ({text}); trying for {self.retry_s:g} s",
+                    file=sys.stderr,
+                )
+                told = True
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _connect(self, who: str) -> Connection:
+        psycopg = driver()
+        found = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        # A server that does not answer must be noticed in time.
+        settings = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
+        settings = {name: value for name, value in settings.items() if name not in found}
+        if self.password_env is not None:
+            settings["password"] = self._password(who)
+        connection: Connection = psycopg.connect(self.dsn, **settings, application_name="tidewheel")
+        return connection
+
+    def _password(self, who: str) -> Any:
+        password = os.environ.get(self.password_env or "")
+        if not password:
+            raise ConfigError(
+                f"{who}: the variable {self.password_env} (password_env) is not set; it holds the password"
+            )
+        return password
+
+    def _scrubbed(self, error: Exception) -> str:
+        """Return what the driver says, on one line, without the password."""
+        text = " ".join(str(error).split())
+        for name in ("PGPASSWORD", self.password_env):
+            secret = os.environ.get(name or "")
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+    def _refusal(self, who: str, error: Any, text: str) -> TidewheelError:
+        if error.sqlstate is None:
+            return ConfigError(
+                f"{who}: PostgreSQL at {self.describe()} refuses us: {text}. Check the user, password and database"
+            )
+        return OperatorError(
+            f"{who}: PostgreSQL at {self.describe()} refuses the output: {text}. The output is committed and not lost: correct "
+            "the table and start again"
+        )
+
+
+def _passes(error: Any, text: str) -> bool:
+    """Tell whether trying again may help."""
+    if error.sqlstate is not None:
+        return str(error.sqlstate).startswith(_GONE)
+    return isinstance(error, driver().OperationalError) and _REFUSED.search(text) is None
