@@ -5,6 +5,8 @@ from tidewheel.sources.dataframe import dataframe
 from tidewheel.sources.files import files
 from tidewheel.sources.inbox import inbox
 from tidewheel.sources.iterable import iterable
+from tidewheel.sources.kafka import kafka
+from tidewheel.sources.nats import nats
 from tidewheel.sources.rate import rate
 
-__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "rate"]
+__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "kafka", "rate"]

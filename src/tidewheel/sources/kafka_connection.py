@@ -1,0 +1,152 @@
+"""How a Kafka is reached: its brokers, the client's options, and what may be said about them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidewheel.errors import ConfigError, StorageError, TidewheelError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+_ENVIRONMENT = "TIDEWHEEL_KAFKA_"
+_HIDDEN = ("password", "secret", "jaas", "pem", "token", "oauthbearer")
+_OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.partition.eof", "transactional.id", "error_cb")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The brokers, options of librdkafka, and how many seconds to wait for an answer."""
+
+    brokers: str
+    options: Mapping[str, str] = field(repr=False)
+    timeout: float
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Return the settings of a client: what the connector would choose, the user's options, what the connector needs."""
+        chosen = {"log_level": 2, "socket.keepalive.enable": True}
+        return {**chosen, **self.options, "bootstrap.servers": self.brokers, **more}
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the values of options that are secret."""
+        for name, value in self.options.items():
+            if value and any(word in name for word in _HIDDEN):
+                text = text.replace(str(value), "***")
+        return text
+
+    def failed(self, doing: str, error: Any) -> TidewheelError:
+        """Return what to raise for an error of the client."""
+        told = self.hidden(error.str() if hasattr(error, "str") else str(error))
+        text = f"{doing} at the Kafka brokers {self.brokers}: {told}"
+        if _refused(error):
+            return ConfigError(f"cannot log in for {text}; check the options security.protocol, sasl.* and ssl.*")
+        return StorageError(f"cannot {text}")
+
+    @contextmanager
+    def explained(self, doing: str) -> Iterator[None]:
+        """Turn errors of the client into ours."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            raise self.failed(doing, error.args[0]) from None
+
+
+def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) -> Connection:
+    """Check and complete what a user gave: options that are not given come from the environment.
+
+    `TIDEWHEEL_KAFKA_SASL_PASSWORD` is the option `sasl.password`, and so on.
+    """
+    require()
+    if not isinstance(brokers, str) or not brokers:
+        raise ConfigError(f"the brokers of a Kafka are text such as 'host:9092,other:9092', not {brokers!r}")
+    if timeout <= 0:
+        raise ConfigError(f"the timeout of a Kafka connector is a number of seconds above 0, not {timeout}")
+    for name in options or {}:
+        if name in _OURS:
+            raise ConfigError(f"the option {name!r} belongs to the Kafka connector; leave it out")
+    environment = {
+        name.removeprefix(_ENVIRONMENT).lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(_ENVIRONMENT)
+    }
+    return Connection(
+        brokers, {**environment, **{name: str(value) for name, value in (options or {}).items()}}, timeout
+    )
+
+
+def require() -> None:
+    """Say what to install where the client is lacking."""
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("Kafka needs the package confluent-kafka: pip install 'tidewheel[kafka]'") from error
+
+
+def client(kind: Callable[[dict[str, Any]], Any], connected: Connection, **more: Any) -> Any:
+    """Make a client, or say which option it does not take."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind(connected.settings(**more))
+    except (KafkaException, TypeError, ValueError) as error:
+        told = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise ConfigError(f"the Kafka client does not take its options: {connected.hidden(told)}") from None
+
+
+class LastError:
+    """Keeps what the client said last, in the background, for the error that a user will see."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take an error from the client."""
+        # "All brokers are down" follows whatever brought them down, and says less.
+        if self.error is None or error.name() != "_ALL_BROKERS_DOWN":
+            self.error = error
+
+    def refused(self) -> bool:
+        """Whether the brokers refused the log-in: waiting will not help."""
+        return self.error is not None and _refused(self.error)
+
+    def text(self, fallback: str) -> Any:
+        """Return the error, or a text where there was none."""
+        return fallback if self.error is None else self.error
+
+
+def _refused(error: Any) -> bool:
+    return hasattr(error, "name") and error.name() in (
+        "_AUTHENTICATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "_SSL",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    )
+
+
+class Patience:
+    """Waits as long as there is progress, and no longer than the timeout without any."""
+
+    def __init__(self, connected: Connection, errors: LastError, doing: str) -> None:
+        """Begin to wait."""
+        self._connected, self._errors, self._doing = connected, errors, doing
+        self.progress()
+
+    def progress(self) -> None:
+        """Begin to wait anew."""
+        self._deadline = time.monotonic() + self._connected.timeout
+
+    def check(self) -> None:
+        """Raise if the brokers refused, or said nothing for too long."""
+        if self._errors.refused() or time.monotonic() > self._deadline:
+            silent = f"no answer for {self._connected.timeout:g} seconds"
+            raise self._connected.failed(self._doing, self._errors.text(silent)) from None

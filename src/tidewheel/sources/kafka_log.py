@@ -1,0 +1,294 @@
+"""Topics as a log: where partitions begin and end, and what is between two offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tidewheel.errors import ConfigError, StorageError
+from tidewheel.sources.kafka_connection import Connection, LastError, Patience, client
+from tidewheel.sources.partitioned import Log, Positions
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns of a record, as Spark's own connector names them."""
+
+Lost = Literal["fail", "earliest", "latest"]
+
+_AT_ONCE = 10_000
+_POLL = 0.1
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a job begins that has read nothing."""
+
+    kind: Literal["earliest", "latest", "time", "offsets"]
+    milliseconds: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What is read, from where on, and what happens to offsets that are not retained any more."""
+
+    connection: Connection
+    names: tuple[str, ...]
+    start: Start
+    lost: Lost
+
+
+class KafkaLog(Log):
+    """Partitions are named `topic/number`, positions are offsets.
+
+    The end of a partition is the high watermark that comes with a fetch, for a broker that answers fetches is one that
+    can be read from, and there are brokers whose list of offsets lags behind.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        """Take what to read; nothing is contacted yet."""
+        self._topics, self._connection = topics, topics.connection
+        self._errors = LastError()
+        self._consumer: Any = None
+
+    def start(self) -> Positions:
+        """Return the offsets at which the job begins."""
+        names, start = self._partitions(), self._topics.start
+        oldest = {name: self.oldest(name) for name in names}
+        if start.kind == "earliest":
+            return oldest
+        if start.kind == "latest":
+            return self._high(oldest)
+        if start.kind == "time":
+            return self._at_time(oldest, start.milliseconds)
+        if unknown := sorted(start.offsets.keys() - oldest.keys()):
+            raise ConfigError(f"a Kafka source is to start at partition {unknown[0]}, which is not there")
+        return {**oldest, **start.offsets}
+
+    def end(self, start: Positions) -> Positions:
+        """Return the high watermarks, and check that what was not read yet is retained."""
+        names = self._partitions()
+        return self._high({name: start[name] if name in start else self.oldest(name) for name in names})
+
+    def oldest(self, partition: str) -> int:
+        """Return the first offset that the partition retains."""
+        return self._watermarks(partition)[0]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
+        from confluent_kafka import KafkaError
+
+        topic, number = split(partition)
+        patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
+        self._assign({partition: first})
+        while first < last:
+            messages = self._client().consume(min(_AT_ONCE, last - first), _POLL)
+            if not messages:
+                patience.check()
+                continue
+            records = []
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    if message.offset() < last:
+                        records.append(message)
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    first = self._retained(partition, first, last)
+                    self._assign({partition: first})
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise self._connection.failed(f"read {partition}", error)
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    patience.progress()
+                    # The end of the partition stands at the offset that comes next.
+                    first = max(first, message.offset() + (error is None))
+            patience.check()
+            if records:
+                yield as_columns(records, topic, number)
+
+    def _retained(self, partition: str, first: int, last: int) -> int:
+        """Return where to go on when `first` cannot be read, or raise."""
+        oldest, newest = self._watermarks(partition)
+        if first < oldest and self._topics.lost == "earliest":
+            return min(oldest, last)
+        if first < oldest and self._topics.lost == "latest":
+            return last
+        raise self._gone(partition, first, oldest, newest)
+
+    def _gone(self, partition: str, first: int, oldest: int, newest: int) -> StorageError:
+        where = f"partition {partition} at {self._connection.brokers}"
+        if first < oldest:
+            return StorageError(
+                f"the job stands at offset {first} of {where}, and the oldest that is retained is {oldest}: {oldest - first} "
+                'records are lost. Say lost="earliest" to go on with that one, or lost="latest" to go on with the newest'
+            )
+        return StorageError(
+            f"the job stands at offset {first} of {where}, which ends at {newest}: the topic was deleted and made again, or is "
+            "another one. Give the job another name, or the topic that it read"
+        )
+
+    def _high(self, positions: Positions) -> Positions:
+        """Return the high watermark of each partition, from a fetch that began after the call."""
+        from confluent_kafka import KafkaError
+
+        patience = Patience(self._connection, self._errors, "fetch from " + ", ".join(self._topics.names))
+        high: Positions = {}
+        self._assign(positions)
+        while len(high) < len(positions):
+            messages = self._client().consume(len(positions), _POLL)
+            patience.check()
+            for message in messages:
+                name, error = f"{message.topic()}/{message.partition()}", message.error()
+                if error is None:
+                    high.setdefault(name, self._cached_high(name))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # With transactions it stands before the first that is not decided: there is nothing to wait for.
+                    high.setdefault(name, message.offset())
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    return self._high_after(name, positions)
+                else:
+                    raise self._connection.failed(f"fetch from {name}", error)
+            if not messages:
+                self._check_behind(positions, high)
+        return high
+
+    def _high_after(self, partition: str, positions: Positions) -> Positions:
+        oldest, newest = self._watermarks(partition)
+        if positions[partition] >= oldest or self._topics.lost == "fail":
+            raise self._gone(partition, positions[partition], oldest, newest)
+        return self._high({**positions, partition: oldest})
+
+    def _check_behind(self, positions: Positions, high: Positions) -> None:
+        """Raise for a position behind the end, which a broker may answer with silence."""
+        for name in positions.keys() - high.keys():
+            newest = self._cached_high(name)
+            if 0 <= newest < positions[name]:
+                raise self._gone(name, positions[name], 0, newest)
+
+    def _at_time(self, oldest: Positions, milliseconds: int) -> Positions:
+        from confluent_kafka import TopicPartition
+
+        asked = [TopicPartition(*split(name), milliseconds) for name in oldest]
+        with self._connection.explained("find the offsets of a time"):
+            found = self._client().offsets_for_times(asked, timeout=self._connection.timeout)
+        offsets = {f"{each.topic}/{each.partition}": each.offset for each in found}
+        # Where all records are older, the answer is no offset but "the end".
+        later = self._high(oldest) if min(offsets.values()) < 0 else {}
+        return {name: later[name] if offset < 0 else offset for name, offset in offsets.items()}
+
+    def _partitions(self) -> list[str]:
+        names = []
+        for topic in self._topics.names:
+            with self._connection.explained(f"look for the topic {topic!r}"):
+                self._look()
+                found = self._client().list_topics(topic, timeout=self._connection.timeout).topics[topic]
+            if found.error is not None or not found.partitions:
+                raise self._no_topic(topic, found.error)
+            names += [f"{topic}/{number}" for number in sorted(found.partitions)]
+        return names
+
+    def _look(self) -> None:
+        """Let the client tell of brokers that refuse it: a request alone would wait until its timeout."""
+        patience = Patience(self._connection, self._errors, "connect")
+        self._client().poll(0)
+        patience.check()
+
+    def _no_topic(self, topic: str, error: Any) -> ConfigError | StorageError:
+        from confluent_kafka import KafkaError
+
+        if error is not None and error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            return self._connection.failed(f"read the topic {topic!r}", error)  # type: ignore[return-value]
+        there = sorted(self._client().list_topics(timeout=self._connection.timeout).topics)
+        known = f"there are {', '.join(there[:20])}" if there else "there is none"
+        return ConfigError(
+            f"there is no topic {topic!r} at the Kafka brokers {self._connection.brokers} ({known}); make it, or correct the name"
+        )
+
+    def _watermarks(self, partition: str) -> tuple[int, int]:
+        from confluent_kafka import TopicPartition
+
+        with self._connection.explained(f"find the offsets of {partition}"):
+            found = self._client().get_watermark_offsets(
+                TopicPartition(*split(partition)), timeout=self._connection.timeout
+            )
+        if found is None:
+            raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))
+        return int(found[0]), int(found[1])
+
+    def _cached_high(self, partition: str) -> int:
+        from confluent_kafka import TopicPartition
+
+        return int(self._client().get_watermark_offsets(TopicPartition(*split(partition)), cached=True)[1])
+
+    def _assign(self, positions: Mapping[str, int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._client().assign([TopicPartition(*split(name), offset) for name, offset in positions.items()])
+
+    def _client(self) -> Any:
+        if self._consumer is None:
+            from confluent_kafka import Consumer
+
+            self._consumer = client(
+                Consumer,
+                self._connection,
+                **{
+                    "group.id": "tidewheel",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    # Who asks for the end of an idle topic waits this long.
+                    "fetch.wait.max.ms": 20,
+                    "error_cb": self._errors,
+                },
+            )
+        return self._consumer
+
+
+def split(partition: str) -> tuple[str, int]:
+    """Return topic and number of a partition's name.
+
+    >>> split("orders/3")
+    ('orders', 3)
+    """
+    topic, _, number = partition.rpartition("/")
+    return topic, int(number)
+
+
+def as_columns(messages: Sequence[Any], topic: str, partition: int) -> pa.RecordBatch:
+    """Return the records of one partition as columns."""
+    count = len(messages)
+    times = pa.array([message.timestamp()[1] for message in messages], pa.int64())
+    headers = [message.headers() for message in messages]
+    arrays = [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.value() for message in messages], pa.binary()),
+        pa.repeat(pa.scalar(topic), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        times.cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("timestamp").type),
+        _header_column(headers) if any(headers) else pa.nulls(count, SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _header_column(headers: Sequence[list[tuple[str, bytes]] | None]) -> pa.Array:
+    rows = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in headers]
+    return pa.array(rows, SCHEMA.field("headers").type)
