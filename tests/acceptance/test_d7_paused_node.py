@@ -1,0 +1,99 @@
+"""D7. A node that was paused past its lease and wakes up can commit nothing for a shard that was taken from it, and publish
+nothing over newer output.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet_nodes import SHARDS, Fleet, MemoryNode
+from tidewheel import faults
+from tidewheel.cluster.ledger import ledger_of
+from tidewheel.errors import FencedError
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    opened = Fleet(tmp_path)
+    yield opened
+    opened.close()
+
+
+def begun(fleet: Fleet, *names: str) -> list[MemoryNode]:
+    nodes = [MemoryNode(fleet, name) for name in names]
+    for node in nodes:
+        node.join()
+    for node in nodes:
+        node.begin()
+    return nodes
+
+
+def test_its_commit_is_refused_and_it_goes_on_with_what_is_left(fleet):
+    (paused,) = begun(fleet, "a")
+    fleet.send(200)
+    paused.step()
+    fleet.send(100)
+    late = paused.prepare()  # Paused here, with the batch computed.
+    taker = MemoryNode(fleet, "b")
+    taker.join()
+    taker.begin()
+    taker.step()
+    with pytest.raises(FencedError):
+        paused.finish(late)
+    taken = ledger_of(fleet.chains().of(paused.info.name).latest()).revoked
+    assert set(taken) == set(taker.ledger.held), "the record says what was taken"
+    assert {revoked.to for revoked in taken.values()} == {taker.info.name}
+    paused.begin()
+    assert set(paused.ledger.held) == set(range(SHARDS)) - set(taken)
+    paused.step()
+    fleet.check_exact()
+
+
+def test_it_loses_the_whole_run_though_only_some_shards_were_taken(fleet):
+    """A batch is one commit: what it counted for a shard that stays is counted again, not committed in part."""
+    (paused,) = begun(fleet, "a")
+    fleet.send(200)
+    late = paused.prepare()
+    taker = MemoryNode(fleet, "b")
+    taker.join()
+    taker.begin()
+    with pytest.raises(FencedError):
+        paused.finish(late)
+    assert fleet.totals() == {}
+    for node in (paused, taker):
+        node.begin()
+        node.step()
+    fleet.check_exact()
+
+
+def test_what_it_publishes_when_it_wakes_is_there_already(fleet):
+    (paused,) = begun(fleet, "a")
+    fleet.send(200)
+    faults.arm("commit.created=raise")
+    with pytest.raises(faults.InjectedFault):
+        paused.step()  # Paused here: committed, and nothing published.
+    faults.arm("")
+    assert fleet.published() == []
+    committed = paused.run.checkpoints.latest()
+    taker = MemoryNode(fleet, "b")
+    taker.join()
+    paused.coordinator.leave("a")
+    taker.begin()
+    assert len(fleet.published()) == 200, "the taker publishes what the holder had committed, before it adopts"
+    fleet.send(100)
+    taker.step()
+    paused.run.head = committed
+    paused.run.publish(None)
+    fleet.check_exact()
+
+
+def test_it_finds_out_also_when_nothing_is_there_to_commit(fleet):
+    (paused,) = begun(fleet, "a")
+    fleet.send(50)
+    paused.step()
+    taker = MemoryNode(fleet, "b")
+    taker.join()
+    paused.coordinator.leave("a")
+    taker.begin()
+    with pytest.raises(FencedError):
+        paused.run.recall()

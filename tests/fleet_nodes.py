@@ -1,0 +1,165 @@
+"""Nodes of a fleet in one process, without Spark: the same runs, chains, hand-over, tasks, local copies and sinks.
+
+A test decides when a node looks at the assignment, takes shards, runs a batch and commits it, and so what happens in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel import Job, cells, storage
+from tidewheel.checkpoint.files import opener
+from tidewheel.checkpoint.names import folder
+from tidewheel.cluster import handover
+from tidewheel.cluster.chains import Chains, take
+from tidewheel.cluster.coordinator import Coordinator
+from tidewheel.cluster.inbox import decode_events
+from tidewheel.cluster.inbox import open as open_inbox
+from tidewheel.cluster.router import Router
+from tidewheel.keys import from_stored
+from tidewheel.runtime import report as reports
+from tidewheel.runtime import wire
+from tidewheel.runtime.commit import check_reports
+from tidewheel.runtime.fleet import FleetRun, check_adopted, check_plan
+from tidewheel.runtime.run import publish_output
+from tidewheel.sinks import files
+from tidewheel.sources.inbox import inbox
+from tidewheel.state.read import shard_items
+from tidewheel.testing.memory import MemoryRun
+from tidewheel.values.shape import ANY, to_columns
+
+SHARDS = 8
+
+
+def total(key, event, state):
+    n, amount = state or (0, 0)
+    return {"key": key, "n": n + 1, "total": amount + event.amount}, (n + 1, amount + event.amount)
+
+
+def counting(where: Path, n_shards: int = SHARDS, **settings) -> Job:
+    """Number and add up the events of each key."""
+    job = Job("orders", state=f"file://{where}/state", n_shards=n_shards, **settings)
+    events = job.source("in", inbox(f"{where}/inbox", schema="key string, amount long"))
+    numbered = events.key_by("by-key", "key").stateful_map("total", total, default=lambda: None)
+    numbered.sink("out", files(f"{where}/out", format="json"))
+    return job
+
+
+class Fleet:
+    """What all nodes share, and what must be true of it in the end."""
+
+    def __init__(self, where: Path, **settings) -> None:
+        self.where, self.settings = where, settings
+        self.store = storage.open(f"file://{where}/state")
+        self.connection = cells.open(f"{where}/cells")
+        self.inbox = open_inbox(f"{where}/inbox", SHARDS)
+        self.router = Router(self.inbox, linger=0.001)
+        self.sent: Counter[str] = Counter()
+        self.amounts: Counter[str] = Counter()
+        self._numbers = count()
+
+    def close(self) -> None:
+        self.router.close()
+        self.inbox.close()
+        self.connection.close()
+
+    def send(self, events: int, keys: int = 50) -> None:
+        for number in range(events):
+            key, amount = f"k{number % keys}", next(self._numbers)
+            self.router.route(key, {"key": key, "amount": amount})
+            self.sent[key] += 1
+            self.amounts[key] += amount
+        self.router.flush()
+
+    def chains(self) -> Chains:
+        return Chains(self.store, "orders")
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Return the state of every key, from the store alone, whoever holds its shard."""
+        found = {}
+        for shard, whose in handover.custody(self.chains().ledgers()).items():
+            for table, key, value in shard_items(whose.holding.parts, shard, opener(self.store, "orders")):
+                if table == "total":
+                    found[from_stored(key)] = tuple(msgspec.msgpack.decode(value))
+        return found
+
+    def published(self) -> list[dict]:
+        lines = [path.read_text().splitlines() for path in sorted((self.where / "out").glob("*.json"))]
+        return [json.loads(line) for each in lines for line in each]
+
+    def check_exact(self) -> None:
+        """Compare state and output with a count that knows nothing of Tidewheel."""
+        assert self.totals() == {key: (n, self.amounts[key]) for key, n in self.sent.items()}
+        rows = sorted((row["key"], row["n"]) for row in self.published())
+        assert rows == sorted((key, n) for key, last in self.sent.items() for n in range(1, last + 1))
+
+
+class MemoryNode(MemoryRun):
+    """A node whose batches run in this process."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.fleet, self.name = fleet, name
+        self.job = counting(fleet.where, **fleet.settings)
+        self.plan = self.job.plan()
+        check_plan(self.plan, self.job.name)
+        self.coordinator = Coordinator(fleet.connection, "orders", name, SHARDS, idempotent=True)
+        self.chains = fleet.chains()
+        self.parallelism, self.partitions, self.clock = 2, 1, None
+        self._attempts = count()
+        self._local = f"{fleet.where}/local/{name}"
+        self.positions: dict[int, int] = {}
+
+    def join(self) -> None:
+        self.coordinator.join()
+
+    def shards(self) -> frozenset[int]:
+        return frozenset(self.coordinator.current_assignment().shards_of(self.name))
+
+    def begin(self) -> None:
+        """Begin a run that adopts what the assignment gives this node."""
+        self.info = self.chains.begin(self.name, SHARDS)
+        self.ledger = take(self.chains, self.info, self.shards, self.publish_for, self.check)
+        self.run = FleetRun(self.job, self.plan, self.info, self.ledger)
+        self.run.claim()
+        self.positions = {shard: holding.position for shard, holding in self.ledger.held.items()}
+
+    def publish_for(self, state) -> None:
+        publish_output(self.plan, self.fleet.store.at(folder(state.id.stream_id)), state, None)
+
+    def check(self, state) -> None:
+        check_adopted(state, self.plan, SHARDS)
+
+    def prepare(self):
+        """Run a batch over all that is new; return what commits it."""
+        ends = self.fleet.inbox.end(list(self.positions))
+        events = [
+            json.loads(payload)
+            for stored in self.fleet.inbox.read(self.positions, ends)
+            for payload in decode_events(stored).payloads
+        ]
+        splits: list[list[pa.RecordBatch]] = [[to_columns(events, ANY)]] if events else []
+        spec = self._spec(None)
+        rows = self._levels(spec, splits, 0)
+        found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        check_reports(found, range(len(self.plan.levels)), spec.parallelism)
+        return spec, found, ends
+
+    def finish(self, prepared) -> None:
+        """Commit what `prepare` gave, and publish it."""
+        spec, found, ends = prepared
+        offsets = json.dumps({str(shard): position for shard, position in ends.items()})
+        self.run.commit(spec, found, "batch", {"batch": self.next_batch, "source_offsets": {"in": offsets}}, None)
+        self.positions = ends
+
+    def step(self) -> None:
+        """Count what is new."""
+        self.finish(self.prepare())
+
+    def close(self) -> None:
+        self.run.release()
