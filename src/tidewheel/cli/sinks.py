@@ -16,6 +16,7 @@ def kinds() -> dict[str, type[Sink]]:
     # Imported here, for they bring Arrow, which the other commands start sooner without.
     from tidewheel.sinks.collect import Collect
     from tidewheel.sinks.console import Console as ConsoleSink
+    from tidewheel.sinks.delta import Delta
     from tidewheel.sinks.discard import Discard
     from tidewheel.sinks.files import Files
     from tidewheel.sinks.for_each import ForEach
@@ -25,6 +26,7 @@ def kinds() -> dict[str, type[Sink]]:
     return {
         "files": Files,
         "postgres": Postgres,
+        "delta": Delta,
         "collect": Collect,
         "discard": Discard,
         "for_each_batch": ForEachBatch,

@@ -4,6 +4,7 @@
 |---|---|
 | `files` | exactly once |
 | `postgres` | exactly once |
+| `delta` | exactly once |
 | `collect` | exactly once, within one process |
 | `discard` | exactly once: nothing is visible |
 | `for_each_batch` | at least once; effectively once if the function is idempotent by its sequence |
@@ -14,10 +15,11 @@
 from tidewheel.sinks.base import Sink
 from tidewheel.sinks.collect import collect
 from tidewheel.sinks.console import console
+from tidewheel.sinks.delta import delta
 from tidewheel.sinks.discard import discard
 from tidewheel.sinks.files import files
 from tidewheel.sinks.for_each import for_each
 from tidewheel.sinks.for_each_batch import for_each_batch
 from tidewheel.sinks.postgres import postgres
 
-__all__ = ["Sink", "collect", "console", "discard", "files", "for_each", "for_each_batch", "postgres"]
+__all__ = ["Sink", "collect", "console", "delta", "discard", "files", "for_each", "for_each_batch", "postgres"]

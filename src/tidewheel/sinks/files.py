@@ -18,6 +18,7 @@ from tidewheel.sinks import hive
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.folder import HIDDEN, OutputFile, TargetFolder, explained, make_folder
 from tidewheel.sinks.formats import CheckedFile, Format, RowWriter, row_writer
+from tidewheel.sinks.staged import typed
 from tidewheel.storage.file import FileStore
 
 WRITTEN = faults.declare("files.written", "a task's output file is durable in the staging folder")
@@ -141,7 +142,7 @@ class _FilesPartition(SinkPartition):
 
     def _write(self, folder: str, columns: pa.RecordBatch) -> None:
         if self._sink.format == "parquet":
-            columns = _without_nulls(columns)
+            columns = typed(columns)
         key = (folder, columns.schema)
         try:
             if key not in self._open:
@@ -198,16 +199,6 @@ class _FilesPartition(SinkPartition):
                 f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {found}; "
                 f"the records have {', '.join(names)}"
             )
-
-
-def _without_nulls(columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out columns that have no type because nothing in them has a value: they would clash with other files' types."""
-    known = [
-        name
-        for name, field in zip(columns.schema.names, columns.schema, strict=True)
-        if not pa.types.is_null(field.type)
-    ]
-    return columns.select(known) if known else columns
 
 
 def _local(path: str) -> str:

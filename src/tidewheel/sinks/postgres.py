@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
-from pyarrow import types as kinds
 
 from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.postgres_columns import TableColumn, check, created, last_of_each, writable
 from tidewheel.sinks.postgres_connection import Server
 from tidewheel.sinks.postgres_table import Mode, Table
-from tidewheel.sinks.staged import StagedBatches, published_batches, together
+from tidewheel.sinks.staged import StagedBatches, published_batches, together, typed
 
 if TYPE_CHECKING:
     from tidewheel.sinks.postgres_connection import Connection
@@ -142,8 +141,7 @@ class _PostgresPartition(StagedBatches):
             return
         table = self._sink.table
         if self._sink.columns is None:
-            # Nobody knows their type: a table that is to be created has none for them.
-            columns = columns.select([field.name for field in columns.schema if not kinds.is_null(field.type)])
+            columns = typed(columns)
         check(columns, table.key, self._sink.columns, self._who, f"the table {table.name}")
         if table.by is not None and table.by not in columns.schema.names:
             raise OperatorError(

@@ -108,6 +108,12 @@ def together(tables: list[pa.Table], sink: str) -> pa.Table:
         ) from error
 
 
+def typed(columns: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out columns that have no type because nothing in them has a value: they would clash with other batches' types."""
+    known = [field.name for field in columns.schema if not pa.types.is_null(field.type)]
+    return columns.select(known) if known else columns
+
+
 def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return one dict per row."""
     names = batch.schema.names

@@ -140,9 +140,8 @@ def _advice(text: str) -> str:
     return f"the server says: {text.strip().splitlines()[0][:300]}"
 
 
-@functools.lru_cache(maxsize=64)
-def _client(url: str) -> Any:
-    """Return the client of a URL: one for all stores of this process, which so share their connections."""
+def settings(url: str) -> tuple[str, dict[str, Any], float]:
+    """Return what a URL says: the place without settings, the settings, and for how many seconds to try again."""
     parts = urlsplit(url)
     options: dict[str, Any] = dict(parse_qsl(parts.query))
     retry_s = float(options.pop("retry_s", _RETRY_S))
@@ -153,10 +152,17 @@ def _client(url: str) -> Any:
         raise ConfigError(f"the URL {url!r} names no bucket; write for example s3://bucket/prefix")
     if str(options.get("endpoint", "")).startswith("http://"):
         options["allow_http"] = True
+    return urlunsplit(parts._replace(query="")), options, retry_s
+
+
+@functools.lru_cache(maxsize=64)
+def _client(url: str) -> Any:
+    """Return the client of a URL: one for all stores of this process, which so share their connections."""
+    place, options, retry_s = settings(url)
     client_options = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
     try:
         return from_url(
-            urlunsplit(parts._replace(query="")),
+            place,
             config=options,  # type: ignore[call-overload]
             client_options=client_options,
             retry_config={
