@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from servers import _start, _wait, free_ports
+from tidewheel.clients.nats import NatsConnection
+from tidewheel.sources.nats_log import NatsLogOpener
 
 
 class Nats:
     """One server. Every acknowledged message is on the disk, so that it may be killed at any moment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, user: str = "", sync: str = "always") -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self._monitor = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "nats.conf").write_text(
             f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self._monitor}"\n'
-            f'jetstream {{ store_dir: "{folder / "data"}", sync_interval: always }}\n'
+            f'jetstream {{ store_dir: "{folder / "data"}", sync_interval: "{sync}" }}\n'
+            + ('authorization {{ user: "{}", password: "{}" }}\n'.format(*user.split(":")) if user else "")
         )
+        self._user = f"{user}@" if user else ""
 
     def url(self, name: str = "tests") -> str:
-        return f"nats://127.0.0.1:{self.port}/{name}"
+        return f"{self.server}/{name}"
+
+    @property
+    def server(self) -> str:
+        """The URL of the server alone, as the connectors take it."""
+        return f"nats://{self._user}127.0.0.1:{self.port}"
+
+    def make_stream(self, name: str, *subjects: str, **config: Any) -> None:
+        """Make a stream; without subjects it takes those below its name."""
+        from nats.js.api import StreamConfig
+
+        with NatsConnection(self.server) as nats:
+            nats.call(
+                nats.jetstream.add_stream(StreamConfig(name=name, subjects=list(subjects) or [f"{name}.>"], **config))
+            )
+
+    def send(self, subject: str, messages: Iterable[bytes], headers: dict[str, str] | None = None) -> None:
+        """Store messages, in this order."""
+
+        async def all_sent() -> None:
+            for number in range(0, len(todo), 500):
+                sent = (nats.jetstream.publish(subject, data, headers=headers) for data in todo[number : number + 500])
+                await asyncio.gather(*sent)
+
+        todo = list(messages)
+        with NatsConnection(self.server, timeout=30) as nats:
+            nats.call(all_sent())
+
+    def messages(self, stream: str, *subjects: str) -> list[tuple[str, bytes]]:
+        """Return subject and data of all messages that a stream has, in their order."""
+        log = NatsLogOpener(self.server, stream, subjects, "earliest", "fail", None, 5.0)()
+        with contextlib.closing(log):
+            (first,), (last,) = log.start().values(), log.end({}).values()
+            rows = [row for batch in log.read(stream, first, last) for row in batch.to_pylist()]
+        return [(row["subject"], row["data"]) for row in rows]
 
     def start(self) -> None:
         log = self.folder / "nats.log"
@@ -53,9 +93,9 @@ class Nats:
 
 
 @contextlib.contextmanager
-def running_nats(folder: Path) -> Iterator[Nats]:
+def running_nats(folder: Path, **settings: str) -> Iterator[Nats]:
     """Run a server for a while."""
-    server = Nats(folder)
+    server = Nats(folder, **settings)
     try:
         server.start()
         yield server

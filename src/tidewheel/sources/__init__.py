@@ -9,4 +9,4 @@ from tidewheel.sources.kafka import kafka
 from tidewheel.sources.nats import nats
 from tidewheel.sources.rate import rate
 
-__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "kafka", "rate"]
+__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "kafka", "nats", "rate"]
