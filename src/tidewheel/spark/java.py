@@ -16,8 +16,8 @@ _INSTALL = (
 )
 
 
-def check_java() -> None:
-    """Raise a `ConfigError` that says what to install when there is no Java, or one too old for Spark."""
+def check_java() -> int:
+    """Return the version of Java, or raise a `ConfigError` that says what to install when there is none, or one too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
@@ -33,6 +33,7 @@ def check_java() -> None:
     if version is None or version < OLDEST:
         found = "one that does not say its version" if version is None else f"Java {version}"
         raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {java} is {found}; {_INSTALL}")
+    return version
 
 
 def java_version(text: str) -> int | None:
