@@ -17,7 +17,7 @@ _INSTALL = (
 
 
 def check_java() -> int:
-    """Return the version of Java, or raise a `ConfigError` that says what to install when there is none, or one too old for Spark."""
+    """Return the version of Java; raise a `ConfigError` that says what to install if there is none, or one too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
