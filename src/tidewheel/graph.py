@@ -102,6 +102,12 @@ class Graph:
                 raise GraphError(
                     f"operator {node.name!r} ({node.operator.kind}) leads nowhere; end the stream with .sink(name, …)"
                 )
+            for port in node.operator.required:
+                if not self.consumers(Port(node.id, port)):
+                    raise GraphError(
+                        f"output {port} of operator {node.name!r} ({node.operator.kind}) leads nowhere, and what goes there "
+                        "would be lost; give it a sink, discard() if it is not wanted"
+                    )
 
     def fingerprint(self) -> str:
         """Return a digest of names, kinds and edges: two programs with the same one have the same shape."""

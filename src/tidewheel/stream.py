@@ -16,6 +16,7 @@ from tidewheel.operators.aggregates import Aggregate
 from tidewheel.operators.as_of_join import AsOfJoin
 from tidewheel.operators.assign_timestamps import AssignTimestamps
 from tidewheel.operators.base import Operator
+from tidewheel.operators.decode import DEAD, Decode
 from tidewheel.operators.deduplicate import Deduplicate
 from tidewheel.operators.expiring import Ttl
 from tidewheel.operators.filter import Filter
@@ -39,6 +40,7 @@ from tidewheel.operators.window import WindowBy
 from tidewheel.operators.window_aggregates import aggregates_fold
 from tidewheel.operators.window_join import WindowJoin
 from tidewheel.sinks.base import Sink
+from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
 from tidewheel.state.codec import Codec
 from tidewheel.state.timers import Clock
 from tidewheel.time.duration import Duration, nanoseconds
@@ -95,6 +97,15 @@ class Stream:
     ) -> Self:
         """Give the function whole Arrow record batches and go on with those it returns."""
         return self._same(name, MapBatches(_function(name, function), returns))
+
+    def decode(self, name: str, codec: PayloadCodec, *, column: str = "value") -> tuple[Self, Self]:
+        """Make records of payloads by a codec of `tidewheel.sources.codecs`; return them, and the messages that are none.
+
+        Messages that do not decode go on as they were, raw bytes and all, with the column `error`. They need a sink, which
+        gets them inside the same commit as the rest; they are counted as `name/dead`. Keys and timestamps stay.
+        """
+        port = self._then(name, Decode(payload_codec(codec), column))
+        return self._at(port), self._at(Port(port.node, DEAD))
 
     def assign_timestamps(self, name: str, time: str | Callable[[Any], int | datetime.datetime]) -> Self:
         """Give each message a timestamp: a column, or what a function returns for its value.

@@ -90,6 +90,8 @@ class Operator(ABC):
     stateful: ClassVar[bool] = False
     combines: ClassVar[bool] = False
     """Whether it has a combiner, which shrinks its input before the shuffle."""
+    required: ClassVar[tuple[int, ...]] = ()
+    """The outputs that must lead somewhere: what goes there would be lost otherwise."""
 
     @abstractmethod
     def start(self, context: Context) -> Process:
