@@ -92,7 +92,9 @@ class _Killed(Exception):
     pass
 
 
-def driven(script: Script, build: Callable[..., None]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
+def driven(
+    script: Script, build: Callable[..., None], partitions: int = 1
+) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
     """Run a job over the script; return what each batch put out, the flush last, and what was late.
 
     `build` gets one keyed stream for each source, the late streams, and the sink.
@@ -112,7 +114,7 @@ def driven(script: Script, build: Callable[..., None]) -> tuple[list[list[dict[s
         return made
 
     outputs: list[list[dict[str, Any]]] = []
-    run = MemoryRun(job(), take_over=True)
+    run = MemoryRun(job(), take_over=True, partitions=partitions)
     try:
         for batch, parallelism, killed in zip(script.batches, script.parallelism, script.killed, strict=True):
             seen = len(out.records)
@@ -123,7 +125,7 @@ def driven(script: Script, build: Callable[..., None]) -> tuple[list[list[dict[s
                     run.batch(batch)
                 except _Killed:
                     run.close()
-                run = MemoryRun(job(), take_over=True)
+                run = MemoryRun(job(), take_over=True, partitions=partitions)
             run.parallelism = parallelism
             run.batch(batch)
             outputs.append(out.records[seen:])

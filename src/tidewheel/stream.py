@@ -12,6 +12,7 @@ from tidewheel.errors import GraphError
 from tidewheel.graph import Port
 from tidewheel.logic import Message, StatefulLogic
 from tidewheel.operators.aggregate import AggregateBy
+from tidewheel.operators.aggregate_windows import AggregateWindows
 from tidewheel.operators.aggregates import Aggregate
 from tidewheel.operators.as_of_join import AsOfJoin
 from tidewheel.operators.assign_timestamps import AssignTimestamps
@@ -37,7 +38,7 @@ from tidewheel.operators.stateful_op import StatefulOp, as_logic
 from tidewheel.operators.ttl_map import ExpiringMap, TtlMap
 from tidewheel.operators.union import Union
 from tidewheel.operators.window import WindowBy
-from tidewheel.operators.window_aggregates import aggregates_fold
+from tidewheel.operators.window_aggregates import aggregates_fold, window_columns
 from tidewheel.operators.window_join import WindowJoin
 from tidewheel.sinks.base import Sink
 from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
@@ -45,7 +46,8 @@ from tidewheel.state.codec import Codec
 from tidewheel.state.timers import Clock
 from tidewheel.time.duration import Duration, nanoseconds
 from tidewheel.time.fold import Fold
-from tidewheel.time.windows import Fixed, Windows
+from tidewheel.time.panes import Panes
+from tidewheel.time.windows import Fixed, Session, Windows
 from tidewheel.values import Shape
 
 if TYPE_CHECKING:
@@ -310,13 +312,15 @@ class KeyedStream(Stream):
                 f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
             )
         nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
-        if add is None:
-            fold, declared = aggregates_fold(_aggregates(name, aggregates)), None
-        else:
+        operator: Operator
+        if add is not None:
             spec = _checked(name, state_spec(_function(name, add), 0, state, default, None, 1))
-            fold, declared = Fold(spec.factory(), add, merge), spec.type
-        port = self._then(name, WindowBy(windows, fold, nanos, declared, add is None))
-        return WindowedStream(self.job, port)
+            operator = WindowBy(windows, Fold(spec.factory(), add, merge), nanos, spec.type)
+        elif isinstance(windows, Session):
+            operator = WindowBy(windows, aggregates_fold(_aggregates(name, aggregates)), nanos, rows=True)
+        else:
+            operator = AggregateWindows(Panes(windows, nanos), _aggregates(name, window_columns(aggregates)))
+        return WindowedStream(self.job, self._then(name, operator))
 
     def ttl_map(
         self, name: str, function: Callable[[Message, ExpiringMap], Any], *, returns: Any = None

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tidewheel.errors import GraphError
 from tidewheel.logic import Message, StatefulLogic
-from tidewheel.operators.base import Context, Process
 from tidewheel.operators.collected import Collected
 from tidewheel.operators.stateful_map import StateSpec
-from tidewheel.operators.stateful_op import Running
 from tidewheel.operators.timed import TimedOperator, time_of
-from tidewheel.operators.window_partials import WindowPartials
 from tidewheel.state.timers import Timer
 from tidewheel.time.fold import Fold
 from tidewheel.time.windows import Session, Windows
@@ -60,16 +57,6 @@ class WindowBy(TimedOperator):
         """Refuse a session that could not be merged."""
         if isinstance(self.windows, Session) and self.fold.merge is None:
             raise GraphError("two sessions can grow into one: give merge=, a function of two folded values")
-
-    def start(self, context: Context) -> Process:
-        """Start in a task, with Arrow in front where the fold is of numbers."""
-        if not self.fold.numbers or isinstance(self.windows, Session) or context.keeps_rejected():
-            return super().start(context)
-        assert self.fold.merge is not None
-        logic = self.logic()
-        partials = WindowLogic(self.windows, replace(self.fold, add=self.fold.merge), self.lateness)
-        running = Running(logic, (logic.on_data, partials.on_data), self.spec(), context)
-        return WindowPartials(running, self.windows, self.lateness, self.fold.numbers, context)
 
     def logic(self) -> WindowLogic:
         """Return the logic."""

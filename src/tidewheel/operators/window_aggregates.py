@@ -1,4 +1,4 @@
-"""The aggregates of `aggregate` as a fold of windows: sum_, count, min_, max_ and mean over the columns of values."""
+"""The aggregates of `aggregate` as a fold of sessions: sum_, count, min_, max_ and mean over the columns of values."""
 
 from __future__ import annotations
 
@@ -43,16 +43,22 @@ class _Aggregates:
         )
 
 
-def aggregates_fold(aggregates: dict[str, Aggregate]) -> Fold:
-    """Return the fold that keeps these aggregates and emits a row: start, end, one column for each, correction."""
+def window_columns(aggregates: dict[str, Aggregate]) -> dict[str, Aggregate]:
+    """Return the aggregates, or refuse those that are called as another column of the result is."""
     taken = {"start", "end", "correction"} & set(aggregates)
     if taken:
         raise GraphError(
             f"an aggregate of a window cannot be called {', '.join(sorted(taken))}: the result has that column"
         )
+    return aggregates
+
+
+def aggregates_fold(aggregates: dict[str, Aggregate]) -> Fold:
+    """Return the fold that keeps these aggregates and emits a row: start, end, one column for each, correction."""
+    window_columns(aggregates)
     kept = tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
     made = _Aggregates(aggregates, kept)
-    return Fold(made.begin, made.add, made.merge, kept, made.result)
+    return Fold(made.begin, made.add, made.merge, made.result)
 
 
 def _folded(fold: str, kept: Any, number: Any) -> Any:

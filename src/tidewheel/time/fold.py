@@ -17,7 +17,5 @@ class Fold:
     default: Callable[[], Any]
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any] | None = None
-    numbers: tuple[Any, ...] = ()
-    """The accumulators of a fold of aggregates, whose partial results Arrow can make."""
     result: Callable[[int, int, Any, bool], Any] | None = None
     """What goes out, from start, end, the folded values, and whether it is a correction."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidewheel import count, max_, mean, min_, session, sliding, sum_, tumbling
 from tidewheel.sinks import collect
-from tidewheel.time.windows import Session, Windows
+from tidewheel.time.windows import Fixed, Session, Windows
 from time_model import driven, modelled, scripts
 
 WINDOWS = [tumbling(10), tumbling(7, offset=3), sliding(10, 4), sliding(4, 10), session(5)]
@@ -81,15 +82,20 @@ def test_with_input_in_order_the_results_do_not_depend_on_the_boundaries(one, ot
     assert results(one) == results(other)
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("combined", [False, True])
+@settings(max_examples=15, deadline=None)
 @given(script=scripts())
-def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_taken(script):
+def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_taken(combined, script):
     model = modelled(script)
     lost = collect()
 
     def program(streams, lates, out):
-        both = streams[0].union("both", lates[0].key_by("late-key", "key"))
-        windows = both.window("w", tumbling(10), allowed_lateness=15, n=count())
+        late = lates[0].key_by("late-key", "key")
+        # Behind a shuffle of its own, the window combines before it.
+        both = streams[0].union("both", late)
+        windows = (both.key_by("again", "key") if combined else both).window(
+            "w", tumbling(10), allowed_lateness=15, n=count()
+        )
         windows.sink("out", out)
         windows.late.sink("lost", lost)
 
@@ -105,11 +111,12 @@ def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_ta
     assert {entry["number"] for entry in lost.records} <= {event["number"] for event in model.late}
 
 
-@pytest.mark.parametrize("windows", WINDOWS[:4], ids=str)
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
 @settings(max_examples=20, deadline=None)
-@given(script=scripts())
-def test_aggregates_are_what_folding_each_message_gives(windows, script):
+@given(script=scripts(), partitions=st.integers(1, 3))
+def test_aggregates_are_what_folding_each_message_gives(windows, script, partitions):
     model = modelled(script)
+    lost = collect()
 
     def program(streams, lates, out):
         aggregates = {
@@ -119,9 +126,11 @@ def test_aggregates_are_what_folding_each_message_gives(windows, script):
             "high": max_("number"),
             "avg": mean("number"),
         }
-        streams[0].window("w", windows, **aggregates).sink("out", out)
+        results = streams[0].window("w", windows, **aggregates)
+        results.sink("out", out)
+        results.late.sink("lost", lost)
 
-    outputs, _ = driven(script, program)
+    outputs, _ = driven(script, program, partitions)
     got = {
         (r["key"], r["start"], r["end"]): (r["n"], r["total"], r["low"], r["high"], r["avg"])
         for batch in outputs
@@ -131,3 +140,6 @@ def test_aggregates_are_what_folding_each_message_gives(windows, script):
         at: (len(held), sum(held), min(held), max(held), sum(held) / len(held))
         for at, held in expected(windows, model.events()).items()
     }
+    # What is in a gap between windows is not dropped silently either.
+    gaps = [event for event in model.events() if isinstance(windows, Fixed) and not windows.of(event["time"])]
+    assert sorted(event["number"] for event in lost.records) == sorted(event["number"] for event in gaps)

@@ -1,0 +1,59 @@
+"""Panes say of windows what the windows say themselves, timestamp by timestamp."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.time.panes import FAR, Panes
+from tidewheel.time.windows import sliding, tumbling
+
+panes_of = st.builds(
+    lambda length, every, offset, lateness: Panes(sliding(length, every, offset=offset), lateness),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(0, 11),
+    st.sampled_from([0, 5]),
+)
+epochs = st.integers(-50, 60) | st.sampled_from([-(2**63), 2**63 - 1])
+times_of = st.lists(st.integers(-40, 40), max_size=8).map(lambda times: np.array(times, np.int64))
+
+
+@given(panes_of, times_of, st.none() | epochs)
+def test_a_timestamp_and_its_pane_are_in_the_same_windows_and_over_at_the_same_time(panes, times, epoch):
+    starts = panes.of(times)
+    for time, start, over in zip(times.tolist(), starts.tolist(), panes.over(starts, epoch).tolist(), strict=True):
+        assert panes.windows.of(time) == panes.windows.of(start)
+        assert over == all(epoch is not None and end - 1 + panes.lateness <= epoch for _, end in panes.windows.of(time))
+
+
+@given(panes_of, times_of, st.none() | epochs, epochs)
+def test_due_are_the_windows_that_end_between_two_epochs(panes, times, after, until):
+    starts = panes.of(times)
+    positions, windows = panes.due(starts, after, until)
+    assert sorted(zip(positions.tolist(), windows.tolist(), strict=True)) == sorted(
+        (at, start)
+        for at, pane in enumerate(starts.tolist())
+        for start, end in panes.windows.of(pane)
+        if (after is None or end - 1 > after) and end - 1 <= until
+    )
+
+
+@given(panes_of, times_of, st.none() | epochs)
+def test_next_is_the_first_end_of_a_window_after_an_epoch_or_the_end_of_the_pane(panes, times, after):
+    starts = panes.of(times)
+    for pane, time in zip(starts.tolist(), panes.next(starts, after).tolist(), strict=True):
+        ends = [end - 1 for _, end in panes.windows.of(pane)]
+        later = [end for end in ends if after is None or end > after]
+        if ends:
+            assert time == (min(later) if later else max(ends) + panes.lateness)
+
+
+def test_what_64_bits_could_not_compute_is_refused():
+    with pytest.raises(OperatorError, match="more than a century from 1970"):
+        Panes(tumbling(10), 0).of(np.array([FAR]))
+    with pytest.raises(GraphError, match="at the most"):
+        Panes(tumbling(10), 2**60)
