@@ -11,6 +11,7 @@ import typer
 
 from tidewheel.cli.failures import Commands, Verbose
 from tidewheel.cli.graph import graph
+from tidewheel.cli.node import node
 from tidewheel.cli.rescale import rescale
 from tidewheel.cli.route import route
 from tidewheel.cli.run import run
@@ -29,6 +30,7 @@ app.command()(graph)
 app.command()(sinks)
 app.command()(rescale)
 app.command()(route)
+app.command()(node)
 
 
 def _version(asked: bool) -> None:
@@ -59,6 +61,7 @@ def _mount(name: str) -> None:
 _mount("cells")
 _mount("checkpoints")
 _mount("state")
+_mount("fleet")
 
 
 def main() -> None:

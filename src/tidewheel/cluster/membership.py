@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tidewheel.cells import CellError, CellMapWriter, Connection, Lease
+from tidewheel.cells import CellError, CellMapReader, CellMapWriter, Connection, Lease
 from tidewheel.cells.lease import NAMESPACE as LEASES
 from tidewheel.cells.lease import Tenure
 from tidewheel.cluster.coordinator import NAMESPACE, Coordinator
@@ -35,7 +35,7 @@ class Watch:
     """Tells which leases stand still. No clocks are compared: a lease's time runs anew here with every version seen."""
 
     def __init__(self, connection: Connection, job: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._leases = connection.map_reader(f"fleet/{job}", Tenure, namespace=LEASES)
+        self._leases: CellMapReader[Tenure] = connection.map_reader(f"fleet/{job}", Tenure, namespace=LEASES)
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
 

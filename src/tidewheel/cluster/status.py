@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,6 +15,7 @@ from tidewheel.cluster.errors import UnknownFleet
 from tidewheel.cluster.handover import ORIGIN
 from tidewheel.cluster.inbox import Inbox, lag
 from tidewheel.cluster.membership import Watch, drains
+from tidewheel.cluster.runs import Run
 from tidewheel.cluster.shards import Assignment
 
 
@@ -116,7 +118,9 @@ class Observer:
         nodes = [self._node(name, assignment, shards, runs) for name in sorted(names)]
         return FleetStatus(chains.job, assignment.n_shards, assignment.epoch, nodes, shards)
 
-    def _node(self, name: str, assignment: Assignment, shards: list[ShardStatus], runs: dict) -> NodeStatus:
+    def _node(
+        self, name: str, assignment: Assignment, shards: list[ShardStatus], runs: Mapping[str, Run | None]
+    ) -> NodeStatus:
         tenure = self._watch.tenure(name)
         held = [shard for shard in shards if shard.holder == name]
         heads = [self._chains.heads[run] for run, info in runs.items() if info is not None and info.node == name]

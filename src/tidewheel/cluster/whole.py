@@ -1,0 +1,25 @@
+"""The state of a whole fleet as one manifest, for whoever wants to read it."""
+
+from __future__ import annotations
+
+from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.cluster import handover
+from tidewheel.cluster.chains import Chains
+from tidewheel.cluster.handover import ORIGIN
+
+
+def whole(chains: Chains) -> CheckpointState:
+    """Return a manifest of all shards, each as its holder's newest commit left it. It is in no chain.
+
+    Shards are as of different moments, as the nodes are; each is what one commit left.
+    """
+    ledgers = chains.ledgers()
+    held = {shard: whose.holding for shard, whose in handover.custody(ledgers).items()}
+    heads = list(chains.heads.values())
+    first = chains.heads[ORIGIN]
+    return first.replace(
+        id=CheckpointId(first.id.stream_id, max(head.sequence for head in heads)),
+        event_count=sum(head.event_count for head in heads),
+        operators={name: info for head in heads for name, info in head.operators.items()},
+        shards={shard: holding.parts for shard, holding in held.items() if holding.parts.files()},
+    )
