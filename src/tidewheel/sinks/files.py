@@ -1,23 +1,22 @@
-"""files: a folder of Parquet or JSON-lines files, exactly once."""
+"""files: a folder of Parquet or JSON-lines files, local or in an object store, exactly once."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pyarrow as pa
 
-from tidewheel import faults
+from tidewheel import faults, storage
 from tidewheel.errors import ConfigError, OperatorError, StorageError
 from tidewheel.sinks import hive
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.folder import HIDDEN, OutputFile, TargetFolder, explained, make_folder
-from tidewheel.sinks.formats import CheckedFile, Format, RowWriter, row_writer
+from tidewheel.sinks.folder import HIDDEN, OutputFile, TargetFolder, whole
+from tidewheel.sinks.formats import Format, RowWriter, row_writer
+from tidewheel.sinks.places import explained, place_at
 from tidewheel.sinks.staged import typed
 from tidewheel.storage.file import FileStore
 
@@ -43,14 +42,25 @@ def files(
     the folders' names. The columns' types are those of the records: declare what the operator before the sink
     returns (`returns=…`), so that all files agree; a column that is null in a whole batch is left out of its Parquet file.
 
-    Readers ignore the folder `_tidewheel`, which belongs to the sink. `compression` is Parquet's. `path` is a local
-    folder, or one that all tasks reach under the same path.
+    `path` is a folder that all tasks reach under the same path, or the URL of a place in an object store, such as
+    `s3://bucket/out?endpoint=…&region=…`, with the credentials in the environment. Readers ignore the folder `_tidewheel` in it,
+    which belongs to the sink. While a commit is published its files appear one after the other; a reader that must see whole
+    commits only asks `whole_files`. `compression` is Parquet's.
     """
     return Files(path, format, partition_by, compression)
 
 
+def whole_files(path: str | os.PathLike[str]) -> list[str]:
+    """Return the output files in a folder or store, by their paths in it: those of commits that are there as a whole.
+
+    One file, the marker, decides for a whole commit. Without this, readers see whole files, and of the newest commit for a
+    moment perhaps not all of them.
+    """
+    return whole(place_at(os.fspath(path)))
+
+
 class Files(Sink):
-    """Exactly once: tasks write into the target folder under hidden names, and publishing renames.
+    """Exactly once: tasks write into the target folder under hidden names, and publishing moves files into place.
 
     Publishing a sequence again finds its files in place. Publishing one below the marker does nothing, so a driver that was
     paused and overtaken disturbs nobody, even where readers have taken published files away.
@@ -71,7 +81,9 @@ class Files(Sink):
             raise ConfigError(f"a files sink writes parquet or json, not {format!r}")
         if compression not in _CODECS:
             raise ConfigError(f"a files sink knows the compressions {', '.join(_CODECS)}, not {compression!r}")
-        self.path = _local(os.fspath(path))
+        store = storage.open(os.fspath(path))
+        # A local path means the same in every task, wherever that stands.
+        self.path = store.root if isinstance(store, FileStore) else store.url
         self.format: Format = format
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self.compression = compression
@@ -81,13 +93,9 @@ class Files(Sink):
         return f"{self.format} files in {self.path}"
 
     def start(self, job: str) -> None:
-        """Make the folder, and check that it can be written to."""
-        hidden = Path(self.path, HIDDEN)
+        """Check that the folder can be written to."""
         try:
-            with explained("write to", hidden):
-                make_folder(hidden)
-                with tempfile.TemporaryFile(dir=hidden):
-                    pass
+            place_at(self.path).check(HIDDEN)
         except StorageError as error:
             raise ConfigError(f"the files sink cannot use its folder: {error}") from error
 
@@ -101,13 +109,12 @@ class Files(Sink):
         placed = [file for token in publication.tokens for file in msgspec.msgpack.decode(token, type=list[OutputFile])]
         if not placed:
             return
-        folder = TargetFolder(self.path, publication.job, publication.sink)
+        folder = TargetFolder(place_at(self.path), publication.job, publication.sink)
         marker = folder.marker()
         if sequence <= marker:
             folder.refuse_other_life(placed, sequence, marker)
             return
-        for file in placed:
-            folder.place(file, sequence)
+        for _ in folder.place_all(placed, sequence):
             faults.point(PLACED)
         folder.sync(placed)
         folder.mark(sequence)
@@ -116,7 +123,7 @@ class Files(Sink):
 
     def retract(self, job: str, sink: str, after: int, before: int) -> None:
         """Remove the output of the sequences above `after` and below `before`, for a restore that goes back to `after`."""
-        TargetFolder(self.path, job, sink).retract(after, before)
+        TargetFolder(place_at(self.path), job, sink).retract(after, before)
 
 
 class _FilesPartition(SinkPartition):
@@ -124,7 +131,7 @@ class _FilesPartition(SinkPartition):
 
     def __init__(self, sink: Files, staging: Staging) -> None:
         self._sink, self._staging = sink, staging
-        self._folder = TargetFolder(sink.path, staging.job, staging.sink)
+        self._folder = TargetFolder(place_at(sink.path), staging.job, staging.sink)
         self._task = staging.attempt.split("-")[-2]
         self._open: OrderedDict[tuple[str, pa.Schema], tuple[RowWriter, str, str]] = OrderedDict()
         self._written: list[OutputFile] = []
@@ -162,9 +169,9 @@ class _FilesPartition(SinkPartition):
             self._finish(next(iter(self._open)))
         suffix = self._sink.format
         sequence = self._staging.sequence
-        descriptor, staged = self._folder.create_staged(sequence, self._staging.attempt, self._count, suffix)
+        file, staged = self._folder.create_staged(sequence, self._staging.attempt, self._count, suffix)
         name = self._folder.name(sequence, self._task, self._count, suffix)
-        writer = row_writer(self._sink.format, CheckedFile(descriptor), schema, self._sink.compression)
+        writer = row_writer(self._sink.format, file, schema, self._sink.compression)
         self._open[folder, schema] = (writer, staged, f"{folder}/{name}" if folder else name)
         self._count += 1
 
@@ -187,7 +194,7 @@ class _FilesPartition(SinkPartition):
         return msgspec.msgpack.encode(self._written)
 
     def _explain(self, error: OSError) -> None:
-        with explained("write", self._folder.staging):
+        with explained("write", self._folder.place.at(self._folder.staging)):
             raise error
 
     def _check_partitioning(self, names: Sequence[str]) -> None:
@@ -199,12 +206,3 @@ class _FilesPartition(SinkPartition):
                 f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {found}; "
                 f"the records have {', '.join(names)}"
             )
-
-
-def _local(path: str) -> str:
-    scheme, colon, _ = path.partition(":")
-    if colon and "/" not in scheme and scheme != "file":
-        raise ConfigError(
-            f"a files sink writes to local folders, and {path!r} is none; stage there and copy with for_each_batch"
-        )
-    return FileStore.from_url(path).root

@@ -63,6 +63,14 @@ class Store(ABC):
     def delete(self, path: str) -> None:
         """Remove the object; an absent one is fine."""
 
+    def move(self, path: str, to: str) -> None:
+        """Give the object another path, replacing what is there; `NotFound` if there is none.
+
+        A crash may leave it under both, never under neither; the new one is whole and durable.
+        """
+        self.write(to, self.read(path))
+        self.delete(path)
+
     @abstractmethod
     def at(self, prefix: str) -> Self:
         """Return the same store, rooted at the folder `prefix`."""

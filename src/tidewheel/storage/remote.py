@@ -91,6 +91,11 @@ class RemoteStore(Store):
         with contextlib.suppress(NotFound), self._explained("delete", path):
             obstore.delete(self._client, self._full(path))
 
+    def move(self, path: str, to: str) -> None:
+        with self._explained("move", path):
+            obstore.copy(self._client, self._full(path), self._full(to))
+        self.delete(path)
+
     def at(self, prefix: str) -> Self:
         return type(self)(self._root, self._full(prefix))
 

@@ -251,7 +251,8 @@ def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"path": "s3://bucket/out"}, "local folders"),
+        ({"path": "ftp://host/out"}, "unknown scheme 'ftp'"),
+        ({"path": "s3://bucket/out?secret_access_key=x"}, "would show in logs"),
         ({"path": "out", "format": "csv"}, "parquet or json"),
         ({"path": "out", "compression": "lzw"}, "zstd"),
     ],

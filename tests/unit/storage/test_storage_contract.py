@@ -91,6 +91,15 @@ def test_delete_and_create_again(store):
     assert store.create("a", b"two")
 
 
+def test_move_replaces_what_is_there(store):
+    store.write("a/1", b"one")
+    store.write("b/2", b"two")
+    store.move("a/1", "b/2")
+    assert [(entry.path, store.read(entry.path)) for entry in store.list()] == [("b/2", b"one")]
+    with pytest.raises(NotFound):
+        store.move("a/1", "b/2")
+
+
 def test_rooted_deeper_it_is_the_same_store(store):
     deeper = store.at("a/b")
     deeper.create("c", b"one")
