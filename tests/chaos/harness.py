@@ -46,8 +46,9 @@ def points_of_a_run() -> list[str]:
         text=True,
         check=True,
     )
-    # Moving keys, resharding and inboxes have tests of their own.
-    return [name for name in said.stdout.split() if not name.startswith(("move.", "reshard.", "inbox."))]
+    # Moving keys, resharding, inboxes and the connectors have tests of their own.
+    others = ("move.", "reshard.", "inbox.", "postgres.", "delta.", "kafka.", "nats.", "mqtt.")
+    return [name for name in said.stdout.split() if not name.startswith(others)]
 
 
 def start(folder: Path, faults: str = "", program: Path = PROGRAM, **options: str) -> subprocess.Popen[str]:
