@@ -179,6 +179,7 @@ class Job:
         take_over: bool = False,
         allow_dropped_state: bool = False,
         local: str | None = None,
+        shared_state: bool = False,
         spark: SparkSession | None = None,
         conf: Mapping[str, str] | None = None,
         progress: Callable[[BatchProgress], None] | None = None,
@@ -192,6 +193,10 @@ class Job:
         differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
         program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
         sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
+
+        Where tasks run on other hosts (`master`, or the Spark of spark-submit), `local` names the folder for local copies on
+        every one of them; without it each takes its own `TIDEWHEEL_LOCAL`. A state URL that is a folder is refused there unless
+        `shared_state` says that all hosts reach it under that path.
 
         `serve` is a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         """
@@ -208,6 +213,7 @@ class Job:
             take_over=take_over,
             allow_dropped_state=allow_dropped_state,
             local=local,
+            shared_state=shared_state,
             spark=spark,
             conf=conf or {},
             progress=progress,

@@ -63,8 +63,11 @@ def run(
         bool, typer.Option("--allow-dropped-state", help="Go on though the program lacks an operator that has state.")
     ] = False,
     local: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state.")
+        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state, on every host.")
     ] = None,
+    shared_state: Annotated[
+        bool, typer.Option("--shared-state", help="The state's folder is on a file system that all hosts share.")
+    ] = False,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
@@ -94,6 +97,7 @@ def run(
     """
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
+    options |= {"shared_state": shared_state}
     given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
     options |= {name: value for name, value in given.items() if value is not None}
     job = load_job(program)

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidewheel import faults
 from tidewheel.checkpoint.names import folder
-from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
+from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 from tidewheel.logic import MAX_TIME
 from tidewheel.operators.sink import SinkOperator
 from tidewheel.operators.source import SourceOperator
@@ -34,10 +33,14 @@ from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import REPORT, SPARK_SCHEMA
 from tidewheel.sources.ticks import ticks
 from tidewheel.spark.folder import SparkFolder, source_offsets
+from tidewheel.spark.hosts import check_hosts, explained
+from tidewheel.spark.masters import check_reachable, is_local, local_folder
 from tidewheel.spark.program import Program, source_frame, with_ticks
 from tidewheel.spark.progress import BatchProgress, RunResult
+from tidewheel.spark.restarts import Restarts
 from tidewheel.spark.seen import SeenFiles
-from tidewheel.spark.session import session
+from tidewheel.spark.session import check_session, session
+from tidewheel.spark.shipped import ship
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
@@ -67,6 +70,7 @@ class RunOptions:
     take_over: bool = False
     allow_dropped_state: bool = False
     local: str | None = None
+    shared_state: bool = False
     spark: SparkSession | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[BatchProgress], None] | None = None
@@ -84,7 +88,7 @@ class Driver:
         """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
         self.job, self.plan, self.options = job, plan, options
         self.run = run or JobRun(job, plan)
-        self.local = Path(options.local or os.environ.get("TIDEWHEEL_LOCAL") or default_local())
+        self.local = Path(local_folder(options.local))
         self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
@@ -108,6 +112,7 @@ class Driver:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
             self.spark = self.options.spark or session(self.options.master, self.options.conf)
+            self._prepare_hosts()
             frame = self._source_frame()
             self.program = Program(self.plan, frame)
             self.run.claim(self.options.take_over, self.options.allow_dropped_state)
@@ -123,29 +128,38 @@ class Driver:
         """Let the batch that is running finish and commit, then end the run."""
         self._stop.set()
 
+    def _prepare_hosts(self) -> None:
+        """Check that tasks can run where this Spark runs them, and send them the code that they need."""
+        check_session(self.spark)
+        check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
+        ship(self.spark, self.plan)
+        check_hosts(self.spark, self.plan)
+
     def _with_restarts(self, frame: DataFrame) -> None:
-        failures = 0
+        restarts = Restarts(self.options.restarts, self.options.backoff)
         while True:
-            batch_before = self.failed_batch
             try:
                 self._attempt(frame)
                 return
-            except (FencedError, StateError, ConfigError):
-                raise
             except Exception as error:
-                # A run that was overtaken fails in many ways, on files that its successor removed for one; say the cause.
-                self.run.recall()
-                failures += 1
-                repeated = isinstance(error, OperatorError) and batch_before == self.failed_batch is not None
-                if failures > self.options.restarts or repeated or self._stop.is_set():
+                if not isinstance(error, FencedError | StateError | ConfigError):
+                    # A run that was overtaken fails in many ways, on files that its successor removed for one; say the cause.
+                    self.run.recall()
+                again = restarts.after(error, self.run.head.sequence, self.failed_batch)
+                if again is None or self._stop.is_set():
                     told = self._explained(error)
                     raise told from (None if told is error else error)
-                self._stop.wait(self.options.backoff * 2 ** min(failures - 1, 6))
+                if again.why is not None:
+                    print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
+                self._stop.wait(again.seconds)
 
     def _explained(self, error: Exception) -> Exception:
         """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
         if isinstance(error, TidewheelError):
             return error
+        lacking = explained(str(error))
+        if lacking is not None:
+            return lacking
         lines = [line for line in str(error).strip().splitlines() if line and not line.startswith((" ", "\t"))]
         inside = [line for line in lines if line.startswith("tidewheel.")]
         said = (inside or lines or [type(error).__name__])[-1 if inside else 0]
@@ -260,7 +274,9 @@ class Driver:
 
     def _spec(self, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
         wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
-        return self.run.spec(wanted, str(self.local), epoch=epoch, lowered=lowered)
+        # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
+        everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
+        return self.run.spec(wanted, everywhere, epoch=epoch, lowered=lowered)
 
     def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
         found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
@@ -340,11 +356,6 @@ class Driver:
             entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
             for entry in self.batches
         ]
-
-
-def default_local() -> str:
-    """Return where local copies go when nothing else is said."""
-    return os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
 
 
 def check_trigger(options: RunOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -11,6 +12,7 @@ from tidewheel import pickling
 from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.task import TaskIdentity, run_level
+from tidewheel.spark.masters import local_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -36,6 +38,8 @@ def _run(
     context = TaskContext.get()
     assert context is not None
     task = TaskIdentity(context.partitionId(), context.taskAttemptId())
+    # Each host has its own folder for local copies unless the driver named one for all.
+    spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:
         batches = run_level(_plans[digest], spec, level, task, batches)
     return batches

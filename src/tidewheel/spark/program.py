@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import site
-import sys
-import sysconfig
 from typing import Any
 
 import cloudpickle
@@ -19,8 +16,7 @@ from tidewheel.runtime.plan import Plan, columns_read, lowered
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import SPARK_SCHEMA
 from tidewheel.spark.entry import levels_function
-
-_INSTALLED = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()})
+from tidewheel.spark.modules import direct
 
 
 class Program:
@@ -119,7 +115,7 @@ def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
 
 def _pickled(plan: Plan) -> bytes:
     """Pickle the plan; the user's own modules go by value, since the workers cannot import them."""
-    for module in _user_modules(plan):
+    for module in direct(plan).values():
         cloudpickle.register_pickle_by_value(module)
     try:
         return pickling.dumps(plan)
@@ -128,24 +124,3 @@ def _pickled(plan: Plan) -> bytes:
             f"the program cannot be sent to the tasks: {type(error).__name__}: {error}. A function must not hold on to "
             "connections, locks, the Spark session or the job itself; make such things inside the function"
         ) from error
-
-
-def _user_modules(plan: Plan) -> list[Any]:
-    found: dict[str, Any] = {}
-    for node in plan.nodes:
-        holders = [*vars(node.operator).values(), *(shape.type for shape in node.shapes)]
-        for holder in holders:
-            for item in (
-                holder,
-                type(holder),
-                getattr(holder, "type", None),
-                getattr(holder, "function", None),
-            ):
-                name = getattr(item, "__module__", None)
-                module = sys.modules.get(name) if isinstance(name, str) else None
-                file = getattr(module, "__file__", None)
-                if module is None or file is None or name in ("__main__",) or file.startswith(_INSTALLED):
-                    continue
-                if not str(name).startswith(("tidewheel.", "pyspark.")) and name != "tidewheel":
-                    found[str(name)] = module
-    return list(found.values())

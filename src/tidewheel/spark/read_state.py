@@ -17,7 +17,7 @@ from tidewheel.checkpoint.read import HOLD_SECONDS, StateReader, hold
 from tidewheel.checkpoint.savepoint import At, job_at
 from tidewheel.checkpoint.store import CheckpointStore
 from tidewheel.errors import ConfigError
-from tidewheel.spark.program import _INSTALLED as INSTALLED
+from tidewheel.spark.modules import is_own
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,8 +80,6 @@ def _only_job(store: Store) -> str:
 
 def _by_value(declared: Any) -> None:
     """Let the user's own class travel by value: the workers cannot import it."""
-    name = getattr(declared, "__module__", "__main__")
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if module is not None and file is not None and name != "__main__" and not file.startswith(INSTALLED):
+    module = sys.modules.get(getattr(declared, "__module__", "__main__"))
+    if module is not None and is_own(module):
         cloudpickle.register_pickle_by_value(module)

@@ -7,10 +7,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tidewheel.errors import ConfigError
+from tidewheel.spark import small_files
 from tidewheel.spark.java import check_java
+from tidewheel.spark.masters import is_local
+from tidewheel.spark.shipped import DAEMON
 
 _FIXED = {
     # A recomputed map task could feed two versions of itself to its readers: a fetch failure fails the batch instead,
@@ -22,10 +27,20 @@ _FIXED = {
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.python.daemon.module": "tidewheel.spark.daemon",
     "spark.ui.showConsoleProgress": "false",
 }
-_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_DAEMON = "spark.python.daemon.module"
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    _DAEMON: "tidewheel.spark.daemon",
+}
+_ELSEWHERE = {
+    _DAEMON: DAEMON,
+    # Tasks would queue for the host that read a small batch, up to three seconds each, while the others are idle.
+    "spark.shuffle.reduceLocality.enabled": "false",
+}
+_PYTHON = "PYSPARK_PYTHON"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SESSION = {
     # Adaptive execution would choose partitions by itself; here a partition is a task's set of shards.
@@ -39,38 +54,60 @@ _SESSION = {
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session for a run: a new one of the Spark that runs in this process, or of one that is started now.
 
-    The Python that Spark starts is the one this program runs in.
+    Under spark-submit, what it was told stands: the master, and every setting but those that exactly-once depends on. The
+    Python that Spark starts is the one this program runs in, unless tasks run on other hosts and `PYSPARK_PYTHON` or
+    `spark.pyspark.python` names theirs.
     """
     running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if running is None:
-        check_java()
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        builder = SparkSession.builder.appName("tidewheel")
-        chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-        defaults = dict(_DEFAULTS)
-        if chosen.startswith("local"):
-            defaults |= _LOCAL
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = {**defaults, **(conf or {}), **_FIXED}
-        # The log's settings have to be there before Spark is, and a user's own Java options stay.
-        log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-        settings[_JAVA_OPTIONS] = f"{log} {settings.get(_JAVA_OPTIONS, '')}".strip()
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        running = builder.master(chosen).getOrCreate()
-    check_session(running)
+        running = _start(master, conf or {})
+        small_files.write_plainly(running)
     own = running.newSession()
+    small_files.rename_plainly(own)
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():
         own.conf.set(name, value)
     return own
+
+
+def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    submitted = _submitted()
+    chosen = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    settings = {**_DEFAULTS, **(_LOCAL if is_local(chosen) else _ELSEWHERE), **submitted, **conf, **_FIXED}
+    if is_local(chosen):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ[_PYTHON] = sys.executable
+    else:
+        os.environ[_PYTHON] = settings.get("spark.pyspark.python") or os.environ.get(_PYTHON) or sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if not submitted:
+        forks = small_files.java_option(check_java())
+        # The log's settings have to be there before Spark is, and a user's own Java options stay.
+        log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+        settings[_JAVA_OPTIONS] = f"{log} {forks} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    builder = SparkSession.builder.appName(settings.get("spark.app.name", "tidewheel"))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.master(chosen).getOrCreate()
+    except Py4JJavaError as error:
+        raise ConfigError(
+            f"Spark does not start with the master {chosen}: {error.java_exception.toString()}"
+        ) from error
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings that spark-submit was given, if it started this process; else nothing."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def check_session(spark: SparkSession) -> None:
     """Refuse a Spark that was started with settings under which a batch might not be what it reports."""
     context = spark.sparkContext
     settings = context.getConf()
-    local = str(context.master).startswith("local")
+    local = is_local(context.master)
     for name, value in _FIXED.items():
         if settings.get(name, "") != value and not (local and name == "spark.stage.maxConsecutiveAttempts"):
             if name == "spark.speculation" and settings.get(name, "false") == "false":

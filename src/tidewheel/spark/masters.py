@@ -1,0 +1,44 @@
+"""What follows from where Spark's tasks run: in this process's machine, or on others."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from tidewheel.errors import ConfigError
+
+LOCAL = "TIDEWHEEL_LOCAL"
+"""The environment variable that names the folder of local copies on the host whose environment it is in."""
+
+
+def is_local(master: str | None) -> bool:
+    """Tell whether tasks run in the driver's own process.
+
+    >>> is_local("local[2]"), is_local("spark://host:7077"), is_local("local-cluster[2,1,512]")
+    (True, False, False)
+    """
+    return master is None or master == "local" or master.startswith("local[")
+
+
+def local_folder(told: str | None) -> str:
+    """Return the folder for local copies on this host: the one told, or that of its environment, or in its temporary folder."""
+    return told or os.environ.get(LOCAL) or os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
+
+
+def check_reachable(job: str, state: str, master: str | None, shared: bool) -> None:
+    """Refuse a state URL that only this host can reach when the tasks run on others."""
+    scheme, colon, _ = state.partition(":")
+    scheme = scheme if colon and "/" not in scheme else "file"
+    if is_local(master) or scheme not in ("file", "memory") or (shared and scheme == "file"):
+        return
+    where = "a folder" if scheme == "file" else "in the memory of this process"
+    told = (
+        "; if it is on a file system that all hosts share under this path, say so with --shared-state "
+        "(shared_state=True)"
+        if scheme == "file"
+        else ""
+    )
+    raise ConfigError(
+        f"the state of job {job!r} is {where}, {state}, and the tasks run on the hosts of {master}: each must reach it. Use an "
+        f"object store, such as s3://bucket/prefix{told}"
+    )

@@ -1,0 +1,45 @@
+"""Where tasks run decides what a state URL may be and where local copies go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel.errors import ConfigError
+from tidewheel.spark.masters import check_reachable, is_local, local_folder
+
+CLUSTER = "spark://host:7077"
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,4]"])
+def test_tasks_of_a_local_master_run_in_this_process(master):
+    assert is_local(master)
+
+
+@pytest.mark.parametrize("master", [CLUSTER, "yarn", "k8s://https://host:6443", "local-cluster[2,1,512]"])
+def test_tasks_of_other_masters_run_elsewhere(master):
+    assert not is_local(master)
+
+
+@pytest.mark.parametrize("state", ["file:///data", "file:relative", "/data", "relative/data", "memory:x"])
+def test_a_folder_is_refused_where_tasks_run_elsewhere(state):
+    with pytest.raises(ConfigError, match="s3://bucket/prefix"):
+        check_reachable("clicks", state, CLUSTER, False)
+    check_reachable("clicks", state, "local[2]", False)
+
+
+def test_a_folder_that_is_said_to_be_shared_is_taken():
+    check_reachable("clicks", "file:///mnt/shared", CLUSTER, True)
+    with pytest.raises(ConfigError, match="in the memory of this process"):
+        check_reachable("clicks", "memory:x", CLUSTER, True)
+
+
+def test_an_object_store_is_reached_from_everywhere():
+    check_reachable("clicks", "s3://bucket/state", CLUSTER, False)
+
+
+def test_a_host_chooses_its_folder_unless_it_is_told(monkeypatch):
+    monkeypatch.delenv("TIDEWHEEL_LOCAL", raising=False)
+    assert "tidewheel-" in local_folder(None)
+    monkeypatch.setenv("TIDEWHEEL_LOCAL", "/disk/one")
+    assert local_folder("") == "/disk/one"
+    assert local_folder("/disk/two") == "/disk/two"

@@ -1,0 +1,59 @@
+"""After a failure: run again from the last commit, or give up."""
+
+from __future__ import annotations
+
+from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
+from tidewheel.spark.restarts import LOSSES, Again, Restarts
+
+FETCH = Exception(
+    "Job aborted due to stage failure: ResultStage 9 (collect) has failed the maximum allowable number of times: 1. Most recent "
+    "failure reason: org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for shuffle 3"
+)
+
+
+def test_a_lost_executor_is_survived_without_being_asked_and_told():
+    again = Restarts(0, 1.0).after(FETCH, 7, 3)
+    assert again is not None
+    assert again.why == f"an executor was lost; batch 3 runs again from commit 7 (1 of {LOSSES})"
+
+
+def test_losses_without_a_commit_between_them_are_bounded():
+    restarts = Restarts(0, 1.0)
+    found = [restarts.after(FETCH, 7, 3) for _ in range(LOSSES + 1)]
+    assert all(found[:-1])
+    assert found[-1] is None
+
+
+def test_a_commit_begins_the_count_of_losses_anew():
+    restarts = Restarts(0, 1.0)
+    for sequence in range(3 * LOSSES):
+        assert restarts.after(FETCH, sequence, sequence) is not None
+
+
+def test_losses_are_not_counted_as_failures_of_the_program():
+    restarts = Restarts(1, 1.0)
+    restarts.after(FETCH, 1, 0)
+    assert restarts.after(TidewheelError("the store does not answer"), 1, 0) == Again(1.0)
+    assert restarts.after(TidewheelError("the store does not answer"), 1, 0) is None
+
+
+def test_failures_are_survived_as_often_as_asked_with_a_wait_that_doubles():
+    restarts = Restarts(3, 0.5)
+    waits = [restarts.after(TidewheelError("no"), 1, 0) for _ in range(4)]
+    assert waits == [Again(0.5), Again(1.0), Again(2.0), None]
+
+
+def test_a_program_error_that_repeats_on_a_batch_is_not_tried_again():
+    restarts = Restarts(9, 1.0)
+    error = OperatorError("operator 'sum', key 'a': ValueError")
+    assert restarts.after(error, 1, 4) is not None
+    assert restarts.after(error, 1, 4) is None
+
+
+def test_what_no_restart_cures_is_not_tried_again():
+    for error in (FencedError("taken over"), StateError("other offsets"), ConfigError("no such bucket")):
+        assert Restarts(9, 1.0).after(error, 1, 0) is None
+
+
+def test_a_program_may_speak_of_lost_executors_itself():
+    assert Restarts(0, 1.0).after(OperatorError("the user's function: ExecutorLostFailure"), 1, 0) is None

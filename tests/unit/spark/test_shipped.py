@@ -1,0 +1,86 @@
+"""The code that travels to executors can be imported there from the archive alone."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from tidewheel import Job
+from tidewheel.errors import ConfigError
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.spark.hosts import explained, refuse
+from tidewheel.spark.modules import direct, used
+from tidewheel.spark.shipped import archive, package_sources, sources_of
+
+FILES = {
+    "own_program.py": "import own_rates, own_kit.deep.words\ndef f(key, value, n):\n    return own_rates.rate(n), n\n",
+    "own_rates.py": "import numpy\nfrom own_far import far\ndef rate(n):\n    return far(n)\n",
+    "own_far.py": "def far(n):\n    return n\n",
+    "own_kit/__init__.py": "",
+    "own_kit/deep/words.py": "WORD = 'deep'\n",
+    "own_unused.py": "",
+}
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("own_unused")
+    yield importlib.import_module("own_program")
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+def plan_of(program):
+    job = Job("ship", state="memory:ship")
+    job.source("in", iterable([1])).key_by("k", lambda n: n).stateful_map("s", program.f, default=0).sink(
+        "o", collect()
+    )
+    return job.plan()
+
+
+def test_modules_that_the_program_uses_are_found_however_far_away(program):
+    plan = plan_of(program)
+    assert "own_program" in direct(plan)
+    own, packages = used(plan)
+    assert {"own_rates", "own_far", "own_kit", "own_kit.deep.words"} <= own.keys()
+    assert "own_unused" not in own
+    assert "numpy" in packages
+
+
+def test_the_archive_alone_has_the_package_and_the_modules(program, tmp_path):
+    path = tmp_path / "code.zip"
+    path.write_bytes(archive(package_sources() | sources_of(used(plan_of(program))[0])))
+    code = (
+        f"import sys; sys.path[:] = [{str(path)!r}] + [p for p in sys.path if not p.endswith('/src')]\n"
+        "import tidewheel.spark.entry, tidewheel_daemon, own_rates, own_kit.deep.words\n"
+        "tidewheel_daemon.preload()\n"
+        "print(tidewheel.spark.entry.__file__, own_rates.rate(3), own_kit.deep.words.WORD)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=False)
+    assert said.stdout.split() == [f"{path}/tidewheel/spark/entry.py", "3", "deep"], said.stderr
+
+
+def test_the_same_files_give_the_same_archive():
+    assert archive({"a.py": b"1", "b/c.py": b"2"}) == archive({"b/c.py": b"2", "a.py": b"1"})
+
+
+def test_hosts_that_lack_packages_are_named_with_them():
+    answers = [("one", "/bin/python", ["lmdb", "xxhash"]), ("two", "/bin/python", []), ("one", "/bin/python", ["lmdb"])]
+    with pytest.raises(ConfigError, match=r"one \(/bin/python\): lmdb, xxhash") as told:
+        refuse(answers)
+    assert "two" not in str(told.value)
+    refuse([("two", "/bin/python", [])])
+
+
+def test_a_host_without_the_python_that_tasks_need_is_told():
+    text = 'Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.2 executor 1): Cannot run program "/opt/python": error=2'
+    assert "the host 10.0.0.2 has no /opt/python" in str(explained(text))
+    assert explained("Job aborted due to stage failure: a sum overflowed") is None
