@@ -64,6 +64,11 @@ def arm(text: str) -> None:
     _hits.clear()
 
 
+def hits() -> dict[str, int]:
+    """Return how often each armed point was passed since it was armed."""
+    return dict(_hits)
+
+
 def point(name: str) -> None:
     """Pass the named point: nothing happens unless a test has armed it."""
     if not _armed or name not in _armed:

@@ -21,12 +21,16 @@ def kinds() -> dict[str, type[Sink]]:
     from tidewheel.sinks.files import Files
     from tidewheel.sinks.for_each import ForEach
     from tidewheel.sinks.for_each_batch import ForEachBatch
+    from tidewheel.sinks.kafka import Kafka
+    from tidewheel.sinks.nats import Nats
     from tidewheel.sinks.postgres import Postgres
 
     return {
         "files": Files,
         "postgres": Postgres,
         "delta": Delta,
+        "kafka": Kafka,
+        "nats": Nats,
         "collect": Collect,
         "discard": Discard,
         "for_each_batch": ForEachBatch,

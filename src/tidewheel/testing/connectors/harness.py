@@ -62,6 +62,9 @@ class SourceHarness(Server, ABC):
 class SinkHarness(Server, ABC):
     """One place to write to, empty when a test begins."""
 
+    points_not_shown: Sequence[str] = ()
+    """Fault points whose effect the tests' server does not undo, though those that the sink is made for do."""
+
     @abstractmethod
     def sink(self) -> Sink:
         """Return a sink that writes there; called again, another one, as another process would have it."""
