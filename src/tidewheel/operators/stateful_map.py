@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tidewheel.errors import GraphError, OperatorError
@@ -15,6 +16,7 @@ from tidewheel.operators.base import Context, Operator, Process, without
 from tidewheel.operators.expiring import Expiring, Ttl
 from tidewheel.operators.gather import Gathered
 from tidewheel.state.codec import Codec, msgpack_codec
+from tidewheel.state.opened import Opened
 from tidewheel.values import Batch, Shape, shape_of
 
 _PLAIN = (bool, int, float, str, bytes, type(None), frozenset)
@@ -124,7 +126,9 @@ class _Mapping(Process):
 
     def _process(self, batch: Batch) -> None:
         opened = self.state.open(batch.keys_made, batch.key_column)
-        rest = zip(opened.which, batch.values, strict=True)
+        if self._by_key(opened, batch):
+            return
+        rest = zip(opened.places(), batch.values, strict=True)
         out: list[Any] = []
         rejected: list[int] = []
         run = self._careful if self.context.keeps_rejected() else self._fast
@@ -138,6 +142,40 @@ class _Mapping(Process):
                 rejected.append(position)
         self.state.keep(opened)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
+
+    def _by_key(self, opened: Opened, batch: Batch) -> bool:
+        """Handle the messages one key after the other, if there are many; tell whether they were handled.
+
+        What goes out is in that order too: between keys none is promised.
+        """
+        if self.context.keeps_rejected() or not batch.is_columns_only:
+            return False
+        together = opened.together()
+        if together is None:
+            return False
+        order, counts = together
+        batch = batch.reordered(order)
+        function, default = self.function, self.state.default
+        rest = iter(batch.values)
+        out: list[Any] = []
+        left: list[Any] = []
+        append, keep = out.append, left.append
+        try:
+            for key, count, state in zip(opened.keys, counts, opened.states, strict=True):
+                if count == 1:
+                    result, state = function(key, next(rest), default() if state is None else state)
+                    append(result)
+                else:
+                    for value in islice(rest, count):
+                        result, state = function(key, value, default() if state is None else state)
+                        append(result)
+                keep(state)
+        except Exception as error:
+            self.context.reject(_explained(error), batch, len(out))
+        opened.states = left
+        self.state.keep(opened)
+        self.context.emit(batch.with_values(self.context.shapes[0], out))
+        return True
 
     def _fast(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
         """Handle the rest of the messages, each by the place of its key, until one fails or there are no more."""

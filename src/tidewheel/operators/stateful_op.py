@@ -88,7 +88,7 @@ class Running(Process):
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
         keys, states, default = opened.keys, opened.states, self.state.default
         careful = self.context.keeps_rejected()
-        for position, (at, value, time) in enumerate(zip(opened.which, batch.values, times, strict=True)):
+        for position, (at, value, time) in enumerate(zip(opened.places(), batch.values, times, strict=True)):
             message = output.current = Message(keys[at], value, time)
             state = states[at]
             mark, before = (

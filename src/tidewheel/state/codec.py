@@ -35,6 +35,23 @@ class Codec(Protocol):
         ...
 
 
+def encode_all(codec: Codec, values: list[Any]) -> list[bytes | None]:
+    """Return the bytes of each value, None for None; faster than one by one where the codec knows how."""
+    if isinstance(codec, _Msgpack):
+        return codec.encode_all(values)
+    return [None if value is None else codec.encode(value) for value in values]
+
+
+def decode_all(codec: Codec, found: list[bytes | None]) -> list[Any]:
+    """Return the value of each, None for None; faster than one by one where the codec knows how."""
+    if isinstance(codec, _Msgpack):
+        return codec.decode_all(found)
+    return [None if raw is None else codec.decode(raw) for raw in found]
+
+
+_NIL = msgspec.msgpack.encode(None)
+
+
 class _Msgpack:
     name = "msgpack"
 
@@ -43,6 +60,7 @@ class _Msgpack:
         self._encode = msgspec.msgpack.Encoder().encode
         try:
             self._decode = msgspec.msgpack.Decoder(type).decode
+            self._decode_array: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[type | None]).decode
         except (TypeError, NameError) as error:
             raise ConfigError(
                 f"state of type {_called(type)} cannot be stored as msgpack ({error}); use a dataclass, a "
@@ -71,6 +89,21 @@ class _Msgpack:
             raise CorruptError(
                 f"{len(data)} bytes of state are not msgpack ({error}); was another codec in use?"
             ) from None
+
+    def encode_all(self, values: list[Any]) -> list[bytes | None]:
+        encode = self._encode
+        try:
+            return [None if value is None else encode(value) for value in values]
+        except Exception:
+            return [None if value is None else self.encode(value) for value in values]
+
+    def decode_all(self, found: list[bytes | None]) -> list[Any]:
+        # One array of all of them, decoded at once: a third of the time of one call each.
+        array = b"".join([b"\xdd", len(found).to_bytes(4, "big"), *[_NIL if raw is None else raw for raw in found]])
+        try:
+            return self._decode_array(array)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return [None if raw is None else self.decode(raw) for raw in found]
 
     def __reduce__(self) -> tuple[Callable[[Any], Codec], tuple[Any]]:
         return msgpack_codec, (self._type,)

@@ -16,7 +16,7 @@ from xxhash import xxh64_intdigest
 
 from tidewheel.errors import OperatorError
 from tidewheel.keys import SEED, from_stored, shard_of_stored, to_stored
-from tidewheel.state.codec import Codec
+from tidewheel.state.codec import Codec, decode_all, encode_all
 from tidewheel.state.files import DROPPED, MISSING, StateFile
 from tidewheel.state.local import LocalCopies, ShardReader
 from tidewheel.state.opened import Opened, sorted_keys
@@ -138,10 +138,9 @@ class KeyedState:
             sorted_keys(column, self.n_shards) if column is not None and not self.overlay and not self._spill else None
         )
         if opened is not None:
-            decode = self.codec.decode
             for shard, part in opened.shards.items():
                 found = self._task.reader(shard).get_many(self.table, opened.stored[part])
-                opened.states += [None if raw is None else decode(raw) for raw in found]
+                opened.states += decode_all(self.codec, found)
             return opened
         distinct: dict[Any, int] = {}
         every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
@@ -244,9 +243,8 @@ class KeyedState:
         part = kept.shards.get(shard)
         if part is None:
             return []
-        encode = self.codec.encode
         try:
-            encoded = [None if state is None else encode(state) for state in kept.states[part]]
+            encoded = encode_all(self.codec, kept.states[part])
         except Exception:
             self._settle()
             return self._encoded(self._members[shard])

@@ -69,6 +69,12 @@ class Batch:
         return self._columns is not None
 
     @property
+    def is_columns_only(self) -> bool:
+        """Whether the messages, and their keys if they have any, are columns so far, and have no timestamps."""
+        made = self._values is not None or self._keys is not None or self.times is not None
+        return self._columns is not None and not made
+
+    @property
     def keyed(self) -> bool:
         """Whether the messages have keys."""
         return self._keys is not None or self.key_column is not None
@@ -137,6 +143,12 @@ class Batch:
             key_column=self.key_column,
             times=times,
         )
+
+    def reordered(self, order: pa.Array) -> Batch:
+        """Return messages that are columns only in another order."""
+        assert self._columns is not None
+        key_column = None if self.key_column is None else self.key_column.take(order)
+        return Batch(self.shape, columns=self._columns.take(order), key_column=key_column)
 
     def take(self, positions: list[int]) -> Batch:
         """Return the messages at these positions, in their order."""

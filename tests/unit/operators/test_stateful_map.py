@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any, Optional
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,19 @@ class Total:
     sum: int = 0
 
 
+def test_among_many_messages_the_one_that_fails_is_named():
+    def refuses(key, row, total):
+        if row.n == 17_001:
+            raise ValueError("not this one")
+        return total, total + row.n
+
+    rows = [{"user": n % 30, "n": n} for n in range(20_000)]
+    error = failure(lambda s: s.key_by("k", "user").stateful_map("sum", refuses, default=0), rows, plain=False)
+    assert "operator 'sum', key 21, record" in error
+    assert "n=17001" in error
+    assert "not this one" in error
+
+
 def keyed(function, **options):
     return lambda s: s.key_by("k", lambda n: n % 2).stateful_map("op", function, **options)
 
@@ -33,20 +47,25 @@ def summed(key, n, total):
     st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=8), min_size=1, max_size=4),
     st.integers(1, 3),
     st.integers(1, 3),
+    st.sampled_from([1, 10_000]),
 )
-def test_running_sums_are_those_of_a_dict_however_batches_splits_and_tasks_are_cut(batches, parallelism, partitions):
+def test_running_sums_are_those_of_a_dict_however_batches_splits_and_tasks_are_cut(
+    batches, parallelism, partitions, many
+):
     def step(key, row, total):
         # 7 drops the key.
         return total + row.n, None if row.n == 7 else total + row.n
 
     rows = [[{"user": user, "n": n} for user, n in batch] for batch in batches]
-    ran = run(
-        lambda s: s.key_by("k", "user").stateful_map("sum", step, default=0),
-        *rows,
-        plain=False,
-        parallelism=parallelism,
-        partitions=1 if partitions > 2 else partitions,
-    )
+    # One key's messages after the other's, or as they come: it depends on how many there are.
+    with mock.patch("tidewheel.state.opened._MANY", many):
+        ran = run(
+            lambda s: s.key_by("k", "user").stateful_map("sum", step, default=0),
+            *rows,
+            plain=False,
+            parallelism=parallelism,
+            partitions=1 if partitions > 2 else partitions,
+        )
     state: dict[int, int] = {}
     out: dict[int, list[int]] = {}
     for user, n in (message for batch in batches for message in batch):

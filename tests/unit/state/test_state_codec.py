@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
 from tidewheel.state import codec as module
-from tidewheel.state.codec import codec_named, msgpack_codec, pickle_codec, register_codec
+from tidewheel.state.codec import codec_named, decode_all, encode_all, msgpack_codec, pickle_codec, register_codec
 
 
 @dataclass
@@ -57,6 +57,21 @@ def test_plain_values_come_back(value: Any) -> None:
 def test_typed_values_come_back_as_their_type(type: Any, value: Any) -> None:
     codec = msgpack_codec(type)
     assert codec.decode(codec.encode(value)) == value
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63) | st.text(max_size=9) | st.lists(st.none() | st.floats())))
+def test_many_values_are_stored_as_each_of_them_is(values: list[Any]) -> None:
+    for codec in (msgpack_codec(), pickle_codec()):
+        raws = encode_all(codec, values)
+        assert raws == [None if value is None else codec.encode(value) for value in values]
+        assert repr(decode_all(codec, raws)) == repr([None if raw is None else codec.decode(raw) for raw in raws])
+
+
+def test_among_many_values_the_one_that_does_not_fit_is_named() -> None:
+    with pytest.raises(StateError, match="declared type int"):
+        decode_all(msgpack_codec(int), [b"\x01", b"\xa1a"])
+    with pytest.raises(OperatorError, match="type object"):
+        encode_all(msgpack_codec(), [1, object()])
 
 
 def test_a_codec_travels_to_a_task() -> None:

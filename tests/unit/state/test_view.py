@@ -117,7 +117,7 @@ def run_step(state: KeyedState, model: dict[Any, Any], kind: str, step: tuple) -
     if step[0] == "open":
         keys = [key for key, _ in step[1]]
         opened = state.open(None, pa.array(keys, ARROW[kind])) if step[2] else state.open(keys, None)
-        for at, (key, new) in zip(opened.which, step[1], strict=True):
+        for at, (key, new) in zip(opened.places(), step[1], strict=True):
             assert opened.keys[at] == key
             assert opened.states[at] == model.get(key)
             opened.states[at] = new
