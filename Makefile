@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo test soak lint docs lock clean \
+.PHONY: help setup demo fleet-demo test soak lint docs lock clean \
 	bench-state bench-large bench-cells bench-checkpoints bench-rescale bench-route
 
 help:  ## show this list
@@ -22,6 +22,9 @@ $(VENV)/.ready: pyproject.toml requirements/lock.txt
 
 demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 	@$(BIN)/python examples/demo.py
+
+fleet-demo: setup  ## three nodes, a million events: one is killed, one paused, one drained, a fourth joins
+	@$(BIN)/python examples/fleet_demo.py
 
 test: setup  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel.spark.java import require_java; require_java()'

@@ -2,7 +2,9 @@
 
 A plain append is what a program does that needs no shards, no stamps and no order: it writes each event as a line of JSON, or
 publishes lines in messages of 1,000 lines, and waits for the disk, or for the server, every 10,000 events.
-The NATS server is started here. The last line is one JSON object: file_vs_plain, nats_vs_plain, and the speeds.
+The NATS server is started here. A node of a fleet, a process with a Spark of its own, then reads events from a file inbox and
+adds them up by user: from its first commit to its last. The last line is one JSON object: file_vs_plain, nats_vs_plain,
+node_events_s, and the speeds.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +31,7 @@ from tidewheel.cluster import inbox as inboxes  # noqa: E402
 from tidewheel.cluster.router import Router  # noqa: E402
 
 EVENTS, EVERY, ROUNDS, SHARDS = 200_000, 10_000, 3, 64
+NODE_ROUNDS, NODE_SHARDS, NODE_SECONDS = 5, 16, 300
 PER_MESSAGE, FEW = 1_000, 2_000
 Event = tuple[str, dict[str, object]]
 
@@ -83,6 +88,39 @@ def speed(work: Callable[[int], None], events: int) -> float:
     return events / statistics.median(times)
 
 
+def through_a_node(folder: Path, events: list[Event]) -> float:
+    """Return the events a second of a node, which reads an inbox of several times these events."""
+    inbox = f"{folder}/inbox"
+    with inboxes.open(inbox, NODE_SHARDS) as opened, Router(opened) as router:
+        for _ in range(NODE_ROUNDS):
+            router.route_many(events)
+    command = [sys.executable, "-m", "tidewheel.cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+    command += ["--cells", f"{folder}/cells", "--inbox", inbox, "--state", f"file://{folder}/state", "--name", "bench"]
+    node = subprocess.Popen(
+        [*command, "--local", f"{folder}/local", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "FLEET_OUT": f"{folder}/out"},
+    )
+    assert node.stdout is not None
+    commits: list[tuple[float, int]] = []
+    deadline = time.monotonic() + NODE_SECONDS
+    try:
+        while sum(rows for _, rows in commits) < NODE_ROUNDS * len(events):
+            line = node.stdout.readline()
+            if not line or time.monotonic() > deadline:
+                raise RuntimeError(f"the node counted {sum(rows for _, rows in commits)} events and went no further")
+            told = json.loads(line) if line.startswith('{"event"') else {}
+            if told.get("event") == "batch":
+                commits.append((told["at"], told["rows"]))
+    finally:
+        node.send_signal(signal.SIGTERM)
+        node.wait()
+    # The first batch starts Python workers, and is none to measure.
+    return sum(rows for _, rows in commits[1:]) / (commits[-1][0] - commits[0][0])
+
+
 def main() -> None:
     events = make_events()
     few = events[:FEW]
@@ -100,6 +138,8 @@ def main() -> None:
             f"nats: plain {nats_plain:,.0f} events/s in messages of {PER_MESSAGE}, {nats_single:,.0f} in messages of one, "
             f"inbox {nats_inbox:,.0f}; the server writes to the disk before it answers"
         )
+        node = through_a_node(folder / "node", events)
+        print(f"node: {node:,.0f} events/s from a file inbox to committed totals of {10_000:,} users")
     print(
         json.dumps(
             {
@@ -108,6 +148,7 @@ def main() -> None:
                 "nats_vs_single": round(nats_inbox / nats_single, 3),
                 "file_events_s": round(file_inbox),
                 "nats_events_s": round(nats_inbox),
+                "node_events_s": round(node),
             }
         )
     )

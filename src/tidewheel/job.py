@@ -123,7 +123,10 @@ class Job:
     @property
     def cells_url(self) -> str:
         """Where the job's cells are."""
-        return f"{self.cells_at.rstrip('/')}/{self.name}" if self.cells_at else cells_url(self.state, self.name)
+        if not self.cells_at:
+            return cells_url(self.state, self.name)
+        place, mark, settings = self.cells_at.partition("?")
+        return f"{place.rstrip('/')}/{self.name}{mark}{settings}"
 
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tidewheel.errors import HeldError
 
 LEASE_SECONDS = 5.0
 _MARGIN = 1.1
+_PAUSE_S = 0.05
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -42,6 +43,17 @@ class Watch:
     def tenure(self, node: str) -> Tenure | None:
         """Return who holds the lease of a node, lapsed or not."""
         return self._leases.get(node)
+
+    def living(self, nodes: Collection[str], ttl: float) -> list[str]:
+        """Return which of these renew their leases, as soon as one does; none if they all stand still for their time."""
+        before = {node: self._leases.snapshot(node).version for node in nodes}
+        deadline = self._clock() + ttl * _MARGIN
+        while nodes and self._clock() < deadline:
+            found = [node for node in nodes if self._leases.snapshot(node).version != before[node]]
+            if renewed := [node for node in found if node in self._leases]:
+                return renewed
+            time.sleep(_PAUSE_S)
+        return []
 
     def lapsed(self, node: str, ttl: float) -> bool:
         """Tell whether a node's lease has stood still for its whole time; `ttl` counts where there is none."""
@@ -142,7 +154,7 @@ class Membership:
             if standing.value is not None and standing.value.fingerprint == mine.fingerprint:
                 return
             others = [node for node in self.assignment().members if node != self.node]
-            living = [node for node in others if (tenure := self._watch.tenure(node)) is not None and tenure.id]
+            living = self._watch.living(others, self.ttl) if standing.value is not None else []
             if standing.value is not None and living:
                 raise ProgramDiffers(
                     f"the fleet of {self.job!r} runs another program: its graph has the fingerprint "

@@ -95,6 +95,7 @@ class Node:
             try:
                 self._membership.enter()
                 self.spark = options.run.spark or session(options.run.master, options.run.conf)
+                # Only now: from here on the shards wait for this node.
                 self._membership.join()
                 options.tell("joined", {"members": sorted(self._membership.assignment().members)})
                 with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
@@ -145,8 +146,12 @@ class Node:
         try:
             result = driver.execute()
         except TidewheelError as error:
-            if not self._revoked(run) and not isinstance(error, FencedError):
+            if self._revoked(run) or isinstance(error, FencedError):
+                return
+            if not self._is_over(fleet_run.held, terms):
                 raise
+            # It was to end anyway; what lasts, the next run meets too.
+            self.options.tell("failed", {"run": run.number, "error": str(error)})
             return
         finally:
             self._driver = None

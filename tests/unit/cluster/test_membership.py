@@ -92,14 +92,22 @@ def test_a_name_that_a_living_node_has_is_refused(connection):
 
 
 def test_another_program_is_refused_while_nodes_run_the_first(connection):
-    a = member(connection, "a", "one")
+    a = member(connection, "a", "one", ttl=0.6)
     with pytest.raises(ProgramDiffers, match=r"fingerprint one, as node a has it, this one's has two.*drain a first"):
-        member(connection, "b", "two")
+        member(connection, "b", "two", ttl=0.6)
     a.leave()
     a.close()
-    b = member(connection, "b", "two")
+    b = member(connection, "b", "two", ttl=0.6)
     with pytest.raises(ProgramDiffers):
-        member(connection, "a", "one")
+        member(connection, "a", "one", ttl=0.6)
+    b.close()
+
+
+def test_another_program_may_follow_nodes_that_died(connection):
+    dead = member(connection, "a", "one", ttl=0.2)
+    dead._lease._stop.set()  # It renews no more, and gives nothing up.
+    b = member(connection, "b", "two", ttl=0.2)
+    assert "b" in b.assignment().members
     b.close()
 
 
