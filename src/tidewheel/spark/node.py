@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ from tidewheel.errors import FencedError, StorageError, TidewheelError
 from tidewheel.runtime.fleet import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
 from tidewheel.runtime.run import publish_output
 from tidewheel.spark.driver import Driver, RunOptions
+from tidewheel.spark.masters import local_folder
 from tidewheel.spark.session import session
 
 if TYPE_CHECKING:
@@ -182,8 +181,7 @@ class Node:
     def _run_options(self) -> RunOptions:
         given = self.options.run
         # Nodes on one machine keep apart: one that is stopped in a write would hold up whoever takes its shards.
-        base = given.local or os.environ.get("TIDEWHEEL_LOCAL") or tempfile.gettempdir()
-        local = os.path.join(base, f"tidewheel-node-{self.options.name}")
+        local = f"{local_folder(given.local)}/node-{self.options.name}"
         return dataclasses.replace(
             given, spark=self.spark, local=local, trigger=given.trigger or TRIGGER, restarts=self.options.restarts
         )
