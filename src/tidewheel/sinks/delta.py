@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from tidewheel.sinks.delta_columns import check_partitions, check_types, created
 from tidewheel.sinks.delta_table import Place, client
 from tidewheel.sinks.staged import StagedBatches, published_batches, together, typed
 from tidewheel.storage.file import FileStore
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 def delta(url: str, *, partition_by: str | Sequence[str] = (), create: bool = True) -> Delta:
@@ -43,6 +47,7 @@ class Delta(Sink):
         self.create = create
         self.schema: pa.Schema | None = None
         """The table's columns when the job started; tasks check their records by it."""
+        self._table: DeltaTable | None = None
 
     def describe(self) -> str:
         """Return a few words for messages."""
@@ -76,10 +81,16 @@ class Delta(Sink):
         who = f"sink {publication.sink!r}"
         batches = published_batches(publication.store, publication.tokens)
         rows = together([pa.Table.from_batches([batch]) for batch in batches], publication.sink)
-        table = self.place.open(who)
+        # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
+        table, self._table = self._table or self.place.open(who), None
         if table is None:
             table = self.place.create(who, created(rows.schema), self.partition_by)
         self.place.add(table, fitted(rows, pa.schema(table.schema()), who, "the table"), publication)
+        self._table = table
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the open table in the driver."""
+        return {**self.__dict__, "_table": None}
 
 
 class _DeltaPartition(StagedBatches):

@@ -99,6 +99,7 @@ class Table:
         """Add a batch, unless it is there already; all of it or nothing. `create` has the columns of a table to be made."""
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.execute("SET LOCAL TIME ZONE 'UTC'")
             connection.execute(_DURABLE)
             self._lock(connection, publication)
             marker = self._marker(connection, publication)

@@ -76,7 +76,7 @@ class StagedBatches(SinkPartition):
 def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
     """Return batches as Arrow streams, one after the other: a stream has one schema, and inferred columns may change theirs."""
     out = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
     for schema, alike in itertools.groupby(batches, key=lambda batch: batch.schema):
         with pa.ipc.new_stream(out, schema, options=options) as writer:
             for batch in alike:

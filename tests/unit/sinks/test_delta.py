@@ -79,7 +79,7 @@ def test_a_commit_is_seen_all_at_once(harness, url):
     assert table.transaction_version("tidewheel:orders:out") == 2
 
 
-def test_a_driver_that_looked_before_another_added_the_batch_does_not_add_it(harness, url, monkeypatch):
+def test_a_driver_that_looked_before_another_added_the_batch_does_not_add_it(harness, url):
     """Two drivers open the table, and both find the batch lacking."""
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
@@ -87,17 +87,17 @@ def test_a_driver_that_looked_before_another_added_the_batch_does_not_add_it(har
     stale = DeltaTable(url)
     harness.publish(3, token)
     harness.publish(4, harness.stage(4, [{"n": 3}]))
-    monkeypatch.setattr(Place, "open", lambda *_: stale)
+    harness.sink._table = stale
     harness.publish(3, token)
     assert rows(url) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def test_other_writers_of_the_table_are_no_hindrance(harness, url, monkeypatch):
+def test_other_writers_of_the_table_are_no_hindrance(harness, url):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     stale = DeltaTable(url)
     write_deltalake(url, pa.table({"n": [9]}), mode="append")
-    monkeypatch.setattr(Place, "open", lambda *_: stale)
+    harness.sink._table = stale
     harness.publish(3, harness.stage(3, [{"n": 2}]))
     assert rows(url) == [{"n": 1}, {"n": 2}, {"n": 9}]
 

@@ -1,0 +1,38 @@
+"""Rows a second into a Delta table: the sink, with its staging and transactions, beside `write_deltalake` of the same batches."""
+
+from __future__ import annotations
+
+import tempfile
+
+import pyarrow as pa
+from benchmarks.connectors.postgres import batches, seconds, through
+from deltalake import DeltaTable, write_deltalake
+
+from tidewheel import sinks
+
+
+def measure(size: int) -> dict[str, float]:
+    """Return the ratio `delta_write`, and the speeds that it is made of, in rows a second."""
+    # A table takes a million rows a second: with fewer, its making would be measured.
+    size = max(size, 1_000_000)
+    rows = batches(size)
+    with tempfile.TemporaryDirectory() as folder:
+
+        def plain(number: int) -> None:
+            for batch in rows:
+                write_deltalake(f"{folder}/plain-{number}", pa.Table.from_batches([batch]), mode="append")
+
+        def ours(number: int) -> None:
+            through(sinks.delta(f"{folder}/ours-{number}"), rows, f"{folder}/state-{number}")
+            assert DeltaTable(f"{folder}/ours-{number}").to_pyarrow_table().num_rows == size
+
+        plain_s, ours_s = seconds(plain, ours)
+    return {
+        "delta_write": plain_s / ours_s,
+        "delta_write_rows_s": size / ours_s,
+        "delta_write_plain_rows_s": size / plain_s,
+    }
+
+
+if __name__ == "__main__":
+    print(measure(200_000))
