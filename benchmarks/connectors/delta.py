@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 
 import pyarrow as pa
-from benchmarks.connectors.postgres import batches, seconds, through
+from benchmarks.connectors.postgres import batches, compared, through
 from deltalake import DeltaTable, write_deltalake
 
 from tidewheel import sinks
@@ -26,12 +26,7 @@ def measure(size: int) -> dict[str, float]:
             through(sinks.delta(f"{folder}/ours-{number}"), rows, f"{folder}/state-{number}")
             assert DeltaTable(f"{folder}/ours-{number}").to_pyarrow_table().num_rows == size
 
-        plain_s, ours_s = seconds(plain, ours)
-    return {
-        "delta_write": plain_s / ours_s,
-        "delta_write_rows_s": size / ours_s,
-        "delta_write_plain_rows_s": size / plain_s,
-    }
+        return compared("delta_write", size, plain, ours)
 
 
 if __name__ == "__main__":

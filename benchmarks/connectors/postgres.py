@@ -7,6 +7,7 @@ driver does.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 import time
@@ -57,15 +58,20 @@ def through(sink: Sink, rows: list[pa.RecordBatch], folder: str) -> None:
         sink.publish(Publication(store, "bench", "out", sequence, (token,), None))
 
 
-def seconds(*works: Callable[[int], None]) -> list[float]:
-    """Return the least time of each of some works, done in turns: what disturbs only ever adds, and comes and goes."""
-    times: list[list[float]] = [[] for _ in works]
+def compared(name: str, rows: int, plain: Callable[[int], None], ours: Callable[[int], None]) -> dict[str, float]:
+    """Return ours over plain under the name, and both speeds: medians of rounds in turns, since what disturbs comes and goes."""
+    times = []
     for number in range(ROUNDS):
-        for work, taken in zip(works, times, strict=True):
-            began = time.perf_counter()
-            work(number)
-            taken.append(time.perf_counter() - began)
-    return [min(taken) for taken in times]
+        began = time.perf_counter()
+        plain(number)
+        between = time.perf_counter()
+        ours(number)
+        times.append((between - began, time.perf_counter() - between))
+    return {
+        name: statistics.median(plain_s / ours_s for plain_s, ours_s in times),
+        f"{name}_rows_s": rows / statistics.median(ours_s for _, ours_s in times),
+        f"{name}_plain_rows_s": rows / statistics.median(plain_s for plain_s, _ in times),
+    }
 
 
 def measure(size: int) -> dict[str, float]:
@@ -82,12 +88,7 @@ def measure(size: int) -> dict[str, float]:
             through(sinks.postgres(server.dsn, f"ours_{number}"), rows, f"{folder}/{number}")
             assert server.query(f"SELECT count(*) FROM ours_{number}") == [(size,)]
 
-        plain_s, ours_s = seconds(plain, ours)
-    return {
-        "postgres_write": plain_s / ours_s,
-        "postgres_write_rows_s": size / ours_s,
-        "postgres_write_plain_rows_s": size / plain_s,
-    }
+        return compared("postgres_write", size, plain, ours)
 
 
 def _plain(server: Postgres, table: str, rows: list[pa.RecordBatch]) -> None:
