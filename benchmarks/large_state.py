@@ -68,7 +68,7 @@ def python_workers(of: int) -> Iterator[int]:
         for child in parents.get(waiting.pop(), []):
             waiting.append(child)
             try:
-                if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b".daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
                     yield child
             except OSError:
                 continue
