@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from pyspark.sql import SparkSession
@@ -23,6 +25,8 @@ _MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _HOST = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")
 
+_PATIENCE_S = 20
+
 Found = tuple[str, str, list[str]]
 """A host, its Python, and the packages that it lacks."""
 
@@ -37,6 +41,9 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
         return
     names = sorted({*NEEDED, *used(plan)[1]})
     tasks = context.defaultParallelism
+    waiting = threading.Timer(_PATIENCE_S, _tell_of_waiting, [context.master])
+    waiting.daemon = True
+    waiting.start()
     try:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_asking(names)).collect()
     except Exception as error:
@@ -44,7 +51,14 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
         if told is None:
             raise
         raise told from error
+    finally:
+        waiting.cancel()
     refuse(answers)
+
+
+def _tell_of_waiting(master: str) -> None:
+    text = f"waiting for executors of {master}: it must have a worker with the cores and memory that the job asks for"
+    print(text, file=sys.stderr, flush=True)
 
 
 def refuse(answers: Iterable[Found]) -> None:

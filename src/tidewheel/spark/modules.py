@@ -11,7 +11,10 @@ from typing import Any
 
 from tidewheel.runtime.plan import Plan
 
-INSTALLED = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *site.getsitepackages()})
+_PATHS = sysconfig.get_paths()
+INSTALLED = tuple(
+    {*(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), *site.getsitepackages(), site.getusersitepackages()}
+)
 """Where modules are that an installation brings; those of an executor are its own."""
 
 
