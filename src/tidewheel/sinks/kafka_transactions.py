@@ -32,6 +32,9 @@ COMMITTED = faults.declare(
     "kafka.committed", "a Kafka transaction with a batch's records and their marker is committed"
 )
 
+Message = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
 _LOG = logging.getLogger(__name__)
 _TAIL = 1_000
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
@@ -90,10 +93,9 @@ class Transactions:
         producer, marker = self._producer, self._marker.after(publication)
         self._do("begin a transaction", producer.begin_transaction)
         try:
-            for key, value in payloads(publication):
-                self._produce(self._target.topic, value, key)
+            self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, payloads(publication))
             faults.point(SENT)
-            self._produce(self._target.markers, marker.encoded(), self._name.encode(), 0)
+            self._do("send a marker", producer.produce, self._target.markers, marker.encoded(), self._name.encode(), 0)
             self._do(
                 f"commit a transaction to {self._target.topic}", producer.commit_transaction, self._connection.timeout
             )
@@ -102,18 +104,6 @@ class Transactions:
             raise
         faults.point(COMMITTED)
         self._marker = marker
-
-    def _produce(self, topic: str | None, value: bytes | None, key: bytes | None, partition: int = -1) -> None:
-        from confluent_kafka import KafkaException
-
-        while True:
-            try:
-                self._producer.produce(topic, value, key, partition)
-                return
-            except BufferError:
-                self._producer.poll(0.05)
-            except KafkaException as error:
-                raise self._failed(f"send to {topic}", error.args[0]) from None
 
     def _abort(self) -> None:
         """Let readers go on at once; whoever comes next would abort the transaction too."""
@@ -160,7 +150,19 @@ def newest_marker(target: Target, name: str) -> Marker:
     return Marker()
 
 
-def payloads(publication: Publication) -> Iterator[tuple[bytes | None, bytes | None]]:
+def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
+    """Hand messages to the producer, and wait where it is full."""
+    produce = producer.produce
+    for key, value in messages:
+        while True:
+            try:
+                produce(topic, value, key, **more)
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+
+def payloads(publication: Publication) -> Iterator[Message]:
     """Yield key and value of each message, task by task, in each task's order."""
     for batch in published_batches(publication.store, publication.tokens):
         yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
@@ -191,17 +193,15 @@ class Plain:
         if self._producer is None:
             self._errors = LastError()
             self._producer = _producer(Producer, self._connection, self._errors, **{"delivery.report.only.error": True})
-        for key, value in payloads(publication):
-            while True:
-                try:
-                    self._producer.produce(
-                        self._target.topic, value, key, on_delivery=lambda error, _: refused.append(error)
-                    )
-                    break
-                except BufferError:
-                    self._producer.poll(0.05)
-                except KafkaException as error:
-                    raise self._connection.failed(doing, error.args[0]) from None
+        try:
+            send_all(
+                self._producer,
+                self._target.topic,
+                payloads(publication),
+                on_delivery=lambda error, _: refused.append(error),
+            )
+        except KafkaException as error:
+            raise self._connection.failed(doing, error.args[0]) from None
         left = self._producer.flush(self._connection.timeout)
         if refused or left:
             silent = f"{left} messages are not acknowledged after {self._connection.timeout:g} seconds"

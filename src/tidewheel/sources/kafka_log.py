@@ -27,6 +27,21 @@ SCHEMA = pa.schema(
 
 Lost = Literal["fail", "earliest", "latest"]
 
+_READING = {
+    "group.id": "tidewheel",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 20,
+}
+_PLANNING = {
+    **_READING,
+    # The planner wants to know where partitions end: the records that come with the answer are not read.
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 64,
+    "fetch.message.max.bytes": 1024,
+    "fetch.queue.backoff.ms": 5,
+}
 _AT_ONCE = 10_000
 _POLL = 0.1
 
@@ -61,7 +76,8 @@ class KafkaLog(Log):
         """Take what to read; nothing is contacted yet."""
         self._topics, self._connection = topics, topics.connection
         self._errors = LastError()
-        self._consumer: Any = None
+        self._planner: Any = None
+        self._reader: Any = None
 
     def start(self) -> Positions:
         """Return the offsets at which the job begins."""
@@ -88,40 +104,44 @@ class KafkaLog(Log):
 
     def close(self) -> None:
         """Let go of the connection."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        for consumer in (self._planner, self._reader):
+            if consumer is not None:
+                consumer.close()
+        self._planner = self._reader = None
 
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, TopicPartition
 
         topic, number = split(partition)
         patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
-        self._assign({partition: first})
+        consumer = self._reader = self._consumer(_READING)
+        consumer.assign([TopicPartition(topic, number, first)])
         while first < last:
-            messages = self._client().consume(min(_AT_ONCE, last - first), _POLL)
-            if not messages:
-                patience.check()
-                continue
-            records = []
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    if message.offset() < last:
-                        records.append(message)
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    first = self._retained(partition, first, last)
-                    self._assign({partition: first})
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise self._connection.failed(f"read {partition}", error)
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    patience.progress()
-                    # The end of the partition stands at the offset that comes next.
-                    first = max(first, message.offset() + (error is None))
+            messages = consumer.consume(min(_AT_ONCE, last - first), _POLL)
             patience.check()
+            if not messages:
+                continue
+            patience.progress()
+            records = [message for message in messages if message.error() is None]
             if records:
+                first = records[-1].offset() + 1
+                if first > last:
+                    records = [message for message in records if message.offset() < last]
                 yield as_columns(records, topic, number)
+            if len(records) < len(messages):
+                for message in messages:
+                    error = message.error()
+                    if error is None:
+                        continue
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        # It stands at the offset that comes next; what is between had no records.
+                        first = max(first, message.offset())
+                    elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        first = self._retained(partition, first, last)
+                        consumer.assign([TopicPartition(topic, number, first)])
+                    else:
+                        raise self._connection.failed(f"read {partition}", error)
 
     def _retained(self, partition: str, first: int, last: int) -> int:
         """Return where to go on when `first` cannot be read, or raise."""
@@ -152,7 +172,7 @@ class KafkaLog(Log):
         high: Positions = {}
         self._assign(positions)
         while len(high) < len(positions):
-            messages = self._client().consume(len(positions), _POLL)
+            messages = self._client().consume(len(positions) - len(high), _POLL)
             patience.check()
             for message in messages:
                 name, error = f"{message.topic()}/{message.partition()}", message.error()
@@ -167,6 +187,10 @@ class KafkaLog(Log):
                     raise self._connection.failed(f"fetch from {name}", error)
             if not messages:
                 self._check_behind(positions, high)
+            elif high:
+                # What follows in a partition that has answered would stand in the way of the others.
+                self._client().pause(list(map(_topic_partition, high)))
+        self._client().unassign()
         return high
 
     def _high_after(self, partition: str, positions: Positions) -> Positions:
@@ -222,44 +246,37 @@ class KafkaLog(Log):
         )
 
     def _watermarks(self, partition: str) -> tuple[int, int]:
-        from confluent_kafka import TopicPartition
-
         with self._connection.explained(f"find the offsets of {partition}"):
-            found = self._client().get_watermark_offsets(
-                TopicPartition(*split(partition)), timeout=self._connection.timeout
-            )
+            found = self._client().get_watermark_offsets(_topic_partition(partition), timeout=self._connection.timeout)
         if found is None:
             raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))
         return int(found[0]), int(found[1])
 
     def _cached_high(self, partition: str) -> int:
-        from confluent_kafka import TopicPartition
-
-        return int(self._client().get_watermark_offsets(TopicPartition(*split(partition)), cached=True)[1])
+        return int(self._client().get_watermark_offsets(_topic_partition(partition), cached=True)[1])
 
     def _assign(self, positions: Mapping[str, int]) -> None:
         from confluent_kafka import TopicPartition
 
         self._client().assign([TopicPartition(*split(name), offset) for name, offset in positions.items()])
+        # The client remembers which partitions were paused when they were assigned before.
+        self._client().resume(list(map(_topic_partition, positions)))
 
     def _client(self) -> Any:
-        if self._consumer is None:
-            from confluent_kafka import Consumer
+        if self._planner is None:
+            self._planner = self._consumer(_PLANNING)
+        return self._planner
 
-            self._consumer = client(
-                Consumer,
-                self._connection,
-                **{
-                    "group.id": "tidewheel",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    # Who asks for the end of an idle topic waits this long.
-                    "fetch.wait.max.ms": 20,
-                    "error_cb": self._errors,
-                },
-            )
-        return self._consumer
+    def _consumer(self, settings: Mapping[str, Any]) -> Any:
+        from confluent_kafka import Consumer
+
+        return client(Consumer, self._connection, **settings, error_cb=self._errors)
+
+
+def _topic_partition(name: str) -> Any:
+    from confluent_kafka import TopicPartition
+
+    return TopicPartition(*split(name))
 
 
 def split(partition: str) -> tuple[str, int]:
