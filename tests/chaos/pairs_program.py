@@ -66,12 +66,15 @@ def main() -> int:
             local=f"{folder}/local",
             conf={
                 "spark.driver.memory": "1g",
+                # A machine that does other things as well may take long to start a worker.
+                "spark.python.authenticate.socketTimeout": "120s",
                 "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
             },
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
         )
     except TidewheelError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        # Spark's own words have the cause in them, far below the first line.
+        print(f"{type(error).__name__}: {error}\n{error.__context__}", file=sys.stderr, flush=True)
         return 3
     print(f"done {result.sequence} events {result.event_count}", flush=True)
     return 0
