@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BENCH ?=
 
 .PHONY: help setup demo fleet-demo test soak lint docs lock clean \
-	bench-state bench-large bench-cells bench-checkpoints bench-rescale bench-route
+	bench-state bench-large bench-cells bench-checkpoints bench-rescale bench-hosts bench-route
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,8 +64,14 @@ bench-checkpoints: setup  ## state as data, forks, look-ups and restarts beside 
 bench-rescale: setup  ## rescale a running job, beside Spark's own offline repartition
 	@$(BIN)/python -m benchmarks.rescale $(BENCH)
 
+bench-hosts: setup  ## what it costs when shards change hosts
+	@$(BIN)/python -m benchmarks.hosts $(BENCH)
+
 bench-route: setup  ## events into inboxes, beside plain appends to the same transports
 	@$(BIN)/python -m benchmarks.route $(BENCH)
+
+bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
+	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock
