@@ -72,7 +72,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
     submitted = _submitted()
     chosen = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
-    settings = {**_DEFAULTS, **(_LOCAL if is_local(chosen) else _ELSEWHERE), **submitted, **conf, **_FIXED}
+    settings = settings_for(chosen, submitted, conf)
     if is_local(chosen):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ[_PYTHON] = sys.executable
@@ -93,6 +93,15 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
         raise ConfigError(
             f"Spark does not start with the master {chosen}: {error.java_exception.toString()}"
         ) from error
+
+
+def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a Spark that is started: ours give way to what spark-submit and the user said, the fixed ones do not.
+
+    >>> settings_for("yarn", {"spark.ui.enabled": "true"}, {"spark.speculation": "true"})["spark.speculation"]
+    'false'
+    """
+    return {**_DEFAULTS, **(_LOCAL if is_local(master) else _ELSEWHERE), **submitted, **conf, **_FIXED}
 
 
 def _submitted() -> dict[str, str]:
