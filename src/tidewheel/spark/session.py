@@ -96,7 +96,7 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a Spark that is started: ours give way to what spark-submit and the user said, the fixed ones do not.
+    """Return the settings of a Spark that is started: ours give way to what spark-submit and the user said, the fixed do not.
 
     >>> settings_for("yarn", {"spark.ui.enabled": "true"}, {"spark.speculation": "true"})["spark.speculation"]
     'false'
