@@ -12,6 +12,7 @@ from tidewheel.errors import GraphError
 from tidewheel.graph import Port
 from tidewheel.logic import Message, StatefulLogic
 from tidewheel.operators.aggregate import AggregateBy
+from tidewheel.operators.aggregate_sessions import AggregateSessions
 from tidewheel.operators.aggregate_windows import AggregateWindows
 from tidewheel.operators.aggregates import Aggregate
 from tidewheel.operators.as_of_join import AsOfJoin
@@ -317,7 +318,8 @@ class KeyedStream(Stream):
             spec = _checked(name, state_spec(_function(name, add), 0, state, default, None, 1))
             operator = WindowBy(windows, Fold(spec.factory(), add, merge), nanos, spec.type)
         elif isinstance(windows, Session):
-            operator = WindowBy(windows, aggregates_fold(_aggregates(name, aggregates)), nanos, rows=True)
+            fold = aggregates_fold(_aggregates(name, aggregates))
+            operator = AggregateSessions(windows, fold, nanos, rows=True, aggregates=aggregates)
         else:
             operator = AggregateWindows(Panes(windows, nanos), _aggregates(name, window_columns(aggregates)))
         return WindowedStream(self.job, self._then(name, operator))

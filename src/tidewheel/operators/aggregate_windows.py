@@ -122,12 +122,12 @@ class AggregateWindows(Operator):
             raise OperatorError(f"operator {context.operator!r}: {error}") from None
         over = self.panes.over(panes, context.last_epoch)
         if not over.any():
-            return None, grouped(batch, self.accumulators, context, {PANE: pa.array(panes)})
+            return None, grouped(batch, self.accumulators, context, {PANE: pa.array(panes)}, latest=False)
         aside = batch.take(np.flatnonzero(over).tolist())
         if over.all():
             return aside, None
         rest = batch.take(np.flatnonzero(~over).tolist())
-        return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])})
+        return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])}, latest=False)
 
 
 class _Combining(Combiner):
@@ -184,7 +184,7 @@ class _Windowing(Process):
         self.partials = []
         opened = _opened(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         kept = self._read(opened)
-        fresh = fresh.set_column(0, KEY, pa.array(opened.which, pa.int64()))
+        fresh = fresh.set_column(0, KEY, pa.array(opened.places(), pa.int64()))
         # By numbers, since the keys are in the order of the store.
         whole = merged([kept, fresh], self.accumulators, self.context.operator, (PANE,)) if len(kept) else fresh
         last = self.context.last_epoch

@@ -6,6 +6,7 @@ A table of partial results has a column for the key, columns that it is grouped 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,15 @@ def keyed(shape: Shape, columns: pa.RecordBatch, keys: pa.Array, times: list[int
 
 
 def grouped(
-    batch: Batch, accumulators: tuple[Accumulator, ...], context: Context, by: Mapping[str, pa.Array] | None = None
+    batch: Batch,
+    accumulators: tuple[Accumulator, ...],
+    context: Context,
+    by: Mapping[str, pa.Array] = MappingProxyType({}),
+    latest: bool = True,
 ) -> pa.Table:
-    """Return the partial results of messages by key, or by key and further columns."""
-    groups = [KEY, *(by or {})]
-    arrays, names = [grouping_keys(batch), *(by or {}).values()], list(groups)
+    """Return the partial results of messages by key, or by key and further columns, with the latest timestamp if wanted."""
+    groups = [KEY, *by]
+    arrays, names = [grouping_keys(batch), *by.values()], list(groups)
     folds: list[tuple[Any, str]] = []
     for accumulator in accumulators:
         if accumulator.column is None:
@@ -63,17 +68,17 @@ def grouped(
             _check_sum(arrays[: len(groups)], values, accumulator.column, context.operator)
         folds.append((accumulator.column, accumulator.fold))
     results = ["count_all" if a.column is None else f"{a.column}_{a.fold}" for a in accumulators]
-    latest = [] if by is not None or batch.times is None else [LATEST]
-    if latest:
+    timed = [LATEST] if latest and batch.times is not None else []
+    if timed:
         arrays.append(pa.array(batch.times, pa.int64()))
         folds.append((LATEST, "max"))
         results.append(f"{LATEST}_max")
-    table = pa.table(arrays, names=[*names, *latest]).group_by(groups, use_threads=False).aggregate(folds)
+    table = pa.table(arrays, names=[*names, *timed]).group_by(groups, use_threads=False).aggregate(folds)
     # A group whose values are all null folds to null; its count of 0 says that the number means nothing.
     columns = [pc.fill_null(table.column(name), 0) for name in results]
     return pa.table(
         [*(table.column(name) for name in groups), *columns],
-        names=[*groups, *(a.name for a in accumulators), *latest],
+        names=[*groups, *(a.name for a in accumulators), *timed],
     )
 
 

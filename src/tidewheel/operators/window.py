@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,9 @@ class WindowLogic(StatefulLogic[Panes]):
         """Take a message into its windows, or set it aside where it is too late for all of them."""
         time = time_of(message)
         if isinstance(self.windows, Session):
-            taken = self._extend(self.windows.gap, time, message, state, output)
+            taken = self._extend(
+                self.windows.gap, time, time, lambda folded: self.fold.add(folded, message.value), state, output
+            )
         else:
             taken = False
             for start, end in self.windows.of(time):
@@ -96,11 +99,22 @@ class WindowLogic(StatefulLogic[Panes]):
             output.set_aside()
         return state or None
 
-    def _extend(self, gap: int, time: int, message: Message, state: Panes, output: Collected) -> bool:
-        """Take a message into a session: a new one, one that it prolongs, or several that it joins."""
-        near = sorted(start for start, (end, _, _) in state.items() if start < time + gap and time < end)
-        start = min([time, *near])
-        end = max(time + gap, *(state[each][0] for each in near)) if near else time + gap
+    def on_session(self, message: Message, state: Panes, output: Any) -> Panes | None:
+        """Take a session that was folded elsewhere: the message has the time of its first one, its value that of the last."""
+        last, partial = message.value
+        assert isinstance(self.windows, Session)
+        assert self.fold.merge is not None
+        merge = self.fold.merge
+        self._extend(self.windows.gap, time_of(message), last, lambda folded: merge(folded, partial), state, output)
+        return state or None
+
+    def _extend(
+        self, gap: int, first: int, last: int, take: Callable[[Any], Any], state: Panes, output: Collected
+    ) -> bool:
+        """Take messages into a session: a new one, one that they prolong, or several that they join."""
+        near = sorted(start for start, (end, _, _) in state.items() if start < last + gap and first < end)
+        start = min([first, *near])
+        end = max(last + gap, *(state[each][0] for each in near)) if near else last + gap
         if self._is_over(end, output):
             return False
         status, waits = _OPEN, False
@@ -110,7 +124,7 @@ class WindowLogic(StatefulLogic[Panes]):
             waits = waits or other != _CLOSED
             status = status if other == _OPEN else _REOPENED
             folded = part if number == 0 else self.fold.merge(folded, part)  # type: ignore[misc]
-        folded = self.fold.add(self.fold.default() if not near else folded, message.value)
+        folded = take(self.fold.default() if not near else folded)
         # A session that is prolonged keeps its timer, which sets the next when it fires too early.
         self._keep(start, end, status, folded, not waits, state, output)
         return True

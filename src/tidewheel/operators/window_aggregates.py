@@ -53,11 +53,15 @@ def window_columns(aggregates: dict[str, Aggregate]) -> dict[str, Aggregate]:
     return aggregates
 
 
+def accumulators_of(aggregates: dict[str, Aggregate]) -> tuple[Accumulator, ...]:
+    """Return the numbers that the aggregates are made of, each once."""
+    return tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
+
+
 def aggregates_fold(aggregates: dict[str, Aggregate]) -> Fold:
     """Return the fold that keeps these aggregates and emits a row: start, end, one column for each, correction."""
     window_columns(aggregates)
-    kept = tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
-    made = _Aggregates(aggregates, kept)
+    made = _Aggregates(aggregates, accumulators_of(aggregates))
     return Fold(made.begin, made.add, made.merge, made.result)
 
 
