@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 from postgres_server import PASSWORD
-from tidewheel import sinks
+from tidewheel import Job, count, sinks, sum_
 from tidewheel.errors import ConfigError, OperatorError, StateError, StorageError
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import SinkConformance, SinkHarness
 
 _numbers = itertools.count()
@@ -42,6 +44,20 @@ def harness(postgres, table, tmp_path, harnessed):
 @pytest.fixture
 def rows(postgres, table):
     return lambda order=1: postgres.query(f"SELECT * FROM {table} ORDER BY {order}")
+
+
+def test_a_whole_job_without_spark(postgres, table):
+    job = Job("whole", state=f"memory:whole-{table}", n_shards=4)
+    users = job.source("in", iterable([])).key_by("by-user", "user")
+    totals = users.aggregate("totals", total=sum_("amount"), n=count())
+    totals.sink("out", sinks.postgres(postgres.dsn, table, mode="latest", key="user", create=True))
+    with MemoryRun(job, parallelism=2) as run:
+        run.batch({"in": [{"user": "ada", "amount": 3}, {"user": "bob", "amount": 1}]})
+        run.batch({"in": [{"user": "ada", "amount": 4}]})
+    # The next run publishes the newest commit again.
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"user": "bob", "amount": 1}]})
+    assert postgres.query(f'SELECT "user", total, n FROM {table} ORDER BY 1') == [("ada", 7, 2), ("bob", 2, 2)]
 
 
 class _Table(SinkHarness):
