@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import secrets
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,15 @@ from tidewheel import storage
 class Kafka:
     """One broker. It holds topics in its memory, or, where it is to outlive a kill, in a bucket."""
 
-    def __init__(self, folder: Path, storage: str = "memory://tansu/", env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        storage: str = "memory://tansu/",
+        env: dict[str, str] | None = None,
+        asks_for_password: bool = False,
+    ) -> None:
         self.folder, self._storage, self._env = folder, storage, env or {}
+        self._asks_for_password = asks_for_password
         folder.mkdir(parents=True, exist_ok=True)
         (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,6 +49,7 @@ class Kafka:
                 f"--listener-url={url}",
                 f"--advertised-listener-url={url}",
                 f"--storage-engine={self._storage}",
+                *(["--authentication"] if self._asks_for_password else []),
             ],
             log,
             self._env,
@@ -64,6 +73,10 @@ class Kafka:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
+        if self._asks_for_password:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 0.5):
+                return True
+            return False
         try:
             AdminClient({"bootstrap.servers": self.brokers, "log_level": 0}).list_topics(timeout=0.5)
             return True
@@ -72,9 +85,9 @@ class Kafka:
 
 
 @contextlib.contextmanager
-def running_kafka(folder: Path) -> Iterator[Kafka]:
-    """Run a broker for a while; what it holds is gone with it."""
-    server = Kafka(folder)
+def running_kafka(folder: Path, asks_for_password: bool = False) -> Iterator[Kafka]:
+    """Run a broker for a while; what it holds is gone with it. One that asks for a password knows nobody."""
+    server = Kafka(folder, asks_for_password=asks_for_password)
     try:
         server.start()
         yield server

@@ -42,10 +42,10 @@ class Connection:
     def failed(self, doing: str, error: Any) -> TidewheelError:
         """Return what to raise for an error of the client."""
         told = self.hidden(error.str() if hasattr(error, "str") else str(error))
-        text = f"{doing} at the Kafka brokers {self.brokers}: {told}"
+        text = f"cannot {doing} at the Kafka brokers {self.brokers}: {told}"
         if _refused(error):
-            return ConfigError(f"cannot log in for {text}; check the options security.protocol, sasl.* and ssl.*")
-        return StorageError(f"cannot {text}")
+            return ConfigError(f"{text}; check the options security.protocol, sasl.* and ssl.*")
+        return StorageError(text)
 
     @contextmanager
     def explained(self, doing: str) -> Iterator[None]:
@@ -117,8 +117,8 @@ class LastError:
         """Whether the brokers refused the log-in: waiting will not help."""
         return self.error is not None and _refused(self.error)
 
-    def text(self, fallback: str) -> Any:
-        """Return the error, or a text where there was none."""
+    def text(self, fallback: Any) -> Any:
+        """Return the error, or something else where there was none."""
         return fallback if self.error is None else self.error
 
 

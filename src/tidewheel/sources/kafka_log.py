@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -44,6 +45,7 @@ _PLANNING = {
 }
 _AT_ONCE = 10_000
 _POLL = 0.1
+_FIRST = 1.0
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ class KafkaLog(Log):
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(*split(name), milliseconds) for name in oldest]
-        with self._connection.explained("find the offsets of a time"):
+        with self._asking("find the offsets of a time"):
             found = self._client().offsets_for_times(asked, timeout=self._connection.timeout)
         offsets = {f"{each.topic}/{each.partition}": each.offset for each in found}
         # Where all records are older, the answer is no offset but "the end".
@@ -220,19 +222,34 @@ class KafkaLog(Log):
     def _partitions(self) -> list[str]:
         names = []
         for topic in self._topics.names:
-            with self._connection.explained(f"look for the topic {topic!r}"):
-                self._look()
-                found = self._client().list_topics(topic, timeout=self._connection.timeout).topics[topic]
+            found = self._look_for(topic)
             if found.error is not None or not found.partitions:
                 raise self._no_topic(topic, found.error)
             names += [f"{topic}/{number}" for number in sorted(found.partitions)]
         return names
 
-    def _look(self) -> None:
-        """Let the client tell of brokers that refuse it: a request alone would wait until its timeout."""
-        patience = Patience(self._connection, self._errors, "connect")
-        self._client().poll(0)
-        patience.check()
+    def _look_for(self, topic: str) -> Any:
+        """Return what the brokers know of a topic. The first request of all: a log-in that is refused is told at once."""
+        from confluent_kafka import KafkaException
+
+        patience = Patience(self._connection, self._errors, f"look for the topic {topic!r}")
+        while True:
+            try:
+                return self._client().list_topics(topic, timeout=min(_FIRST, self._connection.timeout)).topics[topic]
+            except KafkaException:
+                self._client().poll(0)
+                patience.check()
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Turn errors of the client into ours; why a request was not answered, the client says when it is polled."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            self._client().poll(0)
+            raise self._connection.failed(doing, self._errors.text(error.args[0])) from None
 
     def _no_topic(self, topic: str, error: Any) -> ConfigError | StorageError:
         from confluent_kafka import KafkaError
@@ -246,7 +263,7 @@ class KafkaLog(Log):
         )
 
     def _watermarks(self, partition: str) -> tuple[int, int]:
-        with self._connection.explained(f"find the offsets of {partition}"):
+        with self._asking(f"find the offsets of {partition}"):
             found = self._client().get_watermark_offsets(_topic_partition(partition), timeout=self._connection.timeout)
         if found is None:
             raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from kafka_server import Kafka
-from tidewheel import sources
+from kafka_server import Kafka, running_kafka
+from tidewheel import sinks, sources
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sources.kafka_spark import is_there, spark_options
 from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
@@ -130,6 +130,24 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are(kafka):
 def test_brokers_that_are_not_there_are_named():
     with pytest.raises(TidewheelError, match=r"look for the topic 't' at the Kafka brokers 127.0.0.1:1: "):
         offsets(sources.kafka("127.0.0.1:1", "t", timeout=0.5))
+
+
+def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
+    options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "ada"}
+    with running_kafka(tmp_path, asks_for_password=True) as server:
+        for made in (
+            lambda: offsets(
+                sources.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD})
+            ),
+            lambda: sinks.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD}).start(
+                "j"
+            ),
+        ):
+            with pytest.raises(
+                ConfigError, match=r"authentication failed.*check the options security\.protocol"
+            ) as refused:
+                made()
+            assert PASSWORD not in str(refused.value)
 
 
 def test_options_come_from_the_environment_too_and_secrets_are_not_shown(monkeypatch):
