@@ -22,6 +22,7 @@ def kinds() -> dict[str, type[Sink]]:
     from tidewheel.sinks.for_each import ForEach
     from tidewheel.sinks.for_each_batch import ForEachBatch
     from tidewheel.sinks.kafka import Kafka
+    from tidewheel.sinks.mqtt import Mqtt
     from tidewheel.sinks.nats import Nats
     from tidewheel.sinks.postgres import Postgres
 
@@ -34,6 +35,7 @@ def kinds() -> dict[str, type[Sink]]:
         "collect": Collect,
         "discard": Discard,
         "for_each_batch": ForEachBatch,
+        "mqtt": Mqtt,
         "for_each": ForEach,
         "console": ConsoleSink,
     }

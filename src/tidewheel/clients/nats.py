@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+from tidewheel.clients.urls import shown
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 T = TypeVar("T")
@@ -140,15 +141,3 @@ def server_urls(url: str) -> list[str]:
     hosts = parts.netloc.split(",")
     user, at, _ = hosts[0].rpartition("@")
     return [f"{parts.scheme}://{host if '@' in host else user + at + host}" for host in hosts]
-
-
-def shown(url: str) -> str:
-    """Return a URL without user and password.
-
-    >>> shown("nats://ada:secret@one:4222,two:4222")
-    'nats://one:4222,two:4222'
-    """
-    scheme, separator, rest = url.partition("://")
-    hosts, slash, path = rest.partition("/")
-    named = ",".join(host.rpartition("@")[2] for host in hosts.split(","))
-    return f"{scheme}{separator}{named}{slash}{path}"

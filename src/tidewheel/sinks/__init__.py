@@ -10,6 +10,7 @@
 | `collect` | exactly once, within one process |
 | `discard` | exactly once: nothing is visible |
 | `for_each_batch` | at least once; effectively once if the function is idempotent by its sequence |
+| `mqtt` | at least once |
 | `for_each` | at least once |
 | `console` | at least once |
 """
@@ -23,6 +24,7 @@ from tidewheel.sinks.files import files
 from tidewheel.sinks.for_each import for_each
 from tidewheel.sinks.for_each_batch import for_each_batch
 from tidewheel.sinks.kafka import kafka
+from tidewheel.sinks.mqtt import mqtt
 from tidewheel.sinks.nats import nats
 from tidewheel.sinks.postgres import postgres
 
@@ -36,6 +38,7 @@ __all__ = [
     "for_each",
     "for_each_batch",
     "kafka",
+    "mqtt",
     "nats",
     "postgres",
 ]

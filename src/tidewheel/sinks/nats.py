@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tidewheel.clients.nats import NatsConnection, server_urls, shown
+from tidewheel.clients.nats import NatsConnection, server_urls
+from tidewheel.clients.urls import shown
 from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition

@@ -6,7 +6,8 @@ from tidewheel.sources.files import files
 from tidewheel.sources.inbox import inbox
 from tidewheel.sources.iterable import iterable
 from tidewheel.sources.kafka import kafka
+from tidewheel.sources.mqtt import mqtt
 from tidewheel.sources.nats import nats
 from tidewheel.sources.rate import rate
 
-__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "kafka", "nats", "rate"]
+__all__ = ["Source", "dataframe", "files", "inbox", "iterable", "kafka", "mqtt", "nats", "rate"]

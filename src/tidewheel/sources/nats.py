@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import get_args
 
-from tidewheel.clients.nats import server_urls, shown
+from tidewheel.clients.nats import server_urls
+from tidewheel.clients.urls import shown
 from tidewheel.errors import ConfigError
 from tidewheel.sources.nats_log import NatsLogOpener, OnLost, Start
 from tidewheel.sources.nats_pull import SCHEMA

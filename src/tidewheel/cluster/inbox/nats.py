@@ -18,7 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from tidewheel.clients.nats import NatsConnection, shown
+from tidewheel.clients.nats import NatsConnection
+from tidewheel.clients.urls import shown
 from tidewheel.cluster.errors import InboxError, InboxUnavailable
 from tidewheel.cluster.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
