@@ -45,6 +45,7 @@ _PLANNING = {
 }
 _AT_ONCE = 10_000
 _POLL = 0.1
+_SOON = 0.01
 _FIRST = 1.0
 
 
@@ -78,6 +79,7 @@ class KafkaLog(Log):
         """Take what to read; nothing is contacted yet."""
         self._topics, self._connection = topics, topics.connection
         self._errors = LastError()
+        self._ends: Positions = {}
         self._planner: Any = None
         self._reader: Any = None
 
@@ -96,9 +98,12 @@ class KafkaLog(Log):
         return {**oldest, **start.offsets}
 
     def end(self, start: Positions) -> Positions:
-        """Return the high watermarks, and check that what was not read yet is retained."""
+        """Return the high watermarks. Whether what is before them is retained, who reads it finds out."""
         names = self._partitions()
-        return self._high({name: start[name] if name in start else self.oldest(name) for name in names})
+        begin = {name: start[name] if name in start else self.oldest(name) for name in names}
+        # Asking behind what is known brings no records that nobody reads here.
+        self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
+        return dict(self._ends)
 
     def oldest(self, partition: str) -> int:
         """Return the first offset that the partition retains."""
@@ -174,7 +179,8 @@ class KafkaLog(Log):
         high: Positions = {}
         self._assign(positions)
         while len(high) < len(positions):
-            messages = self._client().consume(len(positions) - len(high), _POLL)
+            # Many at once: what one partition has in store stands before the answer of the next.
+            messages = self._client().consume(_AT_ONCE, _SOON)
             patience.check()
             for message in messages:
                 name, error = f"{message.topic()}/{message.partition()}", message.error()
@@ -189,9 +195,6 @@ class KafkaLog(Log):
                     raise self._connection.failed(f"fetch from {name}", error)
             if not messages:
                 self._check_behind(positions, high)
-            elif high:
-                # What follows in a partition that has answered would stand in the way of the others.
-                self._client().pause(list(map(_topic_partition, high)))
         self._client().unassign()
         return high
 
@@ -276,8 +279,6 @@ class KafkaLog(Log):
         from confluent_kafka import TopicPartition
 
         self._client().assign([TopicPartition(*split(name), offset) for name, offset in positions.items()])
-        # The client remembers which partitions were paused when they were assigned before.
-        self._client().resume(list(map(_topic_partition, positions)))
 
     def _client(self) -> Any:
         if self._planner is None:
