@@ -57,8 +57,8 @@ class Table:
     def check(self, connection: Connection, columns: Mapping[str, TableColumn]) -> None:
         """Refuse a table that cannot keep what it was given, or that has no way to tell whose row is whose."""
         (persistence, kind), *_ = connection.execute(_PERSISTENCE, {"table": self._regclass()}).fetchall()
-        if kind not in ("r", "p", "f"):
-            raise ConfigError(f"{self.name} is no table that can be written to, but a view or an index")
+        if kind not in ("r", "p"):
+            raise ConfigError(f"{self.name} is no ordinary table, but a view, an index, or a table of another server")
         if persistence != "p":
             raise ConfigError(
                 f"the table {self.name} is unlogged or temporary: after a crash it is empty, and the job would not know. Make it "

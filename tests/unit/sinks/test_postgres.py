@@ -237,6 +237,12 @@ def test_a_table_that_a_crash_would_empty_is_refused(postgres, table):
         sinks.postgres(postgres.dsn, table).start("job")
 
 
+def test_a_view_is_refused(postgres, table):
+    postgres.query(f"CREATE VIEW {table} AS SELECT 1 AS n")
+    with pytest.raises(ConfigError, match="no ordinary table"):
+        sinks.postgres(postgres.dsn, table).start("job")
+
+
 def test_a_table_that_is_not_there_is_refused_at_the_start(harness):
     with pytest.raises(ConfigError, match=r"there is no table .*create=True"):
         harness(None, create=False)
