@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from tidewheel import Job, cells, storage
+from tidewheel import Job, storage
+from tidewheel.cells import open as open_cells
 from tidewheel.checkpoint.files import opener
 from tidewheel.checkpoint.names import folder
 from tidewheel.cluster import handover
@@ -54,11 +55,11 @@ def counting(where: Path, n_shards: int = SHARDS, **settings) -> Job:
 class Fleet:
     """What all nodes share, and what must be true of it in the end."""
 
-    def __init__(self, where: Path, **settings) -> None:
+    def __init__(self, where: Path, cells: str | None = None, inbox: str | None = None, **settings) -> None:
         self.where, self.settings = where, settings
         self.store = storage.open(f"file://{where}/state")
-        self.connection = cells.open(f"{where}/cells")
-        self.inbox = open_inbox(f"{where}/inbox", SHARDS)
+        self.connection = open_cells(cells or f"{where}/cells")
+        self.inbox = open_inbox(inbox or f"{where}/inbox", SHARDS)
         self.router = Router(self.inbox, linger=0.001)
         self.sent: Counter[str] = Counter()
         self.amounts: Counter[str] = Counter()

@@ -76,9 +76,10 @@ def test_killed_while_it_takes_shards_from_another_that_was_killed(fleet):
     fleet.check_exact()
 
 
-def test_a_move_copies_no_state_and_writes_only_records(fleet):
+@pytest.mark.parametrize("keys", [500, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_a_move_copies_no_state_and_writes_only_records(fleet, keys):
     (a,) = started(fleet, "a")
-    fleet.send(1000, keys=500)
+    fleet.send(keys, keys=keys)
     a.step()
     before = {entry.path: entry.size for entry in fleet.store.list() if "/state/" in entry.path}
     b = MemoryNode(fleet, "b")
@@ -88,6 +89,7 @@ def test_a_move_copies_no_state_and_writes_only_records(fleet):
     assert after == before
     assert len(b.ledger.held) == SHARDS // 2
     a.begin()
+    fleet.send(100)
     for node in (a, b):
         node.step()
     fleet.check_exact()

@@ -1,56 +1,195 @@
-"""A fleet of real processes: killed, drained, joined and paused, it counts every event once."""
+"""A fleet of real processes: killed, drained, joined and paused, it counts every event once.
+
+Most of it without Spark, which adds time and nothing to the question; once with it, as users start it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
+from fleet_nodes import Fleet as Shared
+from nats_server import running_nats
+from servers import running_etcd
+from tidewheel.cluster import inbox as inboxes
 
-from fleet_demo import SHARDS, Fleet, check, show, until  # noqa: E402
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS.parent / "examples"))
 
-from nats_server import running_nats  # noqa: E402
-from servers import running_etcd  # noqa: E402
-from tidewheel.cluster import inbox as inboxes  # noqa: E402
+from fleet_demo import SHARDS as DEMO_SHARDS  # noqa: E402
+from fleet_demo import Fleet as DemoFleet  # noqa: E402
+from fleet_demo import check, show, until  # noqa: E402
+
+LEASE = 2.0
 
 
-@pytest.fixture
-def fleet(tmp_path):
-    made = Fleet(tmp_path, f"{tmp_path}/cells", f"{tmp_path}/inbox")
+class Processes:
+    """Nodes without Spark, each a process."""
+
+    def __init__(self, folder: Path, cells: str, inbox: str) -> None:
+        self.folder, self.cells, self.inbox = folder, cells, inbox
+        self.shared = Shared(folder, cells=cells, inbox=inbox)
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        arguments = [name, str(self.folder), self.cells, self.inbox, str(LEASE)]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.nodes[name] = subprocess.Popen(
+                [sys.executable, str(TESTS / "fleet_process.py"), *arguments],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def told(self, name: str, event: str, after: float = 0.0) -> list[dict]:
+        lines = (self.folder / f"{name}.log").read_text().splitlines()
+        found = [json.loads(line) for line in lines if line.startswith('{"event"')]
+        return [said for said in found if said["event"] == event and said["at"] > after]
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        try:
+            until(condition, what, 120)
+        except RuntimeError as error:
+            logs = "".join(f"{path.name}:\n{path.read_text()[-1500:]}\n" for path in self.folder.glob("*.log"))
+            raise AssertionError(f"{error}\n{logs}") from None
+
+    def wait_for(self, name: str, event: str, after: float = 0.0) -> dict:
+        self.wait(lambda: self.told(name, event, after), f"{event} of {name}")
+        return self.told(name, event, after)[0]
+
+    def signal(self, name: str, number: int) -> None:
+        os.killpg(self.nodes[name].pid, number)
+
+    def close(self) -> None:
+        for process in self.nodes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.shared.close()
+
+
+@pytest.fixture(scope="module")
+def etcd_here(tmp_path_factory):
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def nats_here(tmp_path_factory):
+    with running_nats(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture(params=["folders", "etcd and nats"])
+def fleet(request, tmp_path):
+    cells, inbox = f"{tmp_path}/cells", f"{tmp_path}/inbox"
+    if request.param == "etcd and nats":
+        cells = request.getfixturevalue("etcd_here").url("fleet")
+        inbox = request.getfixturevalue("nats_here").url("events")
+    made = Processes(tmp_path, cells, inbox)
     yield made
     made.close()
 
 
-def test_a_killed_node_s_shards_go_on_at_the_other_from_its_last_commit(fleet):
-    """With folders for cells and inbox, as on one machine."""
-    events = 20_000
-    inboxes.open(fleet.inbox, SHARDS).close()
-    for name in "ab":
-        fleet.start_node(name)
-    for name in "ab":
-        until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 120)
-    fleet.start_producers(events // 2, seconds=3)
-    fleet.wait_for_commits("ab")
-    lost, killed = fleet.shards("b"), time.time()
+def test_killed_paused_drained_and_joined_while_events_flow(fleet):
+    shared = fleet.shared
+    for name in "abc":
+        fleet.start(name)
+    for name in "abc":
+        fleet.wait_for(name, "joined")
+    shared.send(2000)
+    for name in "abc":
+        fleet.wait_for(name, "batch")
+
     fleet.signal("b", signal.SIGKILL)
-    assert lost
-    until(lambda: fleet.first_commit_for(lost, killed) or fleet.counted() == events, "its shards go on", 120)
-    until(lambda: fleet.counted() == events, "all events are counted", 120)
+    killed = time.time()
+    lost = set(fleet.told("b", "adopted")[-1]["shards"])
+    shared.send(1000)
+    fleet.wait(lambda: lost <= _of(fleet, "ac"), "its shards are taken")
+    print(f"taken {time.time() - killed:.1f} s after the kill, with a lease of {LEASE} s")
+
+    fleet.start("d")
+    fleet.wait_for("d", "adopted")
+    shared.send(1000)
+    fleet.wait_for("d", "batch")
+
+    paused = time.time()
+    held = _held(fleet, "c")
+    fleet.signal("c", signal.SIGSTOP)
+    shared.send(1000)
+    fleet.wait(lambda: held <= _of(fleet, "ad"), "the paused node's shards are taken")
+    shared.send(500)
+    fleet.signal("c", signal.SIGCONT)
+    fleet.wait_for("c", "adopted", after=paused)
+
     fleet.signal("a", signal.SIGTERM)
-    assert fleet.nodes["a"].wait(60) == 0, "it drained"
+    assert fleet.nodes["a"].wait(60) == 0
     assert fleet.told("a", "left")
-    check(fleet, events)
+    shared.send(1000)
+    fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 6500, "all events are counted")
+    for name in "cd":
+        fleet.signal(name, signal.SIGTERM)
+    for name in "cd":
+        assert fleet.nodes[name].wait(60) == 0
+    shared.check_exact()
+
+
+def test_all_nodes_killed_and_the_next_goes_on(fleet):
+    shared = fleet.shared
+    fleet.start("a")
+    shared.send(1000)
+    fleet.wait_for("a", "batch")
+    fleet.signal("a", signal.SIGKILL)
+    shared.send(1000)
+    fleet.start("z")
+    fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 2000, "all events are counted")
+    fleet.signal("z", signal.SIGTERM)
+    assert fleet.nodes["z"].wait(60) == 0
+    shared.check_exact()
+
+
+def _held(fleet: Processes, name: str) -> set[int]:
+    adopted = fleet.told(name, "adopted")
+    return set(adopted[-1]["shards"]) if adopted else set()
+
+
+def _of(fleet: Processes, names: str) -> set[int]:
+    return {shard for name in names for shard in _held(fleet, name)}
+
+
+def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
+    """With folders for cells and inbox, as on one machine."""
+    fleet, events = DemoFleet(tmp_path, f"{tmp_path}/cells", f"{tmp_path}/inbox"), 20_000
+    try:
+        inboxes.open(fleet.inbox, DEMO_SHARDS).close()
+        for name in "ab":
+            fleet.start_node(name)
+        for name in "ab":
+            until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 180)
+        fleet.start_producers(events // 2, seconds=3)
+        fleet.wait_for_commits("ab")
+        assert fleet.shards("b")
+        fleet.signal("b", signal.SIGKILL)
+        until(lambda: fleet.alive("a") and fleet.counted() == events, "all events are counted", 180)
+        fleet.signal("a", signal.SIGTERM)
+        assert fleet.nodes["a"].wait(60) == 0, "it drained"
+        check(fleet, events)
+    finally:
+        fleet.close()
 
 
 @pytest.mark.slow
-def test_everything_at_once_with_etcd_and_nats(tmp_path):
+def test_everything_at_once_on_spark_with_etcd_and_nats(tmp_path):
     with running_etcd(tmp_path / "etcd") as etcd, running_nats(tmp_path / "nats") as nats:
-        fleet = Fleet(tmp_path, etcd.url("fleet"), nats.url("events"))
+        fleet = DemoFleet(tmp_path, etcd.url("fleet"), nats.url("events"))
         try:
             show(fleet, 100_000, 40)
         finally:

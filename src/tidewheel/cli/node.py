@@ -13,6 +13,7 @@ from tidewheel.cli.failures import Verbose
 from tidewheel.cli.program import load_job
 from tidewheel.cli.progress import facts, line
 from tidewheel.cluster.membership import LEASE_SECONDS
+from tidewheel.runtime.node import Node, NodeOptions
 
 Cells = Annotated[
     str,
@@ -73,7 +74,7 @@ def node(
     """
     from tidewheel.cli.run import _settings, _trigger
     from tidewheel.spark.driver import RunOptions
-    from tidewheel.spark.node import Node, NodeOptions
+    from tidewheel.spark.node import SparkEngine
 
     loaded = load_job(job)
     if state is not None:
@@ -85,11 +86,12 @@ def node(
         master=master,
         local=local,
         conf=_settings(conf),
+        restarts=restarts,
         progress=lambda batch: told("batch", facts(batch) if as_json else {"": line(batch)}),
     )
     chosen = name or default_name()
     told.node = chosen
-    Node(loaded, NodeOptions(chosen, cells, inbox, lease, restarts, run, told)).execute()
+    Node(loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, told)).execute()
 
 
 def default_name() -> str:
