@@ -23,6 +23,9 @@ __all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
 MAP_SIZE: Final = 1 << 30
 """Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
 
+MAPPED: Final = 384 << 20
+"""How many bytes of mapped files a worker keeps between two tasks; a quarter of it is libraries."""
+
 
 def folder_name(job: str, lineage: str) -> str:
     """Return the name of the folder for a job's local copies on this boot of this machine.
@@ -81,6 +84,17 @@ class LocalCopies:
             self._open.pop(str(self.folder), None)
 
     @classmethod
+    def relieve(cls, limit: int = MAPPED) -> None:
+        """Unmap all copies of this process if more than `limit` bytes of files are mapped; nobody may be at work on them.
+
+        What was read stays in the system's cache, so the next batch finds it again; but a process whose every read page
+        counts as its own grows with the state, and whoever limits its memory ends it.
+        """
+        if _mapped() > limit:
+            for copies in list(cls._open.values()):
+                copies.close()
+
+    @classmethod
     def _after_fork(cls) -> None:
         # The child must not even close what it inherited: that would free the reader slots of its parent.
         cls._inherited.update(cls._open)
@@ -89,6 +103,14 @@ class LocalCopies:
 
 
 os.register_at_fork(after_in_child=LocalCopies._after_fork)
+
+
+def _mapped() -> int:
+    """Return how many bytes of files this process has mapped and read; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=1)

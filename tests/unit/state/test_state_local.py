@@ -305,6 +305,19 @@ def test_closed_copies_open_again(folders: Folders) -> None:
     assert read(copies.shard(0)) == history.expected()
 
 
+def test_copies_that_are_mapped_too_far_are_let_go_of_and_open_again(folders: Folders) -> None:
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"a": b"1"}})
+    catch_up(copy, history)
+    LocalCopies.relieve(limit=1 << 40)
+    assert LocalCopies.at(copy.path.parent).shard(0) is copy
+    LocalCopies.relieve(limit=0)
+    again = LocalCopies.at(copy.path.parent)
+    folders.opened = [again]
+    assert again.shard(0) is not copy
+    assert read(again.shard(0)) == history.expected()
+
+
 def test_a_forked_child_is_refused_what_its_parent_had_opened(folders: Folders) -> None:
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
