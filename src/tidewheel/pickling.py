@@ -8,6 +8,7 @@ names they use are known, which is here. And a class on which msgspec has left i
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import io
 import pickle
@@ -72,7 +73,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         # Asked for every object, so the usual answer comes first.
         if not isinstance(obj, type | FunctionType):
-            return NotImplemented
+            # What says that a field has no default is told by its identity; a copy of it would be one.
+            return "MISSING" if obj is dataclasses.MISSING else NotImplemented
         if isinstance(obj, type) and not _importable(obj):
             if _CACHE in vars(obj):
                 delattr(obj, _CACHE)  # msgspec makes it again when it needs it.

@@ -154,6 +154,22 @@ def test_annotations_as_text_are_understood_where_their_names_are_not_known(modu
     assert told == "1"
 
 
+def test_the_fields_of_a_dataclass_without_a_default_still_have_none(module, tmp_path):
+    told = elsewhere(
+        tmp_path,
+        module.Inner,
+        """
+        import dataclasses, msgspec
+        assert dataclasses.fields(it)[0].default is dataclasses.MISSING
+        try:
+            print(msgspec.json.decode(b"{}", type=it))
+        except msgspec.ValidationError as error:
+            print(error)
+        """,
+    )
+    assert told == "Object missing required field `x`"
+
+
 def test_a_class_that_msgspec_has_used_can_still_be_sent(module, tmp_path):
     click = {"user": "a", "when": datetime.datetime(2026, 1, 1)}
     assert msgspec.convert(click, module.Click).user == "a"
