@@ -125,6 +125,7 @@ class Stream:
         function: Callable[[Message, int | None], int | None],
         *,
         idle_after: Duration | None = IDLE_AFTER,
+        advance_after: Duration | None = None,
         partition: str | Callable[[Any], Any] | None = None,
     ) -> tuple[Self, Self]:
         """Say how far time has come, and return the stream that is on time and the one that is late.
@@ -133,8 +134,17 @@ class Stream:
         has one clock: the least of all its inputs' epochs, which never goes back, goes out after the data of the next
         batch. A message up to it is late. `idle_after` without data an input holds the others back no longer (None: it
         always does); `partition` tells several inputs of one stream apart, such as the partitions of a topic.
+        `advance_after` without data an input's epoch goes on as the clock does, so that windows close on a stream that is
+        silent for good; what comes after all is then late (None: it stands still).
         """
-        return self._epochs(name, GenerateEpochs(_function(name, function), 0, _idle(idle_after), partition))
+        epochs = GenerateEpochs(
+            _function(name, function),
+            0,
+            _silence("idle_after", idle_after),
+            partition,
+            _silence("advance_after", advance_after),
+        )
+        return self._epochs(name, epochs)
 
     def limit_out_of_orderness(
         self,
@@ -142,11 +152,17 @@ class Stream:
         bound: Duration,
         *,
         idle_after: Duration | None = IDLE_AFTER,
+        advance_after: Duration | None = None,
         partition: str | Callable[[Any], Any] | None = None,
     ) -> tuple[Self, Self]:
         """As `generate_epochs`, by how far a message may be behind the latest one and still be on time: a duration from 0 on."""
         nanos = nanoseconds(bound, f"operator {name!r}: the bound")
-        return self._epochs(name, GenerateEpochs(None, nanos, _idle(idle_after), partition))
+        return self._epochs(
+            name,
+            GenerateEpochs(
+                None, nanos, _silence("idle_after", idle_after), partition, _silence("advance_after", advance_after)
+            ),
+        )
 
     def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Self, Self]:
         port = self._then(name, operator)
@@ -441,8 +457,8 @@ def _ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:
     return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
 
 
-def _idle(duration: Duration | None) -> int | None:
-    return None if duration is None else nanoseconds(duration, "idle_after")
+def _silence(option: str, duration: Duration | None) -> int | None:
+    return None if duration is None else nanoseconds(duration, option)
 
 
 def _checked(name: str, spec: StateSpec) -> StateSpec:

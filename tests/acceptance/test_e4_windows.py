@@ -69,6 +69,21 @@ def test_e4_windows_fire_on_an_idle_stream_as_soon_as_the_epoch_is_known(memory_
         assert results(out)[2:] == [("c", 30, 40, 1)]
 
 
+def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goes_on_with_the_clock(memory_runner):
+    job, out, now = memory_runner.job(), collect(), [1000]
+    timed = job.source("in", lambda spark: None).assign_timestamps("time", "time")
+    on_time, _ = timed.limit_out_of_orderness("bound", 0, advance_after=50)
+    on_time.key_by("by", "key").window("w", tumbling(10), n=count()).sink("out", out)
+    with MemoryRun(job, clock=lambda: now[0]) as run:
+        run.batch({"in": [{"key": "a", "time": 3}]})
+        for now[0] in (1040, 1056, 1057):
+            run.batch({})
+            assert out.records == []
+        # The window's last moment is 9, and the epoch that stood at 2 has gone on by 7; it goes out with the next batch.
+        run.batch({})
+        assert [(r["start"], r["n"]) for r in out.records] == [(0, 1)]
+
+
 def test_e4_an_allowed_late_message_gives_a_correction_that_says_so(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = job.source("in", lambda spark: None)

@@ -29,6 +29,7 @@ class GenerateEpochs(Operator):
     bound: int
     idle_after: int | None
     partition: str | Callable[[Any], Any] | None = None
+    advance_after: int | None = None
     kind = "generate_epochs"
     ports = 2
 
@@ -42,7 +43,7 @@ class GenerateEpochs(Operator):
 
     def input(self, name: str) -> Input:
         """Return the input of the job's frontier that the operator is."""
-        return Input(name, self.idle_after)
+        return Input(name, self.idle_after, self.advance_after)
 
 
 class _Generating(Process):

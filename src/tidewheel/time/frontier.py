@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidewheel.checkpoint.manifest import Frontier
+from tidewheel.logic import MAX_TIME
 
 Frontiers = Mapping[str, Frontier]
 Seen = Mapping[str, int | None]
@@ -22,6 +23,14 @@ class Input:
 
     name: str
     idle_after: int | None
+    advance_after: int | None = None
+    """How long it may be silent before its time goes on as the clock does; None: it stands still until there is data."""
+
+    def time(self, frontier: Frontier, now: int) -> int | None:
+        """Return how far its time has come by now."""
+        if self.advance_after is None or frontier.time is None:
+            return frontier.time
+        return min(frontier.time + max(0, now - frontier.active_at - self.advance_after), MAX_TIME)
 
 
 def advanced(frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], now: int) -> dict[str, Frontier]:
@@ -51,17 +60,16 @@ def merged(frontiers: Frontiers, inputs: Iterable[Input], now: int, last: int | 
     There is none until each of them has one. When all are idle, nobody holds anybody back, and the latest counts. An input that
     has ended has the epoch after all time, so it holds nothing back either.
     """
-    limits = {each.name: each.idle_after for each in inputs}
+    known = {each.name: each for each in inputs}
     active: list[int | None] = []
     idle: list[int | None] = []
     for name, frontier in frontiers.items():
-        limit = limits[operator_of(name)]
-        resting = limit is not None and now - frontier.active_at > limit
-        (idle if resting else active).append(frontier.time)
+        each = known[operator_of(name)]
+        resting = each.idle_after is not None and now - frontier.active_at > each.idle_after
+        (idle if resting else active).append(each.time(frontier, now))
     if not active:
         # Also where there are no inputs at all.
-        known = [time for time in idle if time is not None]
-        return _later(last, max(known, default=None))
+        return _later(last, max((time for time in idle if time is not None), default=None))
     if any(time is None for time in active):
         return last
     return _later(last, min(time for time in active if time is not None))

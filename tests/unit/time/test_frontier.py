@@ -29,6 +29,17 @@ def test_an_idle_input_holds_nothing_back_and_one_without_a_limit_always_does():
     assert merged({"a": Frontier(9, 0), "b": Frontier(1, 0)}, [A, B], 99, None) == 1
 
 
+def test_an_input_that_is_silent_for_long_goes_on_as_the_clock_does():
+    silent = Input("a", None, advance_after=10)
+    frontiers = {"a": Frontier(5, 100)}
+    assert [merged(frontiers, [silent], now, None) for now in (100, 110, 111, 150)] == [5, 5, 6, 45]
+    # Data brings it back to its own time, and the job's time does not go back.
+    again = advanced(frontiers, [silent], [{"a": 7}], 150)
+    assert merged(again, [silent], 150, 45) == 45
+    assert merged({"a": Frontier(None, 0)}, [silent], 150, None) is None
+    assert merged({"a": Frontier(2**63 - 1, 0)}, [silent], 150, None) == 2**63 - 1
+
+
 def test_when_all_are_idle_the_latest_counts():
     both = [A, Input("b", 10)]
     assert merged({"a": Frontier(1, 0), "b": Frontier(9, 0)}, both, 99, None) == 9
