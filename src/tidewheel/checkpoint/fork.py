@@ -12,7 +12,7 @@ from tidewheel.checkpoint.names import folder, shared
 from tidewheel.checkpoint.pending import with_retraction
 from tidewheel.checkpoint.pins import Pin, Pins
 from tidewheel.checkpoint.savepoint import drop_savepoint, job_at, make_savepoint, savepoints
-from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel.checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel.errors import NotFound, StateError
 from tidewheel.state.refs import FileRef, PartRef, ShardParts
 from tidewheel.storage import Store
@@ -51,7 +51,7 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> CheckpointStat
     child = StreamCheckpoints(store, new_job)
     if child.latest() is not None:
         raise StateError(f"there is a job {new_job!r} at {store.url} already; a fork needs a name of its own")
-    name = f"fork-{folder(new_job)}"
+    name = _pin_name(new_job)
     parent.pins.drop(name)
     state = hold_savepoint(parent, savepoint, name, "fork", holder=new_job)
     commit = forked(state, new_job, run, savepoint)
@@ -73,6 +73,34 @@ def fork_newest(store: Store, job: str, new_job: str) -> CheckpointState:
         return fork(store, job, name, new_job)
     finally:
         drop_savepoint(parent, name)
+
+
+def release(store: Store, job: str) -> list[str]:
+    """Let go of what a fork holds in other jobs; return the folders of those jobs.
+
+    Refused while a checkpoint or pin of the fork needs any of it. Once none does, none will: what a fork commits refers to its
+    own files and to those that its newest checkpoint refers to. A fork that is no more needs nothing.
+    """
+    fork = StreamCheckpoints(store, job)
+    files = {file.name for state in fork.list() for file in state.files()}
+    files |= {name for pin in fork.pins.all() for name in pin.files}
+    needed = sorted(name for name in files if name.startswith("/") and name.split("/", 2)[1] != folder(job))
+    if needed:
+        raise StateError(
+            f"job {job!r} still needs {len(needed)} files of other jobs, such as {needed[0]}; it needs them no more when every "
+            "shard has a snapshot of its own and its older checkpoints and savepoints are gone: tidewheel checkpoints gc --keep"
+        )
+    name, released = _pin_name(job), []
+    for stream in CheckpointStore(store).streams():
+        pins = Pins(store.at(folder(stream)))
+        if any(pin.name == name for pin in pins.all()):
+            pins.drop(name)
+            released.append(folder(stream))
+    return released
+
+
+def _pin_name(job: str) -> str:
+    return f"fork-{folder(job)}"
 
 
 def shared_parts(stream: str, parts: ShardParts) -> ShardParts:

@@ -169,6 +169,13 @@ def fork(
 
 
 @app.command()
+def release(job: JobName, state: State) -> None:
+    """Let go of the files that a fork shares with its parent, once it needs none of them, or is no more."""
+    released = StoredJob(job, state=state).release()
+    typer.echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
+
+
+@app.command()
 def gc(
     job: JobName,
     state: State,

@@ -107,3 +107,15 @@ def test_a_fork_needs_a_savepoint_and_a_new_name(url, parent):
 def test_begin_refuses_another_streams_checkpoint(url):
     with pytest.raises(StateError, match="is of stream 'a'"):
         StreamCheckpoints(storage.open(url), "b").begin(CheckpointState(CheckpointId("a", 3)), "x")
+
+
+def test_a_fork_lets_go_of_its_parent_only_when_it_needs_none_of_its_files(url, parent):
+    what_if = parent.fork("here", "what-if")
+    with pytest.raises(StateError, match=r"job 'what-if' still needs 1 files of other jobs, such as /parent/"):
+        what_if.release()
+    # A fork that was removed needs nothing.
+    for entry in what_if.store.at("what-if").list(""):
+        what_if.store.at("what-if").delete(entry.path)
+    assert what_if.release() == ["parent"]
+    assert what_if.release() == []
+    assert [pin.name for pin in parent.checkpoints.pins.all()] == ["here"]
