@@ -118,14 +118,15 @@ class KafkaLog(Log):
 
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
-        from confluent_kafka import KafkaError, TopicPartition
+        from confluent_kafka import TopicPartition
 
         topic, number = split(partition)
         patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
-        consumer = self._reader = self._consumer(_READING)
-        consumer.assign([TopicPartition(topic, number, first)])
+        if self._reader is None:
+            self._reader = self._consumer(_READING)
+        self._reader.assign([TopicPartition(topic, number, first)])
         while first < last:
-            messages = consumer.consume(min(_AT_ONCE, last - first), _POLL)
+            messages = self._reader.consume(min(_AT_ONCE, last - first), _POLL)
             patience.check()
             if not messages:
                 continue
@@ -133,22 +134,26 @@ class KafkaLog(Log):
             records = [message for message in messages if message.error() is None]
             if records:
                 first = records[-1].offset() + 1
-                if first > last:
-                    records = [message for message in records if message.offset() < last]
-                yield as_columns(records, topic, number)
+                kept = records if first <= last else [message for message in records if message.offset() < last]
+                yield as_columns(kept, topic, number)
             if len(records) < len(messages):
                 for message in messages:
-                    error = message.error()
-                    if error is None:
-                        continue
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        # It stands at the offset that comes next; what is between had no records.
-                        first = max(first, message.offset())
-                    elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                        first = self._retained(partition, first, last)
-                        consumer.assign([TopicPartition(topic, number, first)])
-                    else:
-                        raise self._connection.failed(f"read {partition}", error)
+                    if message.error() is not None:
+                        first = self._after(message, partition, first, last)
+
+    def _after(self, event: Any, partition: str, first: int, last: int) -> int:
+        """Return where to go on after what is no record: the end of the partition, or an offset that is not there."""
+        from confluent_kafka import KafkaError, TopicPartition
+
+        code = event.error().code()
+        if code == KafkaError._PARTITION_EOF:
+            # It stands at the offset that comes next; what is between had no records.
+            return max(first, int(event.offset()))
+        if code != KafkaError._AUTO_OFFSET_RESET:
+            raise self._connection.failed(f"read {partition}", event.error())
+        retained = self._retained(partition, first, last)
+        self._reader.assign([TopicPartition(*split(partition), retained)])
+        return retained
 
     def _retained(self, partition: str, first: int, last: int) -> int:
         """Return where to go on when `first` cannot be read, or raise."""
