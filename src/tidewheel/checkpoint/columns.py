@@ -43,10 +43,13 @@ class Columns:
             fields.append(pa.field(VALUE, self._type(VALUE, sample)))
         self.schema = pa.schema([fields[0], *(_renamed(field) for field in fields[1:])])
 
-    def batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
-        """Return keys and values as one record batch of the schema."""
+    def batch(self, keys: list[Any] | pa.Array, values: list[Any]) -> pa.RecordBatch:
+        """Return keys, which may be a column already, and values as one record batch of the schema."""
         try:
-            arrays = [self._array(KEY, _plain_keys(keys), self.schema.field(0).type)]
+            kind = self.schema.field(0).type
+            if not isinstance(keys, list) and keys.type != kind:
+                keys = keys.to_pylist()
+            arrays = [self._array(KEY, _plain_keys(keys), kind) if isinstance(keys, list) else keys]
             if self.shape.schema() is not None:
                 arrays += to_columns(values, self.shape).columns
             elif self.names:

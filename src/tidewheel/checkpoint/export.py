@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidewheel.checkpoint.columns import SAMPLE, Columns
 from tidewheel.checkpoint.manifest import OperatorInfo
 from tidewheel.checkpoint.read import StateReader
 from tidewheel.errors import StorageError
 from tidewheel.keys import from_stored
-from tidewheel.state.codec import Codec, msgpack_codec
+from tidewheel.state.codec import Codec, decode_all, msgpack_codec
 
 
 def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Columns:
@@ -35,11 +37,11 @@ def batches(
     reader: StateReader, operator: str, columns: Columns, shards: Iterable[int], declared: Any = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield an operator's state of some shards, a record batch for each shard that has any."""
-    decode = _codec(reader, operator, declared).decode
+    codec = _codec(reader, operator, declared)
     for shard in shards:
         held = reader.shard(operator, shard)
         if held:
-            yield columns.batch(_keys(list(held)), list(map(decode, held.values())))
+            yield columns.batch(_keys(list(held)), decode_all(codec, list(held.values())))
 
 
 def export(reader: StateReader, operator: str, path: str | os.PathLike[str], declared: Any = None) -> int:
@@ -64,10 +66,15 @@ def _codec(reader: StateReader, operator: str, declared: Any) -> Codec:
     return named if declared is None else msgpack_codec(declared)
 
 
-def _keys(stored: list[bytes]) -> list[Any]:
-    """Return the keys; text, which most are, all at once: it takes a third of the time."""
-    if all(key.startswith(b"s") for key in stored):
-        return [str(key[1:], "utf-8") for key in stored]
+def _keys(stored: list[bytes]) -> list[Any] | pa.Array:
+    """Return the keys; text and integers, which most are, as a column, without a Python object for each."""
+    column = pa.array(stored, pa.binary())
+    letters = pc.binary_slice(column, 0, 1).unique().to_pylist()
+    if letters == [b"s"]:
+        return pc.binary_slice(column, 1, pc.max(pc.binary_length(column)).as_py()).cast(pa.string())
+    if letters == [b"i"]:
+        rows = np.frombuffer(b"".join(stored), np.uint8).reshape(len(stored), 9)
+        return pa.array(np.ascontiguousarray(rows[:, 1:]).view("<i8").reshape(-1))
     return list(map(from_stored, stored))
 
 

@@ -53,7 +53,9 @@ class Firing:
             self._fire_shard(shard, clock, until, output)
 
     def _fire_shard(self, shard: int, clock: Clock, until: int, output: Collected) -> None:
-        waiting = [encode(timer) for timer in self.timers.due(shard, clock, until)]
+        due = self.timers.due(shard, clock, until)
+        self.state.fetch(timer.key for timer in due)
+        waiting = [encode(timer) for timer in due]
         live = set(waiting)
         while waiting:
             entry = heappop(waiting)

@@ -176,6 +176,7 @@ class KeyedState:
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Bring the states of these keys into the overlay, reading each once."""
+        self._settle()
         keys = list(keys)
         self._check_kinds(set(map(type, keys)))
         wanted = set(keys)

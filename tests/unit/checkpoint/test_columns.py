@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tidewheel.checkpoint.columns import Columns
+from tidewheel.checkpoint.export import _keys
 from tidewheel.errors import StateError
+from tidewheel.keys import to_stored
 
 
 def columns(keys, values, declared=None, names=()):
@@ -80,3 +82,9 @@ def test_a_value_that_the_sample_did_not_show_is_an_error_that_says_what_to_do()
     made, _ = columns(["a"], [{"n": 1}])
     with pytest.raises(StateError, match="type="):
         made.batch(["b"], [7])
+
+
+@pytest.mark.parametrize("keys", [["a", "é", ""], [1, -(2**63), 7], ["a", 1], [b"a", b"b"], [("a", 1)]], ids=repr)
+def test_keys_come_back_as_they_were_whether_or_not_they_are_a_column(keys):
+    found = _keys([to_stored(key) for key in keys])
+    assert (found if isinstance(found, list) else found.to_pylist()) == keys
