@@ -18,6 +18,7 @@ from tidewheel.checkpoint.savepoint import At, job_at
 from tidewheel.checkpoint.store import CheckpointStore
 from tidewheel.errors import ConfigError
 from tidewheel.spark.modules import is_own
+from tidewheel.spark.shipped import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,7 @@ def read_state(
     reader = StateReader(store, manifest)
     columns = columns_of(reader, operator, type)
     _by_value(type)
+    ship(spark)
     task = _task(pickling.dumps((store.url, encode(manifest), operator, columns, type)))
     wanted = sum(file.size for file in manifest.files()) // _TASK_BYTES
     slices = max(1, min(len(manifest.shards), max(wanted, spark.sparkContext.defaultParallelism)))

@@ -27,14 +27,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _shipped: set[tuple[str, str]] = set()
 
 
-def ship(spark: SparkSession, plan: Plan) -> None:
-    """Give Spark what the tasks of this plan import and cannot have: the package where they run elsewhere, and user modules.
+def ship(spark: SparkSession, plan: Plan | None = None) -> None:
+    """Give Spark what tasks import and cannot have: the package where they run elsewhere, and the user modules of a plan.
 
     What was shipped wins over what is installed on a host, so that tasks run the code of their driver.
     """
     context = spark.sparkContext
     elsewhere = not is_local(context.master)
-    sources = sources_of(used(plan)[0]) | (package_sources() if elsewhere else {})
+    own = {} if plan is None else used(plan)[0]
+    sources = sources_of(own) | (package_sources() if elsewhere else {})
     if not sources:
         return
     data = archive(sources)
