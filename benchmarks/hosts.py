@@ -67,7 +67,7 @@ class Hosts:
         self.work, self.batches = work, batches
         self.ran: list[tuple[str, BatchProgress]] = []
         self.at = "a"
-        (work / "local").mkdir()
+        (work / "copies").mkdir()
         # Only the copies move; Spark's own folder beside them stays.
         self.copies = next((work / "host-a").glob(f"{NAME}-*")).name
         self._point()
@@ -84,9 +84,9 @@ class Hosts:
     def _point(self) -> None:
         target = self.work / f"host-{self.at}" / self.copies
         target.mkdir(parents=True, exist_ok=True)
-        fresh = self.work / "local" / "fresh"
+        fresh = self.work / "copies" / "fresh"
         fresh.symlink_to(target.absolute())
-        fresh.rename(self.work / "local" / self.copies)
+        fresh.rename(self.work / "copies" / self.copies)
 
 
 def measure(work: Path, state: str, keys: int, rows: int, batches: int) -> dict[str, object]:
@@ -100,7 +100,7 @@ def measure(work: Path, state: str, keys: int, rows: int, batches: int) -> dict[
     for path in later:
         (work / "later" / path.name).rename(path)
     hosts = Hosts(work, batches)
-    make(work, state).run(**options, local=str(work.absolute() / "local"), progress=hosts)
+    make(work, state).run(**options, local=str(work.absolute() / "copies"), progress=hosts)
     commits = {commit.sequence: commit for commit in StreamCheckpoints(storage.open(state), NAME).list()}
     ran = [batch for _, batch in hosts.ran]
     new, back = ran[batches], ran[2 * batches]
