@@ -28,7 +28,7 @@ from fleet_demo import SHARDS as DEMO_SHARDS  # noqa: E402
 from fleet_demo import Fleet as DemoFleet  # noqa: E402
 from fleet_demo import check, show, until  # noqa: E402
 
-LEASE = 2.0
+LEASE = 5.0
 
 
 class Processes:
@@ -129,12 +129,13 @@ def test_killed_paused_drained_and_joined_while_events_flow(fleet):
     shared.send(500)
     fleet.signal("c", signal.SIGCONT)
     fleet.wait_for("c", "adopted", after=paused)
+    shared.send(500)
 
     fleet.signal("a", signal.SIGTERM)
     assert fleet.nodes["a"].wait(60) == 0
     assert fleet.told("a", "left")
     shared.send(1000)
-    fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 6500, "all events are counted")
+    fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 7000, "all events are counted")
     for name in "cd":
         fleet.signal(name, signal.SIGTERM)
     for name in "cd":

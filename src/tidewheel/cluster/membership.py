@@ -74,8 +74,6 @@ class Membership:
     ) -> None:
         self.job, self.node, self.ttl = job, node, ttl
         self.coordinator = Coordinator(connection, job, node, n_shards, idempotent=True)
-        self.terms = 0
-        """How often this node got its lease: it may have lost its shards in between."""
         self._fingerprint = fingerprint
         self._lease = Lease(connection, f"fleet/{job}/{node}", ttl=ttl)
         self._watch = Watch(connection, job)
@@ -95,7 +93,6 @@ class Membership:
                 "own with --name"
             ) from None
         self._lease.keep()
-        self.terms += 1
         try:
             self._agree()
             self._drains.remove(self.node)
@@ -128,7 +125,6 @@ class Membership:
                 if not self._lease.try_acquire():
                     return
                 self._lease.keep()
-                self.terms += 1
             members = self.assignment().members
             if self.node not in members:
                 self.coordinator.join()

@@ -95,7 +95,9 @@ class Node:
         self._chains: Chains
         self._leaving = threading.Event()
         self._driving: Driving | None = None
-        self._current: tuple[frozenset[int], int] = (frozenset(), 0)
+        self._held: frozenset[int] = frozenset()
+        self._asked = False
+        """Whether this node asked its run to end."""
 
     def execute(self) -> None:
         """Join, work, and leave: on SIGTERM, on Ctrl-C, or when drained."""
@@ -149,7 +151,6 @@ class Node:
         if not self._membership.shards():
             self._leaving.wait(_LOOK_SECONDS)
             return
-        terms = self._membership.terms
         run = self._chains.begin(self.options.name, self.job.n_shards)
         ledger = take(self._chains, run, self._wanted, self._publish, self._check)
         if not ledger.held:
@@ -158,25 +159,25 @@ class Node:
         starts = {shard: holding.position for shard, holding in ledger.held.items()}
         plan = with_inbox(self.plan, self.source.reading(self.options.inbox, starts))
         fleet_run = FleetRun(self.job, plan, run, ledger)
-        self._execute(self.engine.drive(self.job, plan, fleet_run), fleet_run, run, terms)
+        self._execute(self.engine.drive(self.job, plan, fleet_run), fleet_run.held, run)
 
-    def _execute(self, driving: Driving, fleet_run: FleetRun, run: Run, terms: int) -> None:
-        self._driving, self._current = driving, (fleet_run.held, terms)
-        if self._is_over(fleet_run.held, terms):
-            driving.stop()
+    def _execute(self, driving: Driving, held: frozenset[int], run: Run) -> None:
+        self._held, self._asked, self._driving = held, False, driving
+        if self._is_over():
+            self._stop_run()
         try:
             result = driving.execute()
         except TidewheelError as error:
             if self._revoked(run) or isinstance(error, FencedError):
                 return
-            if not self._is_over(fleet_run.held, terms):
+            if not self._asked:
                 raise
             # It was to end anyway; what lasts, the next run meets too.
             self.options.tell("failed", {"run": run.number, "error": str(error)})
             return
         finally:
             self._driving = None
-        if result.stopped and not self._is_over(fleet_run.held, terms):
+        if result.stopped and not self._asked:
             self._leaving.set()  # It was interrupted, not by this node.
 
     def _revoked(self, run: Run) -> bool:
@@ -202,13 +203,14 @@ class Node:
 
     # Beside the run.
 
-    def _is_over(self, held: frozenset[int], terms: int) -> bool:
-        """Tell whether a run must end: the shards are to be others, or may have been taken while the lease was lost."""
-        return self._leaving.is_set() or self._membership.terms != terms or self._membership.shards() != held
+    def _is_over(self) -> bool:
+        """Tell whether the run must end because this node is to have other shards. What was taken from it, its commit tells."""
+        return self._leaving.is_set() or self._membership.shards() != self._held
 
     def _stop_run(self) -> None:
         driving = self._driving
         if driving is not None:
+            self._asked = True
             driving.stop()
 
     @contextlib.contextmanager
@@ -232,7 +234,7 @@ class Node:
         self._membership.keep_up()
         if self._membership.is_draining:
             self._leaving.set()
-        if self._driving is not None and self._is_over(*self._current):
+        if self._driving is not None and self._is_over():
             self._stop_run()
 
     def _tidy(self) -> None:

@@ -76,10 +76,8 @@ def test_whoever_sees_a_lapsed_lease_removes_its_node(connection):
     clock.now = 6.0
     a.keep_up()
     assert set(a.assignment().members) == {"a"}
-    terms = b.terms
     b.keep_up()  # It wakes up, and comes back.
     assert set(a.assignment().members) == {"a", "b"}
-    assert b.terms == terms + 1, "so that it looks at its shards again"
     a.close()
     b.close()
 
