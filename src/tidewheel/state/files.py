@@ -39,7 +39,8 @@ ReadRange = Callable[[str, int, int], bytes | memoryview]
 """`read_range(path, start, length)` of a store."""
 
 FORMAT_VERSION: Final = 1
-BLOCK_BYTES: Final = 256 * 1024
+BLOCK_BYTES: Final = 32 * 1024
+"""About how large a block is before it is compressed. A look-up reads a whole one; larger ones compress hardly better."""
 
 _MAGIC = b"TWSTATE\n"
 _TRAILER = struct.Struct("<II8s")
