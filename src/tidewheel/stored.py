@@ -94,14 +94,14 @@ class StoredJob:
         fork(self.store, self.name, savepoint, new_job)
         return StoredJob(new_job, state=self.store.url)
 
-    def release(self) -> list[str]:
+    def release(self) -> tuple[str, ...]:
         """Let go of the files of other jobs that this job, a fork, no longer needs; return the folders of those jobs.
 
         `StateError` while it needs any. A fork whose own folder was removed needs nothing.
         """
         from tidewheel.checkpoint.fork import release
 
-        return release(self.store, self.name)
+        return tuple(release(self.store, self.name))
 
     def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
         """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""

@@ -116,6 +116,6 @@ def test_a_fork_lets_go_of_its_parent_only_when_it_needs_none_of_its_files(url, 
     # A fork that was removed needs nothing.
     for entry in what_if.store.at("what-if").list(""):
         what_if.store.at("what-if").delete(entry.path)
-    assert what_if.release() == ["parent"]
-    assert what_if.release() == []
+    assert what_if.release() == ("parent",)
+    assert what_if.release() == ()
     assert [pin.name for pin in parent.checkpoints.pins.all()] == ["here"]
