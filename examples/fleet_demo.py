@@ -152,7 +152,8 @@ class Fleet:
         store = storage.open(self.state)
         held = states(store, whole(Chains(store, JOB))).get("totals", {})
         decoded = ((key, msgspec.msgpack.decode(value)) for key, value in held.items())
-        return {key: (int(values[0]), int(values[1])) for key, values in decoded}
+        # A count, then how many values the sum has, and the sum.
+        return {key: (int(values[0]), int(values[2])) for key, values in decoded}
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Return each user's last total in the output; fail if one was published twice."""
