@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel import faults
+from tidewheel.clients.kafka import Connection, LastError, client
 from tidewheel.errors import ConfigError, FencedError, StorageError, TidewheelError
 from tidewheel.sinks.base import Publication
 from tidewheel.sinks.marker import Marker
 from tidewheel.sinks.staged import published_batches
-from tidewheel.sources.kafka_connection import Connection, LastError, client
 from tidewheel.sources.kafka_log import KafkaLog, Start, Topics
 
 SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")

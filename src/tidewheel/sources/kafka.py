@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tidewheel.clients.kafka import connection
 from tidewheel.errors import ConfigError
 from tidewheel.sources.base import Source
-from tidewheel.sources.kafka_connection import connection
 from tidewheel.sources.kafka_log import SCHEMA, KafkaLog, Lost, Start, Topics
 from tidewheel.sources.partitioned import PartitionedSource
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tidewheel.clients.kafka import Connection, LastError, Patience, client
 from tidewheel.errors import ConfigError, StorageError
-from tidewheel.sources.kafka_connection import Connection, LastError, Patience, client
 from tidewheel.sources.partitioned import Log, Positions
 
 SCHEMA = pa.schema(
