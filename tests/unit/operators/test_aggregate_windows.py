@@ -1,0 +1,71 @@
+"""Windows and sessions of aggregates: what crosses the shuffle, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tidewheel import Job, count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+from unit.operators.running import failure, run
+
+_fresh = itertools.count()
+
+
+def rows(*triples):
+    return [{"user": user, "at": at, "n": n} for user, at, n in triples]
+
+
+def windowed(windows, **aggregates):
+    return lambda s: s.assign_timestamps("time", "at").key_by("by", "user").window("w", windows, **aggregates)
+
+
+@pytest.mark.parametrize("windows", [tumbling(1000), session(1000)], ids=["tumbling", "session"])
+def test_one_partial_result_for_each_key_window_and_task_crosses_the_shuffle(windows):
+    job, out = Job("combined", state=f"memory:combined-{next(_fresh)}"), collect()
+    windowed(windows, n=count())(job.source("in", lambda spark: None)).sink("out", out)
+    with MemoryRun(job, partitions=3, parallelism=2) as memory:
+        memory.batch({"in": rows(*(("ab"[at % 2], at, 1) for at in range(600)))})
+        assert memory.run.head.counts["w"] <= 2 * 3
+        memory.flush()
+    assert sorted((r["user"], r["n"]) for r in out.records) == [("a", 300), ("b", 300)]
+
+
+def test_the_state_of_a_key_is_its_panes():
+    ran = run(
+        windowed(sliding(10, 5), n=count(), most=max_("n")), rows(("a", 1, 7), ("a", 3, 5), ("a", 6, 1)), plain=False
+    )
+    assert ran.states["w"] == {"a": [[0, 2, 2, 7], [5, 1, 1, 1]]}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("windows", [tumbling(10), session(4)], ids=["tumbling", "session"])
+def test_keys_without_a_column_type_and_values_that_are_null(windows, partitions):
+    def build(source):
+        timed = source.assign_timestamps("time", "at").key_by("by", lambda row: (row.user, row.user))
+        return timed.window("w", windows, n=count("n"), low=min_("n"), high=max_("n"), avg=mean("n"), total=sum_("n"))
+
+    given = rows(("a", 1, None), ("a", 2, -3), ("a", 3, 4), ("b", 1, None))
+    ran = run(build, given, plain=False, flush=True, partitions=partitions, parallelism=2)
+    names = ("n", "low", "high", "avg", "total")
+    found = {tuple(r["key"].values()): [r[name] for name in names] for r in ran.records}
+    assert found == {("a", "a"): [2, -3, 4, 0.5, 1], ("b", "b"): [0, None, None, None, None]}
+
+
+@pytest.mark.parametrize("windows", [tumbling(10), session(4)], ids=["tumbling", "session"])
+def test_what_cannot_be_aggregated_is_refused_by_name(windows):
+    text = [{"user": "a", "at": 1, "n": "x"}]
+    assert "operator 'w': aggregates are over numbers, and column 'n' is of type string" in failure(
+        windowed(windows, total=sum_("n")), text, plain=False
+    )
+    assert "operator 'w': there is no column 'm'; the values have user, at, n" in failure(
+        windowed(windows, total=sum_("m")), text, plain=False
+    )
+    assert "operator 'w': the messages have no timestamps" in failure(
+        lambda s: s.key_by("by", "user").window("w", windows, n=count()), text, plain=False
+    )
+    assert "operator 'w': the sum of column 'n' left 64 bits" in failure(
+        windowed(windows, total=sum_("n")), rows(("a", 1, 2**62), ("a", 2, 2**62)), plain=False
+    )
