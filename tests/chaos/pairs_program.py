@@ -61,13 +61,13 @@ def main() -> int:
     try:
         result = build(folder, options).run(
             trigger="available-now",
+            # Spark gives a worker ten seconds to start, which a machine that does other things as well may exceed.
+            restarts=5,
             parallelism=2,
             master="local[2]",
             local=f"{folder}/local",
             conf={
                 "spark.driver.memory": "1g",
-                # A machine that does other things as well may take long to start a worker.
-                "spark.python.authenticate.socketTimeout": "120s",
                 "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
             },
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
