@@ -36,6 +36,10 @@ class AggregateSessions(WindowBy):
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
     combines = True
 
+    def columns(self) -> set[str]:
+        """Return the columns that it reads."""
+        return {each.column for each in accumulators_of(self.aggregates) if each.column is not None}
+
     def start(self, context: Context) -> Process:
         """Start in a task."""
         logic = self.logic()

@@ -13,7 +13,10 @@ from typing import Any
 from tidewheel.graph import Graph, Node, Port
 from tidewheel.live import JobCell
 from tidewheel.operators.aggregate import AggregateBy
-from tidewheel.operators.generate_epochs import GenerateEpochs
+from tidewheel.operators.aggregate_sessions import AggregateSessions
+from tidewheel.operators.aggregate_windows import AggregateWindows
+from tidewheel.operators.assign_timestamps import AssignTimestamps
+from tidewheel.operators.generate_epochs import LATE, GenerateEpochs
 from tidewheel.operators.key_by import KeyBy
 from tidewheel.time.frontier import Input
 from tidewheel.values import Shape
@@ -136,17 +139,42 @@ def lowered(plan: Plan, types: dict[str, Any]) -> str | None:
 
 def columns_read(plan: Plan, source: Node) -> list[str] | None:
     """Return the columns of a source that the program reads, or None for all: what is not read need not be carried."""
+    wanted = _read_behind(plan, Port(source.id))
+    return sorted(wanted) if wanted else None
+
+
+def _read_behind(plan: Plan, port: Port) -> set[str] | None:
+    """Return the columns of an output that are read, by operators that say which they read; None: perhaps all."""
     wanted: set[str] = set()
-    for reader, _ in plan.local.get(Port(source.id), ()):
-        operator = plan.nodes[reader].operator
-        if not isinstance(operator, KeyBy) or not isinstance(operator.key, str):
+    targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
+    for number, _ in targets:
+        found = _read_by(plan, plan.nodes[number])
+        if found is None:
             return None
-        wanted.add(operator.key)
+        wanted |= found
+    return wanted
+
+
+def _read_by(plan: Plan, node: Node) -> set[str] | None:
+    operator = node.operator
+    if isinstance(operator, AggregateBy):
+        return operator.columns()
+    if isinstance(operator, KeyBy) and isinstance(operator.key, str):
         if operator.value is not None:
-            wanted.add(operator.value)
-            continue
-        readers = [plan.nodes[node].operator for edge in plan.crossing(Port(reader)) for node, _ in edge.targets]
-        if not readers or not all(isinstance(behind, AggregateBy) for behind in readers):
+            return {operator.key, operator.value}
+        own, ports = {operator.key}, [0]
+    elif isinstance(operator, AssignTimestamps) and isinstance(operator.time, str):
+        own, ports = {operator.time}, [0]
+    elif isinstance(operator, GenerateEpochs) and operator.function is None and not callable(operator.partition):
+        own, ports = set() if operator.partition is None else {operator.partition}, [0, LATE]
+    elif isinstance(operator, AggregateWindows | AggregateSessions):
+        # Late messages go on as they came.
+        own, ports = operator.columns(), [LATE]
+    else:
+        return None
+    for port in ports:
+        behind = _read_behind(plan, Port(node.id, port))
+        if behind is None:
             return None
-        wanted.update(column for behind in readers if isinstance(behind, AggregateBy) for column in behind.columns())
-    return sorted(wanted) if wanted and not plan.crossing(Port(source.id)) else None
+        own |= behind
+    return own

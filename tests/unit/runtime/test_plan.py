@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from tidewheel import Job, count, sum_
+from tidewheel import Job, count, max_, session, sum_, tumbling
 from tidewheel.graph import Port
 from tidewheel.runtime.plan import Plan, columns_read, lowered
 from tidewheel.sinks import discard
@@ -121,12 +121,23 @@ def test_spark_does_not_do_level_0_for_two_branches():
     assert lowered(stream.job.plan(), TYPES) is None
 
 
+def timed(stream):
+    return stream.assign_timestamps("at", "time").limit_out_of_orderness("bound", 0, partition="shelf")[0]
+
+
 @pytest.mark.parametrize(
     ("build", "columns"),
     [
         (lambda s: counted(s.key_by("k", "user", value="n")), ["n", "user"]),
         (lambda s: s.key_by("k", "user").aggregate("a", total=sum_("n"), rows=count()), ["n", "user"]),
         (lambda s: s.key_by("k", "user").aggregate("a", rows=count()), ["user"]),
+        (
+            lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), most=max_("n")),
+            ["n", "shelf", "time", "user"],
+        ),
+        (lambda s: timed(s).key_by("k", "user").window("w", session(5), n=count()), ["shelf", "time", "user"]),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), n=count()).late, None),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), max, default=0), None),
         (lambda s: counted(s.key_by("k", "user")), None),
         (lambda s: counted(s.key_by("k", lambda row: row.user, value="n")), None),
         (lambda s: s.map("m", str), None),
