@@ -36,18 +36,19 @@ class NatsConnection:
         self._thread.start()
         self.client: Any = None
         try:
-            self.client = self.call(self._connect(servers, credentials))
+            self.client = self.call(self._connect(servers, credentials), max(timeout, 2.0))
             self.jetstream = self.client.jetstream(timeout=timeout)
         except BaseException:
             self.close()
             raise
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop's thread and return what it returns."""
+    def call(self, coroutine: Coroutine[Any, Any, T], limit: float | None = None) -> T:
+        """Run a coroutine, of a few requests, in the loop's thread and return what it returns."""
         if self._loop.is_closed():
             coroutine.close()
             raise ConnectorError(f"the connection to {self.url} was closed")
-        return asyncio.run_coroutine_threadsafe(self._in_time(coroutine), self._loop).result()
+        limited = self._in_time(coroutine, limit or 4 * self.timeout)
+        return asyncio.run_coroutine_threadsafe(limited, self._loop).result()
 
     def call_until(self, deadline: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run what `make` returns, again and again while the server does not answer, up to a time of `time.monotonic`."""
@@ -118,12 +119,12 @@ class NatsConnection:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _in_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _in_time(self, coroutine: Coroutine[Any, Any, T], limit: float) -> T:
         import nats.errors
         import nats.js.errors
 
         try:
-            return await asyncio.wait_for(coroutine, 4 * self.timeout)
+            return await asyncio.wait_for(coroutine, limit)
         except nats.errors.AuthorizationError as error:
             raise ConnectorError(
                 f"{self.url} refuses the user, the password or the token; check the URL and the credentials"

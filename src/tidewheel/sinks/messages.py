@@ -8,31 +8,32 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Publication, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, StagedRef, published_batches, records
+from tidewheel.sinks.staged import StagedBatches, StagedRef, published_batches
+from tidewheel.sources.codecs.base import PayloadCodec
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
-_encode = msgspec.json.Encoder().encode
 
 Message = tuple[str, bytes]
 """Address and data."""
 
 
-class Form(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Form:
     """How a record becomes a message.
 
-    `address` is a subject or a topic, in which `{user}` stands for the value of that column. The data are those of the
-    column `data`, bytes or text, or the whole record as JSON. `forbidden` are the characters that a value must not bring into an
-    address, for there they mean something.
+    `address` is a subject or a topic, in which `{user}` stands for the value of that column. The data are what the codec makes
+    of the record. `forbidden` are the characters that a value must not bring into an address, for there they mean something.
     """
 
     address: str
-    data: str | None
+    codec: PayloadCodec
     forbidden: str
 
     @property
@@ -66,7 +67,6 @@ class MessagePartition(SinkPartition):
         """Make messages of rows."""
         if columns.num_rows:
             form = self._form
-            self._check(columns.schema.names)
             found = {"data": pa.array(_data(columns, form, self._sink), pa.binary())}
             if form.columns:
                 found["address"] = pa.array(_addresses(columns, form, self._sink), pa.string())
@@ -75,13 +75,6 @@ class MessagePartition(SinkPartition):
     def prepare(self) -> bytes | None:
         """Stage them."""
         return self._staged.prepare()
-
-    def _check(self, names: list[str]) -> None:
-        wanted = [*self._form.columns, *([self._form.data] if self._form.data is not None else [])]
-        if lacking := [name for name in wanted if name not in names]:
-            raise OperatorError(
-                f"sink {self._sink!r}: there is no column {', '.join(lacking)}; the records have {', '.join(names)}"
-            )
 
 
 def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Message]:
@@ -102,18 +95,23 @@ def count(publication: Publication) -> int:
 
 
 def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:
-    if form.data is None:
-        return [_encode(record) for record in records(columns)]
-    column = columns[form.data]
-    if column.null_count or not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
-        found = f"{column.type}, {column.null_count} of them null" if column.null_count else f"{column.type}"
+    try:
+        data = form.codec.encode(columns)
+    except ConfigError as error:
+        raise OperatorError(f"sink {sink!r}: {error}") from error
+    if None in data:
         raise OperatorError(
-            f"sink {sink!r}: the column {form.data!r} must have bytes or text to send, and no nulls; it has {found}"
+            f"sink {sink!r}: a record has nothing to send: what the codec {form.codec.name} takes is null"
         )
-    return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    return data
 
 
 def _addresses(columns: pa.RecordBatch, form: Form, sink: str) -> list[str]:
+    names = columns.schema.names
+    if lacking := [name for name in form.columns if name not in names]:
+        raise OperatorError(
+            f"sink {sink!r}: {form.address!r} names the column {', '.join(lacking)}; the records have {', '.join(names)}"
+        )
     values = [[str(value) for value in columns[name].to_pylist()] for name in form.columns]
     for name, column in zip(form.columns, values, strict=True):
         for value in set(column):

@@ -11,6 +11,7 @@ from tidewheel.clients.urls import shown
 from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition, messages
+from tidewheel.sources.codecs import PayloadCodec, json, payload_codec
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessageInfo
@@ -22,15 +23,15 @@ def mqtt(
     url: str,
     topic: str,
     *,
-    data: str | None = None,
+    codec: PayloadCodec | None = None,
     retain: bool = False,
     timeout: float = 10.0,
     patience: float = 30.0,
 ) -> Mqtt:
     """Send a message for every record to `topic`, in which `{sensor}` stands for the value of that column, with quality 1.
 
-    The data are those of the column `data`, bytes or text; else the whole record, as JSON. With `retain` the broker keeps
-    the last message of each topic for those who come later.
+    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
+    With `retain` the broker keeps the last message of each topic for those who come later.
 
     At least once: a commit counts as published when the broker has acknowledged all its messages, and a crash before that
     sends all of them again, in the same order. A broker has nothing to tell a repeat by: readers that need each record
@@ -38,7 +39,7 @@ def mqtt(
 
     A broker that does not answer is waited for `patience` seconds. `url` is `mqtt://user:password@host:1883`, or `mqtts:`.
     """
-    return Mqtt(url, Form(topic, data, "+#/\0"), retain, timeout, patience)
+    return Mqtt(url, Form(topic, json() if codec is None else payload_codec(codec), "+#/\0"), retain, timeout, patience)
 
 
 class Mqtt(Sink):

@@ -10,13 +10,14 @@ from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition
 from tidewheel.sinks.nats_publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
+from tidewheel.sources.codecs import PayloadCodec, json, payload_codec
 
 
 def nats(
     url: str,
     subject: str,
     *,
-    data: str | None = None,
+    codec: PayloadCodec | None = None,
     stream: str | None = None,
     marker: str | None = None,
     atomic: bool = True,
@@ -26,10 +27,10 @@ def nats(
 ) -> Nats:
     """Send a message for every record to `subject`, in which `{user}` stands for the value of that column.
 
-    The data are those of the column `data`, bytes or text; else the whole record, as JSON. The stream is the one that takes
-    the subject, unless one is named. It must also take the subjects below `marker`, by default `tidewheel` behind the first
-    word of the subject (`orders.tidewheel.>` for `orders.out.{user}`): there the sink keeps, for each job and sink, what it
-    has published. Readers leave these subjects out.
+    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
+    The stream is the one that takes the subject, unless one is named. It must also take the subjects below `marker`, by
+    default `tidewheel` behind the first word of the subject (`orders.tidewheel.>` for `orders.out.{user}`): there the sink
+    keeps, for each job and sink, what it has published. Readers leave these subjects out.
 
     Exactly once, if the stream allows atomic batches (servers from 2.12 on; `nats stream edit NAME --allow-batch`): messages are
     stored a thousand at a time, all or none, together with a marker that says how far the commit has been published, and only
@@ -45,7 +46,16 @@ def nats(
 
     A server that does not answer is waited for `patience` seconds. `url` and `credentials` are as at the source.
     """
-    return Nats(url, Form(subject, data, ".*>"), stream, marker, atomic, credentials, timeout, patience)
+    return Nats(
+        url,
+        Form(subject, json() if codec is None else payload_codec(codec), ".*>"),
+        stream,
+        marker,
+        atomic,
+        credentials,
+        timeout,
+        patience,
+    )
 
 
 class Nats(Sink):

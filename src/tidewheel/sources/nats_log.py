@@ -141,8 +141,9 @@ class NatsLog(Log):
             f"$JS.API.CONSUMER.CREATE.{self._name}", body, timeout=self._settings.timeout
         )
         made: dict[str, Any] = msgspec.json.decode(answer.data)
-        if "error" in made:
-            raise ConnectorError(f"{self._where} cannot be read: {made['error'].get('description')}")
+        if error := made.get("error"):
+            kind = ConnectorUnavailable if error["code"] == 503 else ConnectorError
+            raise kind(f"{self._where} cannot be read: {error.get('description')}")
         return made
 
     async def _first_since(self, since: datetime) -> int:

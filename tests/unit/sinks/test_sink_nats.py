@@ -13,6 +13,7 @@ from nats_server import Nats, nats, running_nats  # noqa: F401
 from tidewheel import faults, sinks
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError, StateError
 from tidewheel.sinks import nats_publishing
+from tidewheel.sources import codecs
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 USER = "ada:vErY-sEcReT"
@@ -34,7 +35,7 @@ class Stream(SinkHarness):
 
     def sink(self):
         where = f"{self.name}.out.{{id}}"
-        return sinks.nats(self.server.server, where, timeout=0.5, patience=0.2, **self.settings)
+        return sinks.nats(self.server.server, where, timeout=2, patience=0.2, **self.settings)
 
     def contents(self):
         return [json.loads(data) for _, data in self.server.messages(self.name, f"{self.name}.out.>")]
@@ -76,7 +77,7 @@ def test_messages_keep_their_order_and_stand_under_their_subject(stream):
 
 
 def test_a_column_may_be_the_data(stream):
-    stream.settings["data"] = "name"
+    stream.settings["codec"] = codecs.raw("name")
     sink = DrivenSink(stream)
     sink.publish(sink.stage(2, stream.rows([1])))
     assert stream.server.messages(stream.name, f"{stream.name}.out.*") == [(f"{stream.name}.out.1", b"name-1")]
@@ -165,12 +166,13 @@ def test_records_that_cannot_be_messages_are_said(stream):
     sink = DrivenSink(stream)
     with pytest.raises(OperatorError, match=r"sink 'out': the value 'a b' of id cannot be part of"):
         sink.stage(2, pa.RecordBatch.from_pydict({"id": ["a b"]}))
-    with pytest.raises(OperatorError, match="there is no column id; the records have x"):
+    with pytest.raises(OperatorError, match=r"names the column id; the records have x"):
         sink.stage(2, pa.RecordBatch.from_pydict({"x": [1]}))
-    stream.settings["data"] = "name"
-    with pytest.raises(OperatorError, match=r"the column 'name' must have bytes or text.*int64"):
+    stream.settings["codec"] = codecs.raw("name")
+    with pytest.raises(OperatorError, match=r"sink 'out': the codec raw sends bytes or text.*int64"):
         DrivenSink(stream).stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": [1]}))
-    stream.settings["data"] = "name"
+    with pytest.raises(OperatorError, match="a record has nothing to send"):
+        DrivenSink(stream).stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": pa.array([None], pa.string())}))
     large = DrivenSink(stream)
     with pytest.raises(ConnectorError, match="has 2000000 bytes"):
         large.publish(large.stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": ["x" * 2_000_000]})))

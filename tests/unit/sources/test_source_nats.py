@@ -33,7 +33,7 @@ class Stream(SourceHarness):
         server.make_stream(self.name)
 
     def source(self, *, max_records=None):
-        return sources.nats(self.server.server, self.name, max_records=max_records, timeout=0.5, **self.settings)
+        return sources.nats(self.server.server, self.name, max_records=max_records, timeout=2, **self.settings)
 
     def append(self, payloads):
         self.server.send(f"{self.name}.a", payloads)
@@ -70,7 +70,7 @@ def read(source, start=None):
 
 
 def settled(stream, **settings):
-    return sources.nats(stream.server.server, stream.name, timeout=1, **settings)
+    return sources.nats(stream.server.server, stream.name, **settings)
 
 
 def numbers(rows):
