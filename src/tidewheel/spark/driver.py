@@ -187,7 +187,7 @@ class Driver:
 
     def _await(self, query: StreamingQuery) -> None:
         try:
-            while not query.awaitTermination(_POLL_SECONDS):
+            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
                 if self._stop.is_set() and self._idle.is_set():
                     return
         except StreamingQueryException as error:
