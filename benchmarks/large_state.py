@@ -68,7 +68,8 @@ def python_workers(of: int) -> Iterator[int]:
         for child in parents.get(waiting.pop(), []):
             waiting.append(child)
             try:
-                if b".daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                # The JVM's arguments name the daemon too.
+                if b"-m\0tidewheel.spark.daemon\0" in Path(f"/proc/{child}/cmdline").read_bytes():
                     yield child
             except OSError:
                 continue

@@ -13,7 +13,6 @@ from tidewheel.runtime.plan import Plan
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.task import TaskIdentity, run_level
 from tidewheel.spark.masters import local_folder
-from tidewheel.state.local import LocalCopies
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,5 +42,4 @@ def _run(
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:
         batches = run_level(_plans[digest], spec, level, task, batches)
-    yield from batches
-    LocalCopies.relieve()
+    return batches

@@ -24,7 +24,7 @@ MAP_SIZE: Final = 1 << 30
 """Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
 
 MAPPED: Final = 384 << 20
-"""How many bytes of mapped files a worker keeps between two tasks; a quarter of it is libraries."""
+"""How many bytes of files a worker has mapped before it lets go of them; a quarter of it is libraries."""
 
 
 def folder_name(job: str, lineage: str) -> str:
@@ -83,16 +83,18 @@ class LocalCopies:
             self._shards.clear()
             self._open.pop(str(self.folder), None)
 
-    @classmethod
-    def relieve(cls, limit: int = MAPPED) -> None:
-        """Unmap all copies of this process if more than `limit` bytes of files are mapped; nobody may be at work on them.
+    def crowded(self, limit: int = MAPPED) -> bool:
+        """Tell whether this process has more than `limit` bytes of files mapped.
 
-        What was read stays in the system's cache, so the next batch finds it again; but a process whose every read page
-        counts as its own grows with the state, and whoever limits its memory ends it.
+        What was read stays in the system's cache; but a process whose every read page counts as its own grows with the state,
+        and whoever limits its memory ends it.
         """
-        if _mapped() > limit:
-            for copies in list(cls._open.values()):
-                copies.close()
+        return _mapped() > limit
+
+    def relieve(self) -> None:
+        """Unmap the copies that nobody reads; they are opened again when they are asked for."""
+        with self._lock:
+            self._shards = {number: copy for number, copy in self._shards.items() if not copy.release()}
 
     @classmethod
     def _after_fork(cls) -> None:

@@ -39,6 +39,7 @@ FILLED = faults.declare("copy.filled", "a local copy has taken in parts, in a tr
 _MAX_DATABASES = 512
 _MAX_READERS = 1024
 _FETCHED_AHEAD = 64 << 20
+_MANY_KEYS = 2000
 
 # Names in the main database: the record of what was applied, and for each table a database of its keys and
 # one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
@@ -84,6 +85,8 @@ class ShardCopy:
         applied = self._applied()
         if todo := self._lacking(parts, sequence, applied):
             applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
+            if sum(part.keys for part in todo) > _MANY_KEYS:
+                self._reopen()
         self._known_at = max(self._known_at, sequence)
         self._reached.sequence = _sequence(applied)
 
@@ -112,6 +115,23 @@ class ShardCopy:
     def close(self) -> None:
         """Close the environment; its readers must be closed before."""
         self._environment.close()
+
+    def release(self) -> bool:
+        """Close the environment if nobody reads; tell whether it is closed."""
+        with self._lock:
+            if self._readers:
+                return False
+            self._environment.close()
+            return True
+
+    def _reopen(self) -> None:
+        """Give back the memory of a large transaction: LMDB keeps every page it ever wrote at once for the next one."""
+        with self._lock:
+            if not self._readers:
+                map_size = self._environment.info()["map_size"]
+                self._environment.close()
+                self._environment = self._open(map_size)
+                self._handles, self._names_known = {}, 0
 
     def _open(self, map_size: int) -> Any:
         try:

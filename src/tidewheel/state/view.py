@@ -65,10 +65,22 @@ class TaskState:
         """Return a read transaction over the shard's committed state as of the base manifest."""
         reader = self._readers.get(shard)
         if reader is None:
+            self._relieve()
             copy = self._copies.shard(shard)
             copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
             reader = self._readers[shard] = copy.begin()
         return reader
+
+    def _relieve(self) -> None:
+        """Let go of the other shards if together they take too much memory; whoever needs one again gets a new reader."""
+        if self._copies.crowded():
+            self._close_readers()
+            self._copies.relieve()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
 
     def keyed(self, table: str, codec: Codec, default: Callable[[], Any]) -> KeyedState:
         """Return the keyed state of a table; there is one for each table and task."""
@@ -100,8 +112,7 @@ class TaskState:
 
     def close(self) -> None:
         """End the read transactions and remove what was spilled."""
-        for reader in self._readers.values():
-            reader.close()
+        self._close_readers()
         for state in self._states.values():
             state.close()
 

@@ -116,6 +116,10 @@ class PlainCopies(LocalCopies):
         """Return the shards that were asked for so far, ascending."""
         return sorted(self._plain)
 
+    def crowded(self, limit: int = 0) -> bool:
+        """Nothing is mapped."""
+        return False
+
     def clear(self) -> None:
         """Forget everything."""
         self._plain.clear()

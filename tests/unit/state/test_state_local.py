@@ -305,17 +305,32 @@ def test_closed_copies_open_again(folders: Folders) -> None:
     assert read(copies.shard(0)) == history.expected()
 
 
-def test_copies_that_are_mapped_too_far_are_let_go_of_and_open_again(folders: Folders) -> None:
+def test_copies_that_nobody_reads_are_let_go_of_and_open_again(folders: Folders) -> None:
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
     catch_up(copy, history)
-    LocalCopies.relieve(limit=1 << 40)
-    assert LocalCopies.at(copy.path.parent).shard(0) is copy
-    LocalCopies.relieve(limit=0)
-    again = LocalCopies.at(copy.path.parent)
-    folders.opened = [again]
-    assert again.shard(0) is not copy
-    assert read(again.shard(0)) == history.expected()
+    copies = LocalCopies.at(copy.path.parent)
+    with copy.begin():
+        copies.relieve()
+        assert copies.shard(0) is copy
+    copies.relieve()
+    assert copies.shard(0) is not copy
+    assert read(copies.shard(0)) == history.expected()
+
+
+def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
+    copies = LocalCopies.at(folders.new())
+    assert copies.crowded(limit=0)
+    assert not copies.crowded(limit=1 << 40)
+
+
+def test_a_large_commit_gives_its_memory_back(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidewheel.state.shardcopy._MANY_KEYS", 2)
+    history, copy = History(folders.new()), folders.copy()
+    for number in range(3):
+        history.commit({"t": {bytes([65 + number, letter]): b"1" for letter in b"abc"}})
+        catch_up(copy, history)
+        assert read(copy) == history.expected()
 
 
 def test_a_forked_child_is_refused_what_its_parent_had_opened(folders: Folders) -> None:
