@@ -30,12 +30,13 @@ class Stream(SinkHarness):
     secrets = (USER.partition(":")[2],)
 
     def __init__(self, server: Nats, atomic: bool = True, **settings) -> None:
-        self.server, self.name, self.settings = server, f"s-{uuid.uuid4().hex}", {"atomic": atomic, **settings}
+        self.server, self.name = server, f"s-{uuid.uuid4().hex}"
+        self.settings = {"atomic": atomic, "timeout": 2, "patience": 0.2, **settings}
         server.make_stream(self.name, allow_atomic=atomic)
 
     def sink(self):
         where = f"{self.name}.out.{{id}}"
-        return sinks.nats(self.server.server, where, timeout=2, patience=0.2, **self.settings)
+        return sinks.nats(self.server.server, where, **self.settings)
 
     def contents(self):
         return [json.loads(data) for _, data in self.server.messages(self.name, f"{self.name}.out.>")]
@@ -99,6 +100,7 @@ def test_a_commit_that_was_cut_off_goes_on_behind_its_marker(stream, monkeypatch
 def test_a_run_that_was_paused_in_the_middle_of_a_commit_is_refused_by_the_server(stream, monkeypatch):
     """It has looked at the marker, and sends when another run has gone on long since."""
     monkeypatch.setattr(nats_publishing, "_BATCH", 4)
+    stream.settings["timeout"] = 30
     paused = DrivenSink(stream)
     publication = paused.stage(2, stream.rows(range(10)))
     other = DrivenSink(stream, store=paused.store)
