@@ -103,8 +103,10 @@ class AggregateWindows(Operator):
 
     @property
     def state_layout(self) -> str:
-        """The length of a pane, and the numbers that are kept of it."""
-        return f"panes of {self.panes.length} ns: {', '.join(accumulator.name for accumulator in self.accumulators)}"
+        """The windows, whose panes and timers are stored, and the numbers that are kept of each pane."""
+        windows = self.panes.windows
+        numbers = ", ".join(accumulator.name for accumulator in self.accumulators)
+        return f"panes of windows of {windows.length} ns every {windows.every} ns from {windows.offset}: {numbers}"
 
     def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
         """Return the messages that no window takes, and the partial results of the others.
@@ -194,21 +196,25 @@ class _Windowing(Process):
 
     def on_epoch(self, epoch: int) -> None:
         """Emit the windows that have ended, and drop the panes of which nothing more can come."""
-        timers: dict[bytes, Timer] = {}
+        keys: dict[bytes, Any] = {}
         shards: dict[int, slice] = {}
         for shard in self.context.shards():
-            due = sorted((to_stored(timer.key), timer) for timer in self.timers.due(shard, "event", epoch))
+            due = self.timers.due(shard, "event", epoch)
+            for timer in due:
+                self.timers.cancel(timer)
             if due:
-                shards[shard] = slice(len(timers), len(timers) + len(due))
-                timers.update(due)
-        if not timers:
+                first = len(keys)
+                # A key has two where a changed lateness has changed when something is due.
+                keys.update(sorted({to_stored(timer.key): timer.key for timer in due}.items()))
+                shards[shard] = slice(first, len(keys))
+        if not keys:
             return
-        opened = Opened([timer.key for timer in timers.values()], [], list(timers), shards)
+        opened = Opened(list(keys.values()), [], list(keys), shards)
         kept = self._read(opened)
         positions, starts = self.panes.due(_ints(kept, PANE), self.context.last_epoch, epoch)
         self._emit(opened, self._windows(kept, positions, starts), None)
         rest = kept.filter(pa.array(self.panes.dropped(_ints(kept, PANE)) > epoch))
-        self._write(opened, np.array([timer.time for timer in timers.values()], np.int64), rest, epoch)
+        self._write(opened, np.full(len(keys), _NEVER, np.int64), rest, epoch)
 
     def _correct(self, opened: Opened, kept: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
         """Emit the windows that have ended already and were given something now."""

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tidewheel import Job, count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel.errors import StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 from unit.operators.running import failure, run
@@ -69,3 +70,31 @@ def test_what_cannot_be_aggregated_is_refused_by_name(windows):
     assert "operator 'w': the sum of column 'n' left 64 bits" in failure(
         windowed(windows, total=sum_("n")), rows(("a", 1, 2**62), ("a", 2, 2**62)), plain=False
     )
+
+
+def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
+    state, out = f"memory:changed-{next(_fresh)}", collect()
+
+    def job(windows, lateness):
+        made = Job("changed", state=state, n_shards=2)
+        timed = made.source("in", lambda spark: None).assign_timestamps("time", "at")
+        on_time, late = timed.limit_out_of_orderness("bound", 0)
+        keyed = on_time.union("all", late).key_by("by", "user")
+        keyed.window("w", windows, allowed_lateness=lateness, n=count()).sink("out", out)
+        return made
+
+    with MemoryRun(job(tumbling(10), 5)) as memory:
+        memory.batch({"in": rows(("a", 1, 1), ("b", 12, 1))})
+        memory.batch({})
+    with pytest.raises(StateError, match="operator 'w' kept panes of windows of 10 ns every 10 ns"):
+        MemoryRun(job(tumbling(20), 5))
+    with MemoryRun(job(tumbling(10), 50)) as memory:
+        memory.batch({"in": rows(("a", 2, 1), ("b", 30, 1))})
+        memory.batch({})
+        memory.flush()
+    assert [(r["user"], r["start"], r["n"], r["correction"]) for r in out.records] == [
+        ("a", 0, 1, False),
+        ("a", 0, 2, True),
+        ("b", 10, 1, False),
+        ("b", 30, 1, False),
+    ]
