@@ -12,7 +12,8 @@ from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.kafka_transactions import Plain, Target, Transactions, check_topics
 from tidewheel.sinks.staged import StagedBatches
-from tidewheel.sources.codecs import PayloadCodec, json, payload_codec
+from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
+from tidewheel.sources.codecs.json import json
 
 
 def kafka(

@@ -11,7 +11,8 @@ from tidewheel.clients.urls import shown
 from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition, messages
-from tidewheel.sources.codecs import PayloadCodec, json, payload_codec
+from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
+from tidewheel.sources.codecs.json import json
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessageInfo

@@ -10,7 +10,8 @@ from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition
 from tidewheel.sinks.nats_publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
-from tidewheel.sources.codecs import PayloadCodec, json, payload_codec
+from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
+from tidewheel.sources.codecs.json import json
 
 
 def nats(
