@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tidewheel.clients.kafka import connection
 from tidewheel.errors import ConfigError
 from tidewheel.sources.base import Source
-from tidewheel.sources.kafka_log import SCHEMA, KafkaLog, Lost, Start, Topics
+from tidewheel.sources.kafka_log import KafkaLog, Lost, Start, Topics
 from tidewheel.sources.partitioned import PartitionedSource
 
 if TYPE_CHECKING:
@@ -25,12 +25,15 @@ def kafka(
     *,
     start: Literal["earliest", "latest"] | datetime.datetime | Mapping[Any, Any] = "earliest",
     lost: Lost = "fail",
+    headers: bool = False,
     max_records: int | None = None,
     timeout: float = 30.0,
     options: Mapping[str, Any] | None = None,
     connector: Connector = "auto",
 ) -> Source:
-    """Read topics: columns key, value, topic, partition, offset, timestamp and headers, bytes as they are (see `Stream.decode`).
+    """Read topics: columns key, value, topic, partition, offset, timestamp, bytes as they are (see `Stream.decode`).
+
+    With `headers`, there is a column of that name too, which makes reading much slower.
 
     A job that has read nothing begins at `start`: "earliest", "latest", a time, or offsets as `{partition: offset}`, or
     `{topic: {partition: offset}}` for several topics. From then on it begins where it ended; offsets are in its commits,
@@ -52,7 +55,7 @@ def kafka(
         raise ConfigError(f"lost= is one of {', '.join(get_args(Lost))}, not {lost!r}")
     if connector not in get_args(Connector):
         raise ConfigError(f"connector= is one of {', '.join(get_args(Connector))}, not {connector!r}")
-    reading = Topics(connection(brokers, options, timeout), names, _start(start, names), lost)
+    reading = Topics(connection(brokers, options, timeout), names, _start(start, names), lost, headers)
     return KafkaSource(reading, max_records, connector)
 
 
@@ -61,7 +64,7 @@ class KafkaSource(PartitionedSource):
 
     def __init__(self, topics: Topics, max_records: int | None, connector: Connector) -> None:
         """Take the settings; the brokers are asked when the job starts."""
-        super().__init__(partial(KafkaLog, topics), SCHEMA, max_records)
+        super().__init__(partial(KafkaLog, topics), topics.schema, max_records)
         self.topics, self.connector = topics, connector
 
     def describe(self) -> str:

@@ -21,10 +21,12 @@ SCHEMA = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
 """The columns of a record, as Spark's own connector names them."""
+
+HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+"""The column that is there when it is asked for: Spark takes ten times as long to carry it, though it be null, as all others."""
 
 Lost = Literal["fail", "earliest", "latest"]
 
@@ -66,6 +68,12 @@ class Topics:
     names: tuple[str, ...]
     start: Start
     lost: Lost
+    headers: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a record."""
+        return SCHEMA.append(HEADERS) if self.headers else SCHEMA
 
 
 class KafkaLog(Log):
@@ -135,7 +143,7 @@ class KafkaLog(Log):
             if records:
                 first = records[-1].offset() + 1
                 kept = records if first <= last else [message for message in records if message.offset() < last]
-                yield as_columns(kept, topic, number)
+                yield as_columns(kept, topic, number, self._topics.schema)
             if len(records) < len(messages):
                 for message in messages:
                     if message.error() is not None:
@@ -312,11 +320,10 @@ def split(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def as_columns(messages: Sequence[Any], topic: str, partition: int) -> pa.RecordBatch:
+def as_columns(messages: Sequence[Any], topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return the records of one partition as columns."""
     count = len(messages)
     times = pa.array([message.timestamp()[1] for message in messages], pa.int64())
-    headers = [message.headers() for message in messages]
     arrays = [
         pa.array([message.key() for message in messages], pa.binary()),
         pa.array([message.value() for message in messages], pa.binary()),
@@ -324,11 +331,12 @@ def as_columns(messages: Sequence[Any], topic: str, partition: int) -> pa.Record
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array([message.offset() for message in messages], pa.int64()),
         times.cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("timestamp").type),
-        _header_column(headers) if any(headers) else pa.nulls(count, SCHEMA.field("headers").type),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    if HEADERS.name in schema.names:
+        arrays.append(_header_column([message.headers() for message in messages]))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _header_column(headers: Sequence[list[tuple[str, bytes]] | None]) -> pa.Array:
     rows = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in headers]
-    return pa.array(rows, SCHEMA.field("headers").type)
+    return pa.array(rows, HEADERS.type)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidewheel.errors import ConfigError
-from tidewheel.sources.kafka_log import SCHEMA, Topics, split
+from tidewheel.sources.kafka_log import Topics, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def load(spark: SparkSession, topics: Topics, max_records: int | None) -> DataFr
             "leave it out to read with Python's"
         )
     frame = spark.readStream.format("kafka").options(**spark_options(topics, max_records)).load()
-    return frame.select(*SCHEMA.names)
+    return frame.select(*topics.schema.names)
 
 
 def spark_options(topics: Topics, max_records: int | None) -> dict[str, str]:
@@ -50,7 +50,7 @@ def spark_options(topics: Topics, max_records: int | None) -> dict[str, str]:
         raise ConfigError('lost="latest" is not what Spark\'s Kafka connector can do; say connector="python"')
     options = {
         "subscribe": ",".join(topics.names),
-        "includeHeaders": "true",
+        "includeHeaders": str(topics.headers).lower(),
         "failOnDataLoss": str(topics.lost == "fail").lower(),
         **{f"kafka.{name}": value for name, value in java_options(topics.connection.options).items()},
         "kafka.bootstrap.servers": topics.connection.brokers,

@@ -77,7 +77,7 @@ def test_records_have_key_headers_timestamp_and_where_they_were(kafka):
     moment = datetime.datetime(2026, 1, 31, 12, 0, 0, 123000, datetime.UTC)
     record = {"value": b"v", "key": b"k", "headers": [("h", b"1")], "timestamp": int(moment.timestamp() * 1000)}
     produce(kafka, topic.name, [record, {"value": None}])
-    reader = topic.source().reader()
+    reader = topic.source(headers=True).reader()
     (partition,) = reader.partitions({}, reader.latestOffset({}, ReadAllAvailable()))
     rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
     assert rows[0] == {
@@ -192,7 +192,7 @@ def test_sparks_own_connector_gets_the_same_meaning():
     )
     assert spark_options(source.topics, 100) == {
         "subscribe": "a,b",
-        "includeHeaders": "true",
+        "includeHeaders": "false",
         "failOnDataLoss": "false",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
