@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from tidewheel import faults
 from tidewheel.checkpoint.manifest import CheckpointState
@@ -13,7 +13,16 @@ from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.cluster import handover
 from tidewheel.cluster.errors import Overtaken
 from tidewheel.cluster.handover import ORIGIN, Append, Ledger
-from tidewheel.cluster.ledger import begun_state, check_fleet, first_state, ledger_of, state_of, stream_of
+from tidewheel.cluster.ledger import (
+    begun_state,
+    check_fleet,
+    closed,
+    first_state,
+    is_closed,
+    ledger_of,
+    state_of,
+    stream_of,
+)
 from tidewheel.cluster.runs import Run, Runs
 from tidewheel.errors import FencedError
 from tidewheel.storage import Store
@@ -60,13 +69,30 @@ class Chains:
 
     def ledgers(self) -> dict[str, Ledger]:
         """Read the newest record of every run, older runs first, and of the origin."""
-        heads = {}
-        for run in (ORIGIN, *map(str, self.runs.numbers())):
-            newest = self.of(run).latest()
-            if newest is not None:
-                heads[run] = newest
-        self.heads = heads
-        return {run: ledger_of(head) for run, head in heads.items()}
+        self.heads = {}
+        ledgers = self._read((ORIGIN, *map(str, self.runs.numbers())))
+        # A request of a run that was forgotten may have taken effect after all: then its chain is needed once more.
+        while lost := {whose.run for whose in handover.custody(ledgers).values()} - ledgers.keys():
+            found = self._read(lost)
+            if not found:
+                break
+            ledgers |= found
+        return ledgers
+
+    def _read(self, runs: Iterable[str]) -> dict[str, Ledger]:
+        found = {run: newest for run in runs if (newest := self.of(run).latest()) is not None}
+        self.heads |= found
+        return {run: ledger_of(head) for run, head in found.items()}
+
+    def close(self, run: str, token: str) -> bool:
+        """See that a run adopts nothing more, if its newest record is still the one that was read."""
+        if is_closed(self.heads[run]):
+            return True
+        try:
+            self.of(run).commit(closed(self.heads[run], token))
+        except FencedError:
+            return False
+        return True
 
     def append(self, ledger: Ledger, token: str) -> bool:
         """Make a ledger the next of its chain; False if another record has its number."""
@@ -95,6 +121,8 @@ def take(
     published: dict[str, int] = {}
     while True:
         ledgers = chains.ledgers()
+        if run.name not in ledgers or is_closed(chains.heads[run.name]):
+            raise Overtaken(f"run {run.number} of node {run.node} was taken for dead before it had any shards")
         asked = frozenset(wanted())
         missing = asked - set(ledgers[run.name].held)
         custody = handover.custody(ledgers)

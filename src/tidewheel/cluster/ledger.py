@@ -22,6 +22,8 @@ ENTRY = "fleet"
 SEQUENCES = 1 << 32
 """How many sequences a run has: those of run 7 begin at seven times as many, so labels ascend from run to run."""
 
+_CLOSED = "closed"
+
 
 class _Held(msgspec.Struct, frozen=True, array_like=True):
     term: int
@@ -153,6 +155,18 @@ def state_of(
         now=max(state.now for state in known),
         parent=head.sequence,
     )
+
+
+def closed(head: CheckpointState, token: str) -> CheckpointState:
+    """Return the manifest that closes a chain: its run adopts nothing any more."""
+    ledger = ledger_of(head)
+    state = state_of(head, msgspec.structs.replace(ledger, number=ledger.number + 1), token)
+    return state.replace(metadata={**state.metadata, _CLOSED: token})
+
+
+def is_closed(head: CheckpointState) -> bool:
+    """Tell whether a chain is closed."""
+    return _CLOSED in head.metadata
 
 
 def _encoded(ledger: Ledger) -> bytes:

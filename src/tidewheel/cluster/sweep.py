@@ -1,8 +1,8 @@
 """What runs that are over have left behind, and its removal.
 
 A run is over when it holds nothing, and *settled* when all that was taken from it is adopted, or was taken on. A settled
-run's files stay while a run that is not settled refers to them. Its newest record stays for good: a taker with an old view
-must find the number after it taken.
+run's chain is closed, by a record, so that it adopts nothing any more; its files stay while a run that is not settled refers to
+them. Its newest record stays for good: a taker with an old view must find the number after it taken.
 
 Nothing that is needed can be missed. References go from a holder to its taker in three steps, and show in a record at every
 one of them: the holder's, where it is held; the same, where it is revoked, which stays until the holder is settled; then the
@@ -12,6 +12,7 @@ later ones.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 
@@ -20,6 +21,8 @@ from tidewheel.cluster.chains import Chains
 from tidewheel.cluster.handover import ORIGIN, Ledger, Revoked
 from tidewheel.cluster.ledger import ledger_of, stream_of
 from tidewheel.storage import Entry
+
+_BEGINNING_S = 60.0
 
 
 def is_settled(ledger: Ledger, ledgers: Mapping[str, Ledger], newest: int) -> bool:
@@ -47,10 +50,10 @@ def needed(ledgers: Iterable[Ledger]) -> set[str]:
     return found
 
 
-def sweep(chains: Chains, grace: float) -> list[str]:
+def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list[str]:
     """Remove what settled runs have left and nobody refers to, once it is `grace` seconds old; return the files removed.
 
-    Any node may do it, also several at once.
+    A run is left alone in its first `beginning` seconds. Any node may do it, also several at once.
     """
     store, job = chains.store, chains.job
     numbers = chains.runs.numbers()
@@ -63,14 +66,19 @@ def sweep(chains: Chains, grace: float) -> list[str]:
         # A run that is at work keeps some checkpoints; restoring one must find its files.
         kept.update(needed(ledger_of(state) for state in chains.of(run).list()))
     removed = []
+    token = secrets.token_hex(6)
     for run in sorted(settled & listed.keys(), key=int):
+        # One that has just begun holds nothing yet; closing it would only make its node begin another.
+        entry = chains.runs.get(int(run))
+        if entry is None or entry.began_at + max(grace, beginning) > time.time() or not chains.close(run, token):
+            continue
         stream = stream_of(job, run)
         held = {shared(stream, name) for pin in chains.of(run).pins.all() for name in pin.files}
-        left = [entry for entry in listed[run] if shared(stream, entry.path) not in kept | held]
-        old = [entry for entry in left if entry.modified + grace <= time.time()]
-        for entry in old:
-            store.delete(f"{folder(stream)}/{entry.path}")
-            removed.append(shared(stream, entry.path))
+        left = [file for file in listed[run] if shared(stream, file.path) not in kept | held]
+        old = [file for file in left if file.modified + grace <= time.time()]
+        for file in old:
+            store.delete(f"{folder(stream)}/{file.path}")
+            removed.append(shared(stream, file.path))
         if len(old) == len(listed[run]):
             chains.runs.forget(int(run))
     return removed

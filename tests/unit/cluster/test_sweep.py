@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fleet_nodes import Fleet, MemoryNode
+from tidewheel.cluster import handover
+from tidewheel.cluster.chains import take
+from tidewheel.cluster.errors import Overtaken
 from tidewheel.cluster.handover import ORIGIN, Holding, Ledger, Revoked
+from tidewheel.cluster.ledger import ledger_of
 from tidewheel.cluster.sweep import is_settled, sweep
 
 
@@ -33,7 +37,7 @@ def test_nothing_that_is_referred_to_goes_and_all_else_does(fleet):
                 node.step()
         nodes.reverse()
     before = files(fleet)
-    removed = sweep(fleet.chains(), grace=0.0)
+    removed = sweep(fleet.chains(), grace=0.0, beginning=0.0)
     assert removed
     assert files(fleet) == before - {name[1:] for name in removed}
     fleet.check_exact()
@@ -53,7 +57,7 @@ def test_files_of_an_old_run_stay_while_the_state_is_in_them(fleet):
     b.join()
     a.coordinator.leave("a")
     b.begin()
-    sweep(fleet.chains(), grace=0.0)
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
     assert "1" in fleet.chains().ledgers(), "it is not forgotten while its files are needed"
     fleet.check_exact()
 
@@ -63,10 +67,47 @@ def test_a_run_whose_files_are_gone_is_forgotten_and_its_number_never_comes_agai
     node.join()
     for _ in range(3):
         node.begin()  # Each takes over from the one before, which wrote nothing.
-    sweep(fleet.chains(), grace=0.0)
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
     assert fleet.chains().runs.numbers() == [3]
     node.begin()
     assert node.info.number == 4
+
+
+def test_a_run_that_is_closed_before_it_adopts_gives_way_to_another(fleet):
+    node = MemoryNode(fleet, "a")
+    node.join()
+    run = node.chains.begin("a", 8)
+    node.chains.begin("a", 8)
+    sweep(fleet.chains(), grace=0.0, beginning=1000.0)
+    assert fleet.chains().runs.numbers() == [1, 2], "it has just begun"
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    with pytest.raises(Overtaken):
+        take(node.chains, run, node.shards, node.publish_for, node.check)
+    fleet.send(50)
+    node.begin()
+    node.step()
+    fleet.check_exact()
+
+
+def test_what_a_forgotten_run_had_asked_for_does_not_hold_a_shard_up(fleet):
+    """Its record in the holder's chain was on its way for long, and took effect after all."""
+    a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
+    a.join()
+    a.begin()
+    fleet.send(50)
+    a.step()
+    late = b.chains.begin("b", 8)
+    b.chains.begin("b", 8)
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    assert late.number not in fleet.chains().runs.numbers()
+    b.chains.ledgers()
+    head = ledger_of(b.chains.heads[a.info.name])
+    assert b.chains.append(handover.revoke(head, [0, 1], late.name), late.token)
+    a.begin()
+    assert len(a.ledger.held) == 8
+    fleet.send(50)
+    a.step()
+    fleet.check_exact()
 
 
 def test_young_files_stay(fleet):
@@ -78,7 +119,7 @@ def test_young_files_stay(fleet):
         node.step()
         node.step()
     before = files(fleet)
-    assert sweep(fleet.chains(), grace=1000.0) == []
+    assert sweep(fleet.chains(), grace=1000.0, beginning=0.0) == []
     assert files(fleet) == before
 
 
