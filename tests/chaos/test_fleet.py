@@ -92,8 +92,9 @@ def nats_here(tmp_path_factory):
 def fleet(request, tmp_path):
     cells, inbox = f"{tmp_path}/cells", f"{tmp_path}/inbox"
     if request.param == "etcd and nats":
-        cells = request.getfixturevalue("etcd_here").url("fleet")
-        inbox = request.getfixturevalue("nats_here").url("events")
+        # The servers are shared, so the names are not.
+        cells = request.getfixturevalue("etcd_here").url(tmp_path.name)
+        inbox = request.getfixturevalue("nats_here").url(tmp_path.name)
     made = Processes(tmp_path, cells, inbox)
     yield made
     made.close()
