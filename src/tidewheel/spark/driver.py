@@ -176,7 +176,8 @@ class Driver:
         self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head), sources)
         faults.point(REBUILT)
         writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**trigger_of(self.options))
-        query = writer.option("checkpointLocation", self.spark_folder.path.as_uri()).start()
+        # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
+        query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
         try:
             self._await(query)
         finally:
