@@ -28,7 +28,7 @@ fleet-demo: setup  ## three nodes, a million events: one is killed, one paused, 
 
 test: setup  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel.spark.java import require_java; require_java()'
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow

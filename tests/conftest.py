@@ -3,8 +3,8 @@
 from hypothesis import settings
 
 from cell_places import etcd_3, mortal_place, mortal_seaweedfs, place  # noqa: F401
-from postgres_server import postgres  # noqa: F401
 from kafka_server import durable_kafka, kafka  # noqa: F401
+from postgres_server import postgres  # noqa: F401
 from servers import etcd, seaweedfs  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
 
