@@ -75,9 +75,9 @@ class Broker:
         """Collect what comes; the list has everything that was acknowledged to a publisher once `settled` says so."""
         found: list[tuple[str, bytes]] = []
 
-        def take(message) -> None:
+        def take(client, message) -> None:
             found.append((message.topic, message.payload))
-            connection.client.ack(message.mid, message.qos)
+            client.ack(message.mid, message.qos)
 
         connection = MqttConnection(self.url, client_id, topics=(topics, "settled"), on_message=take)
         try:

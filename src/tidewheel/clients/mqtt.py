@@ -21,8 +21,9 @@ class MqttConnection:
     """`mqtt://user:password@host:1883`; `mqtts:` for TLS. `url` is the one to show.
 
     With `keep` the broker keeps the session of the `client_id`, with its subscriptions and what was not acknowledged, while
-    nobody is connected. `topics` are subscribed to, with quality 1, whenever the connection is made; `on_message`
-    gets what comes, in the loop's thread, and nothing is acknowledged but by `client.ack`.
+    nobody is connected. `topics` are subscribed to, with quality 1, whenever the connection is made; `on_message` gets the client
+    and what comes, in the loop's thread, and nothing is acknowledged but by `client.ack`. It is called before the connection
+    is there for its maker: a broker may send what it has kept first, and wait for the acknowledgements.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class MqttConnection:
         *,
         keep: bool = False,
         topics: tuple[str, ...] = (),
-        on_message: Callable[[Any], None] | None = None,
+        on_message: Callable[[Client, Any], None] | None = None,
         timeout: float = 10.0,
     ) -> None:
         self.url, self._topics, self._timeout = shown(url), topics, timeout
@@ -48,7 +49,7 @@ class MqttConnection:
         self.client.on_connect = self._connected
         self.client.on_subscribe = self._subscribed
         if on_message is not None:
-            self.client.on_message = lambda _client, _data, message: on_message(message)
+            self.client.on_message = lambda client, _data, message: on_message(client, message)
         try:
             self.client.connect(host, port)
         except OSError as error:

@@ -7,15 +7,19 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from tidewheel import faults
 from tidewheel.clients.mqtt import MqttConnection
+from tidewheel.clients.urls import shown
 from tidewheel.cluster import inbox as inboxes
 from tidewheel.cluster.inbox import Block, Inbox, Stored
 from tidewheel.errors import ConnectorError, CorruptError, TidewheelError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
 
 STORED = faults.declare("mqtt.stored", "messages are in the buffer; the broker does not know")
 
@@ -43,6 +47,12 @@ class Arrived(msgspec.Struct, frozen=True, array_like=True):
     retained: list[bool]
 
 
+class _Came(NamedTuple):
+    client: Client
+    message: Any
+    time: int
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Arrived).decode
 
@@ -56,15 +66,18 @@ class Bridge:
 
     def __init__(self, bridging: Bridging) -> None:
         """Open the buffer, make it if it is not there, and connect."""
-        self._producer = bridging.client_id
+        self._producer, self._url = bridging.client_id, shown(bridging.url)
         self._session = uuid.uuid4().hex
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failed: BaseException | None = None
-        self.last = time.monotonic()
-        """When something came for the last time."""
+        self._last = time.monotonic()
+        self._n_came = self._n_stored = 0
         self._inbox = opened_buffer(bridging.buffer)
+        self._writer = threading.Thread(target=self._write, name=f"mqtt {bridging.client_id}", daemon=True)
         try:
             self._number = self._inbox.marks(self._producer).get(0, 0)
+            # Before there is a connection: what a broker has kept may come first, and it may wait for the acknowledgements.
+            self._writer.start()
             self._connection = MqttConnection(
                 bridging.url,
                 bridging.client_id,
@@ -74,28 +87,29 @@ class Bridge:
                 timeout=bridging.timeout,
             )
         except BaseException:
+            self._end_writer()
             self._inbox.close()
+            self.check()
             raise
-        self._writer = threading.Thread(target=self._write, name=f"mqtt {bridging.client_id}", daemon=True)
-        self._writer.start()
+        # Quiet is what follows: making a connection may take long.
+        self._last = time.monotonic()
 
     def check(self) -> None:
         """Raise why the bridge came to an end, if it did."""
         if self._failed is not None:
             raise ConnectorError(
-                f"the bridge from {self._connection.url} ended, and acknowledges nothing more: {self._failed}"
+                f"the bridge from {self._url} ended, and acknowledges nothing more: {self._failed}"
             ) from self._failed
 
     def wait_quiet(self, seconds: float) -> None:
         """Wait until nothing has come for so long, and all that came is in the buffer."""
-        while self._failed is None and (time.monotonic() - self.last < seconds or not self._arrived.empty()):
+        while self._failed is None and (time.monotonic() - self._last < seconds or self._n_stored < self._n_came):
             time.sleep(min(seconds, 0.05))
         self.check()
 
     def close(self) -> None:
         """Store what has come, and disconnect; the broker keeps the rest."""
-        self._arrived.put(_STOP)
-        self._writer.join()
+        self._end_writer()
         self._connection.close()
         self._inbox.close()
 
@@ -105,9 +119,15 @@ class Bridge:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, message: Any) -> None:
-        self.last = time.monotonic()
-        self._arrived.put((message, time.time_ns() // 1000))
+    def _end_writer(self) -> None:
+        self._arrived.put(_STOP)
+        if self._writer.ident is not None:
+            self._writer.join()
+
+    def _take(self, client: Client, message: Any) -> None:
+        self._last = time.monotonic()
+        self._n_came += 1
+        self._arrived.put(_Came(client, message, time.time_ns() // 1000))
 
     def _write(self) -> None:
         try:
@@ -115,17 +135,18 @@ class Bridge:
                 block, ending = self._together(first)
                 self._store(block)
                 faults.point(STORED)
-                for message, _ in block:
-                    self._connection.client.ack(message.mid, message.qos)
-                self.last = time.monotonic()
+                for came in block:
+                    came.client.ack(came.message.mid, came.message.qos)
+                self._last = time.monotonic()
+                self._n_stored += len(block)
                 if ending:
                     return
         except (TidewheelError, OSError) as error:
             self._failed = error
 
-    def _together(self, first: Any) -> tuple[list[Any], bool]:
+    def _together(self, first: _Came) -> tuple[list[_Came], bool]:
         """Return what has come by now, up to a size, and whether it was the last."""
-        block, size = [first], len(first[0].payload)
+        block, size = [first], len(first.message.payload)
         while len(block) < _BLOCK and size < _BLOCK_BYTES:
             try:
                 more = self._arrived.get_nowait()
@@ -134,15 +155,15 @@ class Bridge:
             if more is _STOP:
                 return block, True
             block.append(more)
-            size += len(more[0].payload)
+            size += len(more.message.payload)
         return block, False
 
-    def _store(self, block: list[Any]) -> None:
-        messages = [message for message, _ in block]
+    def _store(self, block: list[_Came]) -> None:
+        messages = [came.message for came in block]
         arrived = Arrived(
             [message.topic for message in messages],
             [bytes(message.payload) for message in messages],
-            [time for _, time in block],
+            [came.time for came in block],
             [bool(message.retain) for message in messages],
         )
         stored = Block(0, self._number + 1, len(block), _encode(arrived))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 import uuid
 
+import paho.mqtt.client
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from chaos import harness
 from mqtt_server import PASSWORD, broker  # noqa: F401
 from tidewheel import faults, sources
+from tidewheel.clients.mqtt import MqttConnection
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.sources.mqtt_bridge import Bridge, opened_buffer
 from tidewheel.testing.connectors import SourceConformance, SourceHarness
@@ -69,12 +72,10 @@ def topic(broker, tmp_path):  # noqa: F811
     return found
 
 
-def read(topic, count, start=None, **settings):
-    """Return the rows of a bounded run, which begins to read when there are `count` messages in the buffer, and its end."""
+def read(topic, start=None, **settings):
+    """Return the rows of a bounded run, and its end."""
     reader = settled(topic, **settings).reader()
     start = start or reader.initialOffset()
-    reader.latestOffset(start, ReadAllAvailable())
-    topic.wait_for(count)
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(start, ReadAllAvailable())
     rows = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
@@ -84,13 +85,34 @@ def read(topic, count, start=None, **settings):
 
 def test_what_was_sent_while_the_job_was_down_comes_when_it_is_back(topic):
     topic.broker.send(f"{topic.name}/a/b", [b"1", b"2"])
-    first, end = read(topic, 2)
+    first, end = read(topic)
     assert [(row["topic"], row["data"]) for row in first] == [(f"{topic.name}/a/b", data) for data in (b"1", b"2")]
     topic.broker.send(f"{topic.name}/c", [b"3"])
-    more, _ = read(topic, 3, end)
+    more, _ = read(topic, end)
     assert [row["data"] for row in more] == [b"3"]
-    again, _ = read(topic, 3, bridge=False)
+    again, _ = read(topic, bridge=False)
     assert [row["data"] for row in again] == [b"1", b"2", b"3"]
+
+
+def test_what_a_broker_sends_before_it_answers_is_acknowledged_at_once(topic, monkeypatch):
+    """A broker that waits for it lets the connection begin; the messages are there when it has."""
+    topic.broker.send(f"{topic.name}/a", [b"1", b"2"])
+    acknowledged, answered = threading.Event(), MqttConnection._subscribed
+    ack = paho.mqtt.client.Client.ack
+
+    def noted(client, mid, qos):
+        acknowledged.set()
+        return ack(client, mid, qos)
+
+    def after(connection, *arguments):
+        first.append(acknowledged.is_set())
+        answered(connection, *arguments)
+
+    first = []
+    monkeypatch.setattr(paho.mqtt.client.Client, "ack", noted)
+    monkeypatch.setattr(MqttConnection, "_subscribed", after)
+    with Bridge(settled(topic).bridging):
+        assert first == [True]
 
 
 @pytest.mark.parametrize(("point", "stored"), [("inbox.written", 0), ("mqtt.stored", 1)])
