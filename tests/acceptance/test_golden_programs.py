@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ def loaded(path: Path, monkeypatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
     spec.loader.exec_module(module)
     return module
 
@@ -55,8 +58,34 @@ def test_an_example_with_time(name, monkeypatch, tmp_path):
     assert result.outputs["out"]
 
 
+PAYMENTS_MADE = [{"user": f"user-{at % 7}", "cents": at} for at in range(200)]
+
+CONNECTED = {
+    # The job, the data of its messages, and the column that they are in.
+    "kafka_totals": (lambda it: it.build("b:1", "host=x", "/state"), lambda it: PAYMENTS_MADE, "payments", "value"),
+    "nats_sessions": (
+        lambda it: it.build("nats://b", "/out", "/state"),
+        lambda it: it.made_clicks()[:200],
+        "clicks",
+        "data",
+    ),
+    "sensors_delta": (lambda it: it.build("mqtt://b", "/out", Path("/x")), lambda it: it.made(), "sensors", "data"),
+}
+
+
+@pytest.mark.parametrize("name", CONNECTED)
+def test_an_example_with_servers(name, monkeypatch, tmp_path):
+    build, made, source, column = CONNECTED[name]
+    module = loaded(ROOT / "examples" / f"{name}.py", monkeypatch, tmp_path)
+    messages = [{column: json.dumps(each).encode()} for each in made(module)]
+    # Which records are late depends on where batches end.
+    result = golden(lambda: build(module), {source: messages}, seed=SEED, batch_size=50)
+    assert sum(map(len, result.outputs.values()))
+
+
 def test_every_example_is_here():
-    known = {"clicks", "demo", *EXAMPLES}
+    # What the fleet runs is put through more than golden in the tests of fleets.
+    known = {"clicks", "demo", "fleet_demo", "fleet_program", *EXAMPLES, *CONNECTED}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= known, "put the new example through golden"
 
 

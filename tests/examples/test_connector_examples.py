@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["nats_sessions.py"])
+@pytest.mark.parametrize("name", ["nats_sessions.py", "sensors_delta.py"])
 def test_the_sink_holds_exactly_what_it_must(name, spark, capsys, monkeypatch):
     for given in ("NATS", "MQTT"):
         monkeypatch.delenv(given, raising=False)
