@@ -182,16 +182,17 @@ def test_kafka_to_delta_small(tmp_path, kafka, mortal_seaweedfs):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_kafka_to_postgres(tmp_path, kafka, postgres):
-    _full(KafkaToPostgres(postgres, tmp_path / "postgres-full", kafka, 200_000, 2_000))
+    survives_all(KafkaToPostgres(postgres, tmp_path / "postgres-full", kafka, 200_000, 2_000))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_kafka_to_delta(tmp_path, kafka, mortal_seaweedfs):
-    _full(KafkaToDelta(mortal_seaweedfs, tmp_path / "delta-full", kafka, 200_000, 2_000))
+    survives_all(KafkaToDelta(mortal_seaweedfs, tmp_path / "delta-full", kafka, 200_000, 2_000))
 
 
-def _full(pair: Pair) -> None:
+def survives_all(pair: Pair) -> None:
+    """Let the job be killed at every point of publishing and at random, and the server twice."""
     seed = SEED + 1
     print(f"seed {seed}")
     draw = random.Random(seed)

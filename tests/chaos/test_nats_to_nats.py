@@ -1,0 +1,70 @@
+"""NATS to NATS: the job killed while it publishes and at random, the server of both killed under it.
+
+The stream holds exactly the expected messages.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos import harness
+from chaos.test_pairs import Pair, survives_all
+from nats_server import Nats, running_nats
+
+SEED = 20261116
+PROGRAM = Path(__file__).with_name("nats_program.py")
+
+
+class NatsToNats(Pair):
+    """Two streams of one server."""
+
+    points = ("nats.sending", "nats.stored")
+
+    def __init__(self, folder: Path, server: Nats, records: int, batch: int) -> None:
+        draw = random.Random(SEED)
+        self.folder, self.server, self.batch = folder, server, batch
+        self.records = [(f"user-{draw.randrange(200)}", draw.randrange(-50, 100)) for _ in range(records)]
+        folder.mkdir()
+        server.make_stream("in")
+        server.make_stream("out", allow_atomic=True)
+        server.send("in.payments", [json.dumps({"user": u, "amount": a}).encode() for u, a in self.records])
+
+    def start(self, faults=""):
+        options = {"server": self.server.server, "stream": "in", "subject": "out.{user}"}
+        return harness.start(self.folder, faults, PROGRAM, **options, max_records=str(self.batch))
+
+    def numbered(self):
+        found = [json.loads(data) for _, data in self.server.messages("out", "out.*")]
+        return [(row["user"], row["n"], row["total"]) for row in found]
+
+    def kill_server(self):
+        self.server.kill()
+
+    def start_server(self):
+        self.server.start()
+
+
+@pytest.fixture
+def server(tmp_path):
+    # Killing the process is the fault here: what it wrote is with the system, and outlives it without a sync.
+    with running_nats(tmp_path / "nats", sync="2m") as running:
+        yield running
+
+
+def test_small(tmp_path, server):
+    print(f"seed {SEED}")
+    pair = NatsToNats(tmp_path / "job", server, 600, 50)
+    for point in pair.points:
+        pair.killed_at(point, 3)
+    pair.outlives_server(random.Random(SEED))
+    pair.ends()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_full(tmp_path, server):
+    survives_all(NatsToNats(tmp_path / "job", server, 200_000, 2_000))
