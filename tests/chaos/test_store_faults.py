@@ -79,6 +79,9 @@ class Faulty(Store):
     def delete(self, path: str) -> None:
         self._put("delete", lambda: self.store.delete(path))
 
+    def move(self, path: str, to: str) -> None:
+        self._put("move", lambda: self.store.move(path, to))
+
     def at(self, prefix: str) -> Faulty:
         return Faulty(self.store.at(prefix), self.faults)
 
@@ -120,7 +123,7 @@ def test_a_fault_at_any_operation_stops_the_job_and_loses_nothing(tmp_path, monk
     print(f"seed {SEED}")
     for number in itertools.count(1):
         # Every operation of the first batches, then some of the rest.
-        at = number if number <= 25 else number * 3 + draw.randrange(3)
+        at = number if number <= 40 else number * 3 + draw.randrange(3)
         url, out = f"file://{tmp_path}/{number}", tmp_path / f"out-{number}"
         faults = Faults(at, kind)
         monkeypatch.setattr(storage, "open", lambda url, faults=faults: Faulty(real(url), faults))
