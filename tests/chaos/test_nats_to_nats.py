@@ -58,8 +58,7 @@ def server(tmp_path):
 def test_small(tmp_path, server):
     print(f"seed {SEED}")
     pair = NatsToNats(tmp_path / "job", server, 600, 50)
-    for point in pair.points:
-        pair.killed_at(point, 3)
+    pair.killed_at("nats.sending", 3)
     pair.outlives_server(random.Random(SEED))
     pair.ends()
 
