@@ -28,7 +28,7 @@ def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
     harness.check_exact(tmp_path, everything)
 
 
-@pytest.mark.parametrize("lives", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lives", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_times_the_outcome_is_exact(tmp_path, lives):
     """Each life works on a machine of its own every other time: the local copies of the one before are gone."""
     draw = random.Random(SEED + lives)

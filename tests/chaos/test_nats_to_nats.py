@@ -55,6 +55,7 @@ def server(tmp_path):
         yield running
 
 
+@pytest.mark.slow
 def test_small(tmp_path, server):
     print(f"seed {SEED}")
     pair = NatsToNats(tmp_path / "job", server, 600, 50)

@@ -163,6 +163,7 @@ def _produce(brokers: str, topic: str, records: list[tuple[str, int]]) -> None:
     assert not failed
 
 
+@pytest.mark.slow
 def test_kafka_to_postgres_small(tmp_path, kafka, postgres):
     draw = random.Random(SEED)
     pair = KafkaToPostgres(postgres, tmp_path / "postgres", kafka, 1_000, 50)
@@ -171,6 +172,7 @@ def test_kafka_to_postgres_small(tmp_path, kafka, postgres):
     pair.ends()
 
 
+@pytest.mark.slow
 def test_kafka_to_delta_small(tmp_path, kafka, mortal_seaweedfs):
     draw = random.Random(SEED)
     pair = KafkaToDelta(mortal_seaweedfs, tmp_path / "delta", kafka, 600, 50)
