@@ -44,7 +44,7 @@ class Plan:
     divisor: int = 1
 
 
-# Ends within eight minutes on two cores.
+# Ends within twelve minutes on two cores.
 QUICK = Plan(
     large=6,
     medium=8,
@@ -53,7 +53,7 @@ QUICK = Plan(
     native=6,
     native_limit=95,
     bytewax_limit=10,
-    budget=470,
+    budget=700,
 )
 FULL = Plan(
     large=16,
