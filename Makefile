@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 BENCH ?=
 
 .PHONY: help setup demo fleet-demo test soak lint docs lock clean \
-	bench-state bench-large bench-cells bench-checkpoints bench-rescale bench-hosts bench-route
+	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
+	bench-route bench-connectors
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20

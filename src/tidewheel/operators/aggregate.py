@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidewheel.errors import GraphError
 from tidewheel.keys import shard_of_stored, to_stored
-from tidewheel.operators.aggregates import Accumulator, Aggregate, Array
+from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
 from tidewheel.operators.partials import (
@@ -49,10 +49,10 @@ class AggregateBy(Operator):
     combines = True
 
     def __post_init__(self) -> None:
-        kept = dict.fromkeys(a for aggregate in self.aggregates.values() for a in aggregate.accumulators())
+        kept = accumulators_of(self.aggregates)
         if not 1 <= len(kept) <= 15:
             raise GraphError(f"aggregate takes one to about seven aggregates; these need {len(kept)} numbers per key")
-        object.__setattr__(self, "accumulators", tuple(kept))
+        object.__setattr__(self, "accumulators", kept)
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
@@ -64,7 +64,7 @@ class AggregateBy(Operator):
 
     def columns(self) -> set[str]:
         """Return the columns that it reads."""
-        return {accumulator.column for accumulator in self.accumulators if accumulator.column is not None}
+        return columns_of(self.accumulators)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows, one attribute per aggregate."""
@@ -72,12 +72,7 @@ class AggregateBy(Operator):
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         """Refuse a column that the declared type lacks."""
-        known = inputs[0].columns()
-        lacking = self.columns() - set(known or self.columns())
-        if lacking:
-            raise GraphError(
-                f"there is no column {', '.join(sorted(lacking))}; {inputs[0].describe()} has {', '.join(known or ())}"
-            )
+        check_columns(self.columns(), inputs[0])
 
     @property
     def codec_name(self) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel.errors import OperatorError
-from tidewheel.operators.aggregates import Accumulator, Aggregate
+from tidewheel.operators.aggregates import Accumulator, Aggregate, accumulators_of, columns_of
 from tidewheel.operators.base import Context, Process
 from tidewheel.operators.combine import Combiner
 from tidewheel.operators.gather import Gathered
@@ -19,7 +19,6 @@ from tidewheel.operators.partials import KEY, LATEST, grouped, grouping_keys, ke
 from tidewheel.operators.stateful_op import Running
 from tidewheel.operators.timed import LATE
 from tidewheel.operators.window import WindowBy
-from tidewheel.operators.window_aggregates import accumulators_of
 from tidewheel.time.windows import Session
 from tidewheel.values import ANY, Batch
 
@@ -38,7 +37,7 @@ class AggregateSessions(WindowBy):
 
     def columns(self) -> set[str]:
         """Return the columns that it reads."""
-        return {each.column for each in accumulators_of(self.aggregates) if each.column is not None}
+        return columns_of(accumulators_of(self.aggregates))
 
     def start(self, context: Context) -> Process:
         """Start in a task."""

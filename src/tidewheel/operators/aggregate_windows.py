@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.keys import from_stored, shard_of_stored, to_stored
-from tidewheel.operators.aggregates import Accumulator, Aggregate, Array
+from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
 from tidewheel.operators.partials import (
@@ -61,10 +61,10 @@ class AggregateWindows(Operator):
     combines = True
 
     def __post_init__(self) -> None:
-        kept = dict.fromkeys(a for aggregate in self.aggregates.values() for a in aggregate.accumulators())
+        kept = accumulators_of(self.aggregates)
         if not 1 <= len(kept) <= 14:
             raise GraphError(f"a window takes one to about six aggregates; these need {len(kept)} numbers per key")
-        object.__setattr__(self, "accumulators", tuple(kept))
+        object.__setattr__(self, "accumulators", kept)
 
     def start(self, context: Context) -> Process:
         """Start in a task."""
@@ -76,7 +76,7 @@ class AggregateWindows(Operator):
 
     def columns(self) -> set[str]:
         """Return the columns that it reads."""
-        return {accumulator.column for accumulator in self.accumulators if accumulator.column is not None}
+        return columns_of(self.accumulators)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows, and the late messages as they came."""
@@ -84,12 +84,7 @@ class AggregateWindows(Operator):
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         """Refuse a column that the declared type lacks."""
-        known = inputs[0].columns()
-        lacking = self.columns() - set(known or self.columns())
-        if lacking:
-            raise GraphError(
-                f"there is no column {', '.join(sorted(lacking))}; {inputs[0].describe()} has {', '.join(known or ())}"
-            )
+        check_columns(self.columns(), inputs[0])
 
     @property
     def driven_by_time(self) -> bool:

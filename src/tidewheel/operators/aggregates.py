@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from tidewheel.errors import GraphError
+from tidewheel.values import Shape
 
 Array = npt.NDArray[Any]
 Fold = Literal["sum", "min", "max", "count", "rows"]
@@ -62,6 +66,23 @@ class Aggregate:
             total = merged[Accumulator("sum", self.column)]
             return total / np.maximum(present, 1), mask
         return merged[Accumulator(self.kind, self.column)], mask
+
+
+def accumulators_of(aggregates: dict[str, Aggregate]) -> tuple[Accumulator, ...]:
+    """Return the numbers that the aggregates are made of, each once."""
+    return tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
+
+
+def columns_of(accumulators: Iterable[Accumulator]) -> set[str]:
+    """Return the columns that accumulators fold."""
+    return {accumulator.column for accumulator in accumulators if accumulator.column is not None}
+
+
+def check_columns(columns: set[str], shape: Shape) -> None:
+    """Refuse columns that the declared type lacks."""
+    known = shape.columns()
+    if known and (lacking := columns - set(known)):
+        raise GraphError(f"there is no column {', '.join(sorted(lacking))}; {shape.describe()} has {', '.join(known)}")
 
 
 def sum_(column: str) -> Aggregate:

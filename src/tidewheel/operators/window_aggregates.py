@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel.errors import GraphError, OperatorError
-from tidewheel.operators.aggregates import Accumulator, Aggregate
+from tidewheel.operators.aggregates import Accumulator, Aggregate, accumulators_of
 from tidewheel.time.fold import Fold
 from tidewheel.values.row import row_class
 
@@ -51,11 +51,6 @@ def window_columns(aggregates: dict[str, Aggregate]) -> dict[str, Aggregate]:
             f"an aggregate of a window cannot be called {', '.join(sorted(taken))}: the result has that column"
         )
     return aggregates
-
-
-def accumulators_of(aggregates: dict[str, Aggregate]) -> tuple[Accumulator, ...]:
-    """Return the numbers that the aggregates are made of, each once."""
-    return tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
 
 
 def aggregates_fold(aggregates: dict[str, Aggregate]) -> Fold:
