@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -56,7 +57,7 @@ def produce(inbox: str, producer: str, count: int, seconds: float) -> None:
     events = events_of(producer, count)
     with inboxes.open(inbox) as opened, Router(opened, producer) as router:
         for sent in range(0, count, _CHUNK):
-            router.route_many(event for event, _ in zip(events, range(min(_CHUNK, count - sent)), strict=False))
+            router.route_many(islice(events, _CHUNK))
             time.sleep(max(0.0, began + seconds * sent / count - time.monotonic()))
         router.flush()
 
@@ -204,11 +205,11 @@ def show(fleet: Fleet, events: int, seconds: float) -> None:
     lost, killed = fleet.shards("b"), time.time()
     fleet.signal("b", signal.SIGKILL)
     fleet.say(f"node b is killed (SIGKILL); it had {len(lost)} shards")
-    fleet.start_node("d")
     until(lambda: fleet.first_commit_for(lost, killed), "a commit by a new owner", 120)
     took = (fleet.first_commit_for(lost, killed) or 0.0) - killed
     fleet.say(f"a new owner has committed for its shards, {took:.1f} s after the kill (lease {LEASE:g} s)")
 
+    fleet.start_node("d")
     fleet.wait_for_commits("d", seconds=180)
     fleet.say(f"node d has joined, and has {len(fleet.shards('d'))} shards")
 
@@ -262,7 +263,7 @@ def main() -> None:
     """Run the demo, or a producer of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="over how long the events are spread")
+    parser.add_argument("--seconds", type=float, default=80.0, help="over how long the events are spread")
     parser.add_argument("--produce")
     parser.add_argument("--inbox")
     given = parser.parse_args()

@@ -123,8 +123,9 @@ class Observer:
     ) -> NodeStatus:
         tenure = self._watch.tenure(name)
         held = [shard for shard in shards if shard.holder == name]
-        heads = [self._chains.heads[run] for run, info in runs.items() if info is not None and info.node == name]
-        commits = [head.id.created_at for head in heads if head.kind == "batch"]
+        own = [(self._chains.heads[run], info) for run, info in runs.items() if info is not None and info.node == name]
+        # The newest record of a run may be another's, who took a shard from it.
+        commits = [head.id.created_at for head, info in own if head.run == info.token]
         return NodeStatus(
             name,
             name in assignment.members,
@@ -133,7 +134,7 @@ class Observer:
             max((shard.run for shard in held if shard.run is not None), default=None),
             len(held),
             len(assignment.shards_of(name)),
-            sum(head.event_count for head in heads),
+            sum(head.event_count for head, _ in own),
             None if not commits else max(0.0, time.time() - max(commits) / 1e9),
         )
 

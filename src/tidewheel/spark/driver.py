@@ -55,6 +55,8 @@ _KEEP_BATCHES = 1000
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
 _POLL_SECONDS = 0.2
+_STARTING = "Initializing sources"
+"""What Spark says of a query that has no sources yet."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ class Driver:
     def _await(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
-                if self._stop.is_set() and self._idle.is_set():
+                # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
+                if self._stop.is_set() and self._idle.is_set() and query.status["message"] != _STARTING:
                     return
         except StreamingQueryException as error:
             if isinstance(self.error, _Stopped):
