@@ -36,6 +36,9 @@ def for_each_batch(function: Callable[[Any, int], Any]) -> Sink:
                     transaction.execute("update marks set sequence = ? where sink = 'totals'", sequence)
 
     So does one that replaces what it wrote for that sequence: `frame.write.mode("overwrite").parquet(f"out/{sequence}")`.
+
+    In a fleet several runs commit side by side, and sequences grow within each: keep a mark for each run, which is
+    `sequence >> 32`.
     """
     return ForEachBatch(function)
 

@@ -32,6 +32,7 @@ from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import REPORT, SPARK_SCHEMA
 from tidewheel.sources.ticks import ticks
+from tidewheel.spark.failures import said
 from tidewheel.spark.folder import SparkFolder, source_offsets
 from tidewheel.spark.hosts import check_hosts, explained
 from tidewheel.spark.masters import check_reachable, is_local, local_folder
@@ -151,8 +152,7 @@ class Driver:
                 if again is None or self._stop.is_set():
                     told = self._explained(error)
                     raise told from (None if told is error else error)
-                if again.why is not None:
-                    print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
+                print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
                 self._stop.wait(again.seconds)
 
     def _explained(self, error: Exception) -> Exception:
@@ -162,10 +162,8 @@ class Driver:
         lacking = explained(str(error))
         if lacking is not None:
             return lacking
-        lines = [line for line in str(error).strip().splitlines() if line and not line.startswith((" ", "\t"))]
-        inside = [line for line in lines if line.startswith("tidewheel.")]
-        said = (inside or lines or [type(error).__name__])[-1 if inside else 0]
-        return TidewheelError(f"batch {self.failed_batch} of job {self.job.name!r} failed: {said}")
+        what = "the start" if self.failed_batch is None else f"batch {self.failed_batch}"
+        return TidewheelError(f"{what} of job {self.job.name!r} failed: {said(error)}")
 
     def _attempt(self, frame: DataFrame) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
@@ -199,7 +197,7 @@ class Driver:
                 return
             if self.error is not None:
                 raise self.error from None
-            raise TidewheelError(f"Spark ended the query of job {self.job.name!r}: {_first_line(error)}") from error
+            raise TidewheelError(f"Spark ended the query of job {self.job.name!r}: {said(error)}") from error
 
     # One batch.
 
@@ -333,7 +331,7 @@ class Driver:
                 raise
             except Exception as error:
                 raise ConfigError(
-                    f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {_first_line(error)}"
+                    f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {said(error)}"
                 ) from error
         frame = source_frame(self.plan, frames)
         return with_ticks(frame, ticks(self.options.tick).load(self.spark)) if self._ticks else frame
@@ -401,8 +399,3 @@ class _interrupts:
         # First: a second signal may come while this one is being told.
         self.driver.stop()
         print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError
+from tidewheel.spark.failures import said
 
 LOSSES = 5
 """How many times in a row, with no commit between them, a batch may be lost with its executor."""
@@ -18,10 +19,10 @@ _LOST = re.compile(
 
 @dataclass(frozen=True)
 class Again:
-    """Run again after so many seconds; `why` is for the user, and None where the user asked for restarts."""
+    """Run again after so many seconds; `why` is for the user."""
 
     seconds: float
-    why: str | None = None
+    why: str
 
 
 class Restarts:
@@ -56,7 +57,9 @@ class Restarts:
         self.failures += 1
         if self.failures > self.allowed or repeated:
             return None
-        return Again(self.backoff * 2 ** min(self.failures - 1, 6))
+        seconds = self.backoff * 2 ** min(self.failures - 1, 6)
+        counted = f"restart {self.failures} of {self.allowed}, in {seconds:g} s, from commit {sequence}"
+        return Again(seconds, f"{said(error)}; {counted}")
 
 
 def lost_executor(error: Exception) -> bool:

@@ -33,14 +33,15 @@ def test_a_commit_begins_the_count_of_losses_anew():
 def test_losses_are_not_counted_as_failures_of_the_program():
     restarts = Restarts(1, 1.0)
     restarts.after(FETCH, 1, 0)
-    assert restarts.after(TidewheelError("the store does not answer"), 1, 0) == Again(1.0)
+    told = "the store does not answer; restart 1 of 1, in 1 s, from commit 1"
+    assert restarts.after(TidewheelError("the store does not answer"), 1, 0) == Again(1.0, told)
     assert restarts.after(TidewheelError("the store does not answer"), 1, 0) is None
 
 
 def test_failures_are_survived_as_often_as_asked_with_a_wait_that_doubles():
     restarts = Restarts(3, 0.5)
-    waits = [restarts.after(TidewheelError("no"), 1, 0) for _ in range(4)]
-    assert waits == [Again(0.5), Again(1.0), Again(2.0), None]
+    found = [restarts.after(TidewheelError("no"), 1, 0) for _ in range(4)]
+    assert [again and again.seconds for again in found] == [0.5, 1.0, 2.0, None]
 
 
 def test_a_program_error_that_repeats_on_a_batch_is_not_tried_again():

@@ -1,0 +1,52 @@
+"""What a user is told of an error that came through the JVM."""
+
+from __future__ import annotations
+
+from tidewheel.spark.failures import said
+
+SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: \
+Traceback (most recent call last):
+  File "/lib/python_streaming_source_runner.py", line 269, in main
+  File "/program.py", line 11, in latestOffset
+    raise ConfigError("topic 'x' is not there")
+tidewheel.errors.ConfigError: topic 'x' is not there;
+create it
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: [id = eb95-1, runId = da3e-2]
+"""
+
+TASK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times (TID 1): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/first.py", line 1, in inner
+KeyError: 'user'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/second.py", line 2, in outer
+zlib.error: Error -3 while decompressing
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+def test_of_a_failed_python_source_its_own_words_on_one_line():
+    assert said(Exception(SOURCE)) == "topic 'x' is not there; create it"
+
+
+def test_of_several_exceptions_the_last_with_its_name_where_it_is_not_ours():
+    assert said(Exception(TASK)) == "zlib.error: Error -3 while decompressing"
+
+
+def test_of_an_error_of_spark_its_first_line_without_what_says_nothing():
+    wrapped = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: No space left SQLSTATE: XXKST\n=== Streaming"
+    assert said(Exception(wrapped)) == "No space left"
+
+
+def test_of_an_error_without_words_its_name():
+    assert said(ValueError()) == "ValueError"
+
+
+def test_of_a_traceback_that_is_cut_off_nothing_is_made_up():
+    assert said(Exception("gone: Traceback (most recent call last):")) == "gone: Traceback (most recent call last):"
