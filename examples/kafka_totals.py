@@ -20,9 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidewheel import Job, count, sum_
+from tidewheel import Job, codecs, count, sum_
 from tidewheel.sinks import postgres
-from tidewheel.sources import codecs, kafka
+from tidewheel.sources import kafka
 
 TOPIC = "payments"
 

@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidewheel import Job, WindowResult, session
+from tidewheel import Job, WindowResult, codecs, session
 from tidewheel.sinks import console, files
-from tidewheel.sources import codecs, nats
+from tidewheel.sources import nats
 
 STREAM = "clicks"
 GAP = timedelta(minutes=30)

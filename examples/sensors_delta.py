@@ -20,9 +20,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidewheel import Job, WindowResult, tumbling
+from tidewheel import Job, WindowResult, codecs, tumbling
 from tidewheel.sinks import console, delta
-from tidewheel.sources import codecs, mqtt
+from tidewheel.sources import mqtt
 from tidewheel.sources.mqtt_bridge import Bridge
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

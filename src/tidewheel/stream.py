@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from tidewheel.codecs.base import PayloadCodec, payload_codec
 from tidewheel.errors import GraphError
 from tidewheel.graph import Port
 from tidewheel.logic import Message, StatefulLogic
@@ -42,7 +43,6 @@ from tidewheel.operators.window import WindowBy
 from tidewheel.operators.window_aggregates import aggregates_fold, window_columns
 from tidewheel.operators.window_join import WindowJoin
 from tidewheel.sinks.base import Sink
-from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
 from tidewheel.state.codec import Codec
 from tidewheel.state.timers import Clock
 from tidewheel.time.duration import Duration, nanoseconds
@@ -102,7 +102,7 @@ class Stream:
         return self._same(name, MapBatches(_function(name, function), returns))
 
     def decode(self, name: str, codec: PayloadCodec, *, column: str = "value") -> tuple[Self, Self]:
-        """Make records of payloads by a codec of `tidewheel.sources.codecs`; return them, and the messages that are none.
+        """Make records of payloads by a codec of `tidewheel.codecs`; return them, and the messages that are none.
 
         Messages that do not decode go on as they were, raw bytes and all, with the column `error`. They need a sink, which
         gets them inside the same commit as the rest; they are counted as `name/dead`. Keys and timestamps stay.

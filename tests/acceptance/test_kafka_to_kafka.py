@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_server import Kafka
-from tidewheel import Job, count, faults, sinks, sources, sum_
+from tidewheel import Job, codecs, count, faults, sinks, sources, sum_
 from tidewheel.errors import ConfigError
-from tidewheel.sources import codecs
 
 
 @dataclass

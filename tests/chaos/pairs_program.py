@@ -1,7 +1,7 @@
-"""The job that the tests of pairs kill: a Kafka topic, running totals by user, and PostgreSQL or a Delta table.
+"""The job that the tests of pairs kill: a topic or stream, running totals by user, and a sink.
 
-Run as `python pairs_program.py FOLDER pair=postgres|delta brokers=… topic=… target=… [option=value …]`; the
-folder gets the state.
+Run as `python pairs_program.py FOLDER pair=postgres|delta|nats server=… topic=… target=… max_records=…`; the folder gets
+the state.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidewheel import Job, count, sum_
+from tidewheel import Job, count, sinks, sources, sum_
 from tidewheel.errors import TidewheelError
-from tidewheel.sinks import delta, postgres
-from tidewheel.sources import kafka
 
 
 @dataclass
@@ -32,7 +30,7 @@ class Numbered:
 
 
 def parse(message) -> Payment:
-    return msgspec.json.decode(message.value, type=Payment)
+    return msgspec.json.decode(message.data if hasattr(message, "data") else message.value, type=Payment)
 
 
 def running(user: str, payment: Payment, state: list[int]) -> tuple[Numbered, list[int]]:
@@ -41,18 +39,28 @@ def running(user: str, payment: Payment, state: list[int]) -> tuple[Numbered, li
     return Numbered(user, n, total), [n, total]
 
 
+def source(pair: str, server: str, topic: str, max_records: int):
+    if pair == "nats":
+        # One task: the running sums depend on the order of a user's payments.
+        return sources.nats(server, topic, max_records=max_records, tasks=1)
+    return sources.kafka(server, topic, max_records=max_records)
+
+
+def sink(pair: str, server: str, target: str):
+    if pair == "nats":
+        return sinks.nats(server, target)
+    return sinks.delta(target) if pair == "delta" else sinks.postgres(target, "numbered", create=True)
+
+
 def build(folder: str, options: dict[str, str]) -> Job:
+    pair, server, target = options["pair"], options["server"], options["target"]
     job = Job("pairs", state=f"file://{folder}/state", n_shards=8)
-    source = kafka(options["brokers"], options["topic"], max_records=int(options["max_records"]))
-    users = job.source("in", source).map("parse", parse).key_by("by-user", "user")
-    numbered = users.stateful_map("number", running, default=list)
-    if options["pair"] == "delta":
-        numbered.sink("numbered", delta(options["target"]))
-        return job
-    server = options["target"]
-    numbered.sink("numbered", postgres(server, "numbered", create=True))
-    totals = users.aggregate("totals", total=sum_("amount"), n=count())
-    totals.sink("totals-out", postgres(server, "totals", mode="latest", key="user", create=True))
+    payments = job.source("in", source(pair, server, options["topic"], int(options["max_records"])))
+    users = payments.map("parse", parse).key_by("by-user", "user")
+    users.stateful_map("number", running, default=list).sink("numbered", sink(pair, server, target))
+    if pair == "postgres":
+        totals = users.aggregate("totals", total=sum_("amount"), n=count())
+        totals.sink("totals-out", sinks.postgres(target, "totals", mode="latest", key="user", create=True))
     return job
 
 

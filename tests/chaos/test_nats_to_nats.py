@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from chaos import harness
-from chaos.test_pairs import Pair, survives_all
+from chaos.test_pairs import PROGRAM, Pair, survives_all
 from nats_server import Nats, running_nats
 
 SEED = 20261116
-PROGRAM = Path(__file__).with_name("nats_program.py")
 
 
 class NatsToNats(Pair):
@@ -34,7 +33,7 @@ class NatsToNats(Pair):
         server.send("in.payments", [json.dumps({"user": u, "amount": a}).encode() for u, a in self.records])
 
     def start(self, faults=""):
-        options = {"server": self.server.server, "stream": "in", "subject": "out.{user}"}
+        options = {"pair": "nats", "server": self.server.server, "topic": "in", "target": "out.{user}"}
         return harness.start(self.folder, faults, PROGRAM, **options, max_records=str(self.batch))
 
     def numbered(self):

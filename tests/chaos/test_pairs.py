@@ -48,7 +48,7 @@ class Pair:
         raise NotImplementedError
 
     def start(self, faults: str = ""):
-        options = {"brokers": self.broker.brokers, "topic": self.topic, "max_records": str(self.batch)}
+        options = {"server": self.broker.brokers, "topic": self.topic, "max_records": str(self.batch)}
         return harness.start(self.folder, faults, PROGRAM, **options, **self.target())
 
     def killed_at(self, point: str, hit: int) -> None:

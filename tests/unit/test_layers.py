@@ -22,6 +22,7 @@ LAYERS = [
     ["state"],
     ["checkpoint"],
     ["cluster"],
+    ["codecs"],
     ["operators", "sinks", "sources", "logic", "graph", "live", "time"],
     ["runtime"],
     ["spark"],

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel.codecs.base import PayloadCodec
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.operators.base import Context, Operator, Process, columns_of
-from tidewheel.sources.codecs.base import PayloadCodec
 from tidewheel.values import ROW, Batch, Shape
 
 DECODED, DEAD = 0, 1

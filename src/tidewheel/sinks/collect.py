@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, published_batches, records
+from tidewheel.sinks.staged import StagedBatches, published_batches
+from tidewheel.values.columns import records
 
 
 def collect(into: list[dict[str, Any]] | None = None) -> Collect:

@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, published_batches, records
+from tidewheel.sinks.staged import StagedBatches, published_batches
+from tidewheel.values.columns import records
 
 
 def console(limit: int | None = 20) -> Sink:

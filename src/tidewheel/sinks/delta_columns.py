@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import types as kinds
 
 from tidewheel.errors import OperatorError
+from tidewheel.values.columns import is_bytes
 
 
 def created_type(kind: pa.DataType) -> pa.DataType:
@@ -28,7 +29,7 @@ def created_type(kind: pa.DataType) -> pa.DataType:
         return pa.date32()
     if _is_text(kind):
         return pa.string()
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return pa.binary()
     if kinds.is_map(kind):
         return pa.map_(created_type(kind.key_type), created_type(kind.item_type))
@@ -103,12 +104,3 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, who: str, where: str) -> pa.
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        kinds.is_binary(kind)
-        or kinds.is_large_binary(kind)
-        or kinds.is_fixed_size_binary(kind)
-        or kinds.is_binary_view(kind)
-    )

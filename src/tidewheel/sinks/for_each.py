@@ -7,7 +7,8 @@ from typing import Any
 
 from tidewheel.errors import OperatorError
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, published_batches, records
+from tidewheel.sinks.staged import StagedBatches, published_batches
+from tidewheel.values.columns import records
 
 
 def for_each(function: Callable[[dict[str, Any]], Any]) -> Sink:

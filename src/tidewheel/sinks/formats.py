@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from xxhash import xxh64
 
-from tidewheel.sinks.staged import values
+from tidewheel.values.columns import values
 
 Format = Literal["parquet", "json"]
 

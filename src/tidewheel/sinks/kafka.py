@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel.clients.kafka import connection
+from tidewheel.codecs.base import PayloadCodec, payload_codec
+from tidewheel.codecs.json import json
 from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.kafka_transactions import Plain, Target, Transactions, check_topics
 from tidewheel.sinks.staged import StagedBatches
-from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
-from tidewheel.sources.codecs.json import json
 
 
 def kafka(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from tidewheel.codecs.base import PayloadCodec
 from tidewheel.errors import ConfigError, OperatorError
 from tidewheel.sinks.base import Publication, SinkPartition, Staging
 from tidewheel.sinks.staged import StagedBatches, StagedRef, published_batches
-from tidewheel.sources.codecs.base import PayloadCodec
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 

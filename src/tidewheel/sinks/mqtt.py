@@ -7,12 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from tidewheel.clients.mqtt import MqttConnection, parsed
+from tidewheel.clients.patience import patiently
 from tidewheel.clients.urls import shown
+from tidewheel.codecs.base import PayloadCodec, payload_codec
+from tidewheel.codecs.json import json
 from tidewheel.errors import ConnectorUnavailable
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition, messages
-from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
-from tidewheel.sources.codecs.json import json
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessageInfo
@@ -68,26 +69,18 @@ class Mqtt(Sink):
 
     def publish(self, publication: Publication) -> None:
         """Send all messages, and wait until the broker has them."""
-        if not publication.tokens:
-            return
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                with self._connected() as connection:
-                    self._send(connection, publication, deadline)
-                return
-            except ConnectorUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
+        if publication.tokens:
+            patiently(self._patience, lambda deadline: self._send(publication, deadline))
 
-    def _send(self, connection: MqttConnection, publication: Publication, deadline: float) -> None:
-        waiting = []
-        for topic, data in messages(publication, self.form):
-            waiting.append(connection.client.publish(topic, data, qos=1, retain=self.retain))
-            if len(waiting) >= _IN_FLIGHT:
-                self._await(connection, waiting, deadline)
-                waiting = []
-        self._await(connection, waiting, deadline)
+    def _send(self, publication: Publication, deadline: float) -> None:
+        with self._connected() as connection:
+            waiting = []
+            for topic, data in messages(publication, self.form):
+                waiting.append(connection.client.publish(topic, data, qos=1, retain=self.retain))
+                if len(waiting) >= _IN_FLIGHT:
+                    self._await(connection, waiting, deadline)
+                    waiting = []
+            self._await(connection, waiting, deadline)
 
     def _await(self, connection: MqttConnection, waiting: list[MQTTMessageInfo], deadline: float) -> None:
         for sent in waiting:

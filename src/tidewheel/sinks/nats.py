@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 
 from tidewheel.clients.nats import NatsConnection, server_urls
+from tidewheel.clients.patience import patiently
 from tidewheel.clients.urls import shown
-from tidewheel.errors import ConnectorUnavailable
+from tidewheel.codecs.base import PayloadCodec, payload_codec
+from tidewheel.codecs.json import json
 from tidewheel.sinks.base import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel.sinks.messages import Form, MessagePartition
 from tidewheel.sinks.nats_publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
-from tidewheel.sources.codecs.base import PayloadCodec, payload_codec
-from tidewheel.sources.codecs.json import json
 
 
 def nats(
@@ -98,21 +98,16 @@ class Nats(Sink):
 
     def publish(self, publication: Publication) -> None:
         """Send what the stream does not have yet."""
-        if not publication.tokens:
-            return
-        deadline = time.monotonic() + self._patience
+        if publication.tokens:
+            patiently(self._patience, lambda _: self._send(publication))
+
+    def _send(self, publication: Publication) -> None:
+        publish = publish_in_batches if self.atomic else publish_by_ids
         while True:
-            try:
-                with self._connected() as connection:
-                    target = self._target(connection, publication.job, publication.sink)
-                    (publish_in_batches if self.atomic else publish_by_ids)(target, publication, self.form)
+            with self._connected() as connection, contextlib.suppress(Overtaken):
+                publish(self._target(connection, publication.job, publication.sink), publication, self.form)
                 return
-            except Overtaken:
-                # Another run, or an answer that was lost: the marker tells.
-                continue
-            except ConnectorUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
+            # Another run was faster, or an answer was lost: the marker tells which.
 
     def _connected(self) -> NatsConnection:
         return NatsConnection(self._url, credentials=self._credentials, timeout=self._timeout)

@@ -11,7 +11,7 @@ from pyarrow import compute, csv
 from pyarrow import types as kinds
 
 from tidewheel.errors import OperatorError
-from tidewheel.sinks.staged import values
+from tidewheel.values.columns import is_bytes, values
 
 _INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
 _NUMBERS = {*_INTEGERS, "numeric", "float4", "float8"}
@@ -62,7 +62,7 @@ def created_type(kind: pa.DataType) -> str:
         return "date"
     if kinds.is_time(kind):
         return "time"
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return "bytea"
     return "jsonb" if kinds.is_nested(kind) else "text"
 
@@ -85,7 +85,7 @@ def fits(kind: pa.DataType, column: str) -> bool:
         return column in {"date", *_MOMENTS}
     if kinds.is_time(kind):
         return column in {"time", "timetz"}
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return column == "bytea"
     if kinds.is_nested(kind):
         return column in _JSON
@@ -156,7 +156,7 @@ def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
     if kinds.is_timestamp(kind) and kind.tz is not None:
         # Arrow takes twenty times as long to write a moment with its zone. All are UTC, and so is the connection.
         return column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return pa.array(
             [None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.large_string()
         )
@@ -197,12 +197,3 @@ def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Tabl
     numbered = table.append_column(position, pa.array(range(table.num_rows), pa.int64()))
     last = numbered.group_by(list(key)).aggregate([(position, "max")])[f"{position}_max"]
     return table.take(last.combine_chunks().sort()) if len(last) < table.num_rows else table
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        kinds.is_binary(kind)
-        or kinds.is_large_binary(kind)
-        or kinds.is_fixed_size_binary(kind)
-        or kinds.is_binary_view(kind)
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -112,19 +111,3 @@ def typed(columns: pa.RecordBatch) -> pa.RecordBatch:
     """Leave out columns that have no type because nothing in them has a value: they would clash with other batches' types."""
     known = [field.name for field in columns.schema if not pa.types.is_null(field.type)]
     return columns.select(known) if known else columns
-
-
-def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return one dict per row."""
-    names = batch.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*map(values, batch.columns), strict=True)]
-
-
-def values(column: pa.Array) -> list[Any]:
-    """Return a column's Python values, maps as dicts."""
-    # Asking for dicts takes twenty times as long, also where there are none.
-    return column.to_pylist(maps_as_pydicts="strict") if _has_maps(column.type) else column.to_pylist()  # type: ignore[no-any-return]
-
-
-def _has_maps(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_maps(kind.field(at).type) for at in range(kind.num_fields))

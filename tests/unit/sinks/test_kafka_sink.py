@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_server import Kafka
-from tidewheel import faults, sinks, sources, storage
+from tidewheel import codecs, faults, sinks, sources, storage
 from tidewheel.errors import ConfigError, OperatorError, StateError, TidewheelError
 from tidewheel.sinks.base import Staging
 from tidewheel.sinks.kafka_transactions import SENT, newest_marker
-from tidewheel.sources import codecs
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 PASSWORD = "hunter2-and-more"

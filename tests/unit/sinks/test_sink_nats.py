@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from nats_server import Nats, nats, running_nats  # noqa: F401
-from tidewheel import faults, sinks
+from tidewheel import codecs, faults, sinks
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError, StateError
 from tidewheel.sinks import nats_publishing
-from tidewheel.sources import codecs
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 USER = "ada:vErY-sEcReT"

@@ -13,9 +13,10 @@ from pyarrow import dataset
 
 from tidewheel import sinks, storage
 from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, published_batches, records
+from tidewheel.sinks.staged import StagedBatches, published_batches
 from tidewheel.sources.partitioned import Log, PartitionedSource, Positions
 from tidewheel.testing.connectors import SinkConformance, SinkHarness, SourceConformance, SourceHarness
+from tidewheel.values.columns import records
 
 SCHEMA = pa.schema([("value", pa.binary())])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidewheel.codecs.base import PayloadCodec
 from tidewheel.errors import ConfigError
-from tidewheel.sources.codecs.base import PayloadCodec
 from tidewheel.values import Shape
 
 

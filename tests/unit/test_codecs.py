@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tidewheel import Job, pickling, sinks
+from tidewheel import Job, codecs, pickling, sinks
 from tidewheel.errors import ConfigError, GraphError
 from tidewheel.operators.decode import decode_all
-from tidewheel.sources import codecs, iterable
+from tidewheel.sources import iterable
 from tidewheel.testing import run_in_memory
 
 AVRO = {
@@ -169,7 +169,7 @@ def test_dead_letters_must_lead_somewhere():
 def test_what_is_no_codec_and_no_column_is_refused():
     job = Job("decoding", state="memory:decoding-3", n_shards=4)
     stream = job.source("in", iterable([{"value": b""}]))
-    with pytest.raises(ConfigError, match=r"is not a codec of payloads; see tidewheel\.sources\.codecs"):
+    with pytest.raises(ConfigError, match=r"is not a codec of payloads; see tidewheel\.codecs"):
         stream.decode("parse", "json")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="there is no column 'payload' to decode; there are user, amount"):
         stream.decode("first", codecs.json(Order))[0].decode("again", codecs.json(), column="payload")

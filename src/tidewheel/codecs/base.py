@@ -50,5 +50,5 @@ def payload_codec(given: Any) -> PayloadCodec:
     if isinstance(given, PayloadCodec):
         return given
     raise ConfigError(
-        f"{given!r} is not a codec of payloads; see tidewheel.sources.codecs: json(Type), avro(schema), protobuf(Message), raw()"
+        f"{given!r} is not a codec of payloads; see tidewheel.codecs: json(Type), avro(schema), protobuf(Message), raw()"
     )

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidewheel.sinks.staged import values
-from tidewheel.sources.codecs.base import PayloadCodec, declared_shape
+from tidewheel.codecs.base import PayloadCodec, declared_shape
 from tidewheel.values import DICT
+from tidewheel.values.columns import values
 
 
 def json(declared: Any = None) -> PayloadCodec:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel.codecs.base import PayloadCodec, declared_shape, fitted
 from tidewheel.errors import ConfigError
-from tidewheel.sinks.staged import records
-from tidewheel.sources.codecs.base import PayloadCodec, declared_shape, fitted
+from tidewheel.values.columns import records
 
 
 def avro(schema: str | Mapping[str, Any], declared: Any = None) -> PayloadCodec:
