@@ -13,23 +13,22 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel.errors import GraphError
-from tidewheel.keys import shard_of_stored, to_stored
 from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
+from tidewheel.operators.gather import Gathered
 from tidewheel.operators.partials import (
     FLUSH_ROWS,
     KEY,
     LATEST,
-    STORED,
     Packing,
     grouped,
     grouping_keys,
     keyed,
     left_64_bits,
     merged,
+    opened_keys,
 )
-from tidewheel.state.view import Items
 from tidewheel.values import ROW, Batch, Shape
 
 PARTIAL = Shape("row", "partial aggregates")
@@ -90,16 +89,22 @@ class _Partials(Combiner):
 
     def __init__(self, accumulators: tuple[Accumulator, ...], context: Context) -> None:
         self.accumulators, self.context = accumulators, context
-        self.waiting: list[pa.Table] = []
+        self.gathered, self.waiting = Gathered(), list[pa.Table]()
 
     def add(self, batch: Batch) -> Iterator[Batch]:
-        if len(batch) == 0:
-            return
-        self.waiting.append(grouped(batch, self.accumulators, self.context))
+        if len(batch):
+            self.gathered.add(batch, self._fold)
         if sum(table.num_rows for table in self.waiting) > FLUSH_ROWS:
-            yield from self.finish()
+            yield from self._given()
 
     def finish(self) -> Iterator[Batch]:
+        self.gathered.finish(self._fold)
+        yield from self._given()
+
+    def _fold(self, batch: Batch) -> None:
+        self.waiting.append(grouped(batch, self.accumulators, self.context))
+
+    def _given(self) -> Iterator[Batch]:
         if self.waiting:
             whole = merged(self.waiting, self.accumulators, self.context.operator)
             self.waiting = []
@@ -110,7 +115,7 @@ class _Partials(Combiner):
 class _Aggregating(Process):
     def __init__(self, operator: AggregateBy, context: Context) -> None:
         self.operator, self.context = operator, context
-        self.partials: list[pa.Table] = []
+        self.gathered, self.partials = Gathered(), list[pa.Table]()
         self.table = context.raw_table()
 
     def on_batch(self, batch: Batch, port: int) -> None:
@@ -121,36 +126,31 @@ class _Aggregating(Process):
             arrays = [grouping_keys(batch), *columns.columns]
             self.partials.append(pa.table(arrays, names=[KEY, *columns.schema.names]))
         else:
-            self.partials.append(grouped(batch, self.operator.accumulators, self.context))
+            self.gathered.add(batch, self._fold)
+
+    def _fold(self, batch: Batch) -> None:
+        self.partials.append(grouped(batch, self.operator.accumulators, self.context))
 
     def on_end_of_data(self) -> None:
+        self.gathered.finish(self._fold)
         if not self.partials:
             return
         name, accumulators = self.context.operator, self.operator.accumulators
         fresh = merged(self.partials, accumulators, name)
         self.partials = []
         keys = fresh.column(KEY).combine_chunks()
-        by_shard: dict[int, list[tuple[bytes, int]]] = {}
-        for position, key in enumerate(keys.to_pylist()):
-            stored = key if keys.type == STORED else to_stored(key)
-            by_shard.setdefault(shard_of_stored(stored, self.table.n_shards), []).append((stored, position))
+        opened = opened_keys(keys, self.table.n_shards)
+        rank = np.empty(len(keys), np.int64)
+        rank[opened.places()] = np.arange(len(keys))
         packing = Packing(len(accumulators))
-        order: list[int] = []
         old: list[bytes] = []
-        for shard, members in by_shard.items():
-            members.sort()
-            order += [position for _, position in members]
-            old += [raw or packing.nothing for raw in self.table.get_many(shard, [stored for stored, _ in members])]
-        rank = np.array(order)
+        for shard, part in opened.shards.items():
+            old += [raw or packing.nothing for raw in self.table.get_many(shard, opened.stored[part])]
         new = [fresh.column(a.name).to_numpy()[rank] for a in accumulators]
         totals = _added(accumulators, packing.unpack(b"".join(old), len(old), name), new, name)
-        raw, width, at = packing.pack([totals[a] for a in accumulators]), packing.width, 0
-        for shard, members in by_shard.items():
-            items: Items = []
-            for stored, _ in members:
-                items.append((stored, raw[at : at + width]))
-                at += width
-            self.table.put(shard, items)
+        raws = packing.rows([totals[a] for a in accumulators])
+        for shard, part in opened.shards.items():
+            self.table.put(shard, list(zip(opened.stored[part], raws[part], strict=True)))
         times = fresh.column(LATEST).to_numpy()[rank].tolist() if LATEST in fresh.schema.names else None
         self.context.emit(self._results(keys.take(pa.array(rank)), totals, times))
 

@@ -14,23 +14,24 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel.errors import GraphError, OperatorError
-from tidewheel.keys import from_stored, shard_of_stored, to_stored
+from tidewheel.keys import to_stored
 from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
+from tidewheel.operators.gather import Gathered
 from tidewheel.operators.partials import (
     FLUSH_ROWS,
     KEY,
-    STORED,
     Packing,
     grouped,
     grouping_keys,
     keyed,
     merged,
+    opened_keys,
     regrouped,
 )
 from tidewheel.operators.timed import LATE
-from tidewheel.state.opened import Opened, sorted_keys
+from tidewheel.state.opened import Opened
 from tidewheel.state.timers import Timer
 from tidewheel.time.panes import Ints, Panes
 from tidewheel.values import ROW, Batch, Shape
@@ -132,20 +133,29 @@ class _Combining(Combiner):
 
     def __init__(self, operator: AggregateWindows, context: Context) -> None:
         self.operator, self.context = operator, context
-        self.waiting: list[pa.Table] = []
+        self.gathered = Gathered()
+        self.waiting, self.aside = list[pa.Table](), list[Batch]()
 
     def add(self, batch: Batch) -> Iterator[Batch]:
-        if len(batch) == 0:
-            return
-        aside, partial = self.operator.parted(batch, self.context)
-        if aside is not None:
-            yield aside
-        if partial is not None:
-            self.waiting.append(partial)
-            if sum(table.num_rows for table in self.waiting) > FLUSH_ROWS:
-                yield from self.finish()
+        if len(batch):
+            self.gathered.add(batch, self._fold)
+        if sum(table.num_rows for table in self.waiting) > FLUSH_ROWS:
+            yield from self._given()
 
     def finish(self) -> Iterator[Batch]:
+        self.gathered.finish(self._fold)
+        yield from self._given()
+
+    def _fold(self, batch: Batch) -> None:
+        aside, partial = self.operator.parted(batch, self.context)
+        if aside is not None:
+            self.aside.append(aside)
+        if partial is not None:
+            self.waiting.append(partial)
+
+    def _given(self) -> Iterator[Batch]:
+        yield from self.aside
+        self.aside = []
         if self.waiting:
             whole = merged(self.waiting, self.operator.accumulators, self.context.operator, (PANE,))
             self.waiting = []
@@ -159,13 +169,16 @@ class _Windowing(Process):
         self.panes, self.accumulators = operator.panes, operator.accumulators
         self.packing = Packing(len(self.accumulators) + 1)
         self.table, self.timers = context.raw_table(), context.timers()
-        self.partials: list[pa.Table] = []
+        self.gathered, self.partials = Gathered(), list[pa.Table]()
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if batch.has_columns and batch.columns.schema.names[:1] == [PANE]:
             columns = batch.columns
             self.partials.append(pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names]))
-            return
+        elif len(batch):
+            self.gathered.add(batch, self._fold)
+
+    def _fold(self, batch: Batch) -> None:
         aside, partial = self.operator.parted(batch, self.context)
         if partial is not None:
             self.partials.append(partial)
@@ -175,11 +188,12 @@ class _Windowing(Process):
 
     def on_end_of_data(self) -> None:
         """Take the partial results into the state, and set the timers of keys that have something due earlier than before."""
+        self.gathered.finish(self._fold)
         if not self.partials:
             return
         fresh = merged(self.partials, self.accumulators, self.context.operator, (PANE,))
         self.partials = []
-        opened = _opened(fresh.column(KEY).combine_chunks(), self.table.n_shards)
+        opened = opened_keys(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         kept = self._read(opened)
         fresh = fresh.set_column(0, KEY, pa.array(opened.places(), pa.int64()))
         # By numbers, since the keys are in the order of the store.
@@ -302,18 +316,3 @@ class _Windowing(Process):
 def _ints(table: pa.Table, name: str) -> Array:
     column: Array = table.column(name).to_numpy()
     return column
-
-
-def _opened(keys: pa.Array, n_shards: int) -> Opened:
-    """Return the distinct keys of partial results in the order of the store."""
-    opened = sorted_keys(keys, n_shards) if keys.type != STORED else None
-    if opened is not None:
-        return opened
-    stored = [key if keys.type == STORED else to_stored(key) for key in keys.to_pylist()]
-    order = sorted((shard_of_stored(each, n_shards), each) for each in set(stored))
-    place = {each: at for at, (_, each) in enumerate(order)}
-    shards: dict[int, slice] = {}
-    for at, (shard, _) in enumerate(order):
-        shards[shard] = slice(shards[shard].start if shard in shards else at, at + 1)
-    listed: list[Any] = [each for _, each in order]
-    return Opened([from_stored(each) for each in listed], [place[each] for each in stored], listed, shards)

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel.errors import OperatorError, StateError
-from tidewheel.keys import from_stored, to_stored
+from tidewheel.keys import from_stored, shard_of_stored, to_stored
 from tidewheel.operators.aggregates import Accumulator, Array
 from tidewheel.operators.base import Context
 from tidewheel.operators.key_by import column_of
+from tidewheel.state.opened import Opened, sorted_keys
 from tidewheel.values import Batch, Shape
 
 KEY, LATEST = "~key", "~latest"
@@ -42,6 +43,21 @@ def keyed(shape: Shape, columns: pa.RecordBatch, keys: pa.Array, times: list[int
     if keys.type == STORED:
         return Batch(shape, columns=columns, keys=[from_stored(key) for key in keys.to_pylist()], times=times)
     return Batch(shape, columns=columns, key_column=keys, times=times)
+
+
+def opened_keys(keys: pa.Array, n_shards: int) -> Opened:
+    """Return the distinct keys of partial results in the order of the store."""
+    opened = sorted_keys(keys, n_shards) if keys.type != STORED else None
+    if opened is not None:
+        return opened
+    stored = [key if keys.type == STORED else to_stored(key) for key in keys.to_pylist()]
+    order = sorted((shard_of_stored(each, n_shards), each) for each in set(stored))
+    place = {each: at for at, (_, each) in enumerate(order)}
+    shards: dict[int, slice] = {}
+    for at, (shard, _) in enumerate(order):
+        shards[shard] = slice(shards[shard].start if shard in shards else at, at + 1)
+    listed: list[Any] = [each for _, each in order]
+    return Opened([from_stored(each) for each in listed], [place[each] for each in stored], listed, shards)
 
 
 def grouped(
@@ -186,6 +202,11 @@ class Packing:
             packed[f"tag{position}"] = _INT if whole else _FLOAT
             packed[f"v{position}"] = array if whole else array.astype(">f8").view(">i8")
         return packed.tobytes()
+
+    def rows(self, arrays: list[Array]) -> list[bytes]:
+        """Return the rows, each for itself."""
+        data, width = self.pack(arrays), self.width
+        return [data[at : at + width] for at in range(0, len(data), width)]
 
     def unpack(self, data: bytes, rows: int, operator: str) -> list[Array]:
         """Return the numbers of rows that `pack` gave, by place."""
