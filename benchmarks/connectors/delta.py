@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 
 import pyarrow as pa
-from benchmarks.connectors.postgres import batches, compared, through
+from benchmarks.connectors.sinks import batches, compared, through
 from deltalake import DeltaTable, write_deltalake
 
 from tidewheel import sinks

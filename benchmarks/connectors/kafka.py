@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import msgspec
-from benchmarks.connectors.postgres import batches, compared, through
+from benchmarks.connectors.sinks import batches, compared, through
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))

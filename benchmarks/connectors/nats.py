@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmarks.connectors.postgres import batches, compared, through
+from benchmarks.connectors.sinks import batches, compared, through
+from nats.js.api import AckPolicy, ConsumerConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -71,7 +72,9 @@ def _plain_read(server: Nats, size: int) -> float:
     """Return how many seconds it takes."""
 
     async def fetched(stream: Any) -> None:
-        subscription = await stream.pull_subscribe("in.a", stream="in")
+        # Without acknowledgements: the server would hold back all but the first thousand until they come.
+        reading = ConsumerConfig(ack_policy=AckPolicy.NONE)
+        subscription = await stream.pull_subscribe("in.a", stream="in", config=reading)
         values: list[bytes] = []
         while len(values) < size:
             values += [message.data for message in await subscription.fetch(min(FETCH, size - len(values)), 60)]
