@@ -22,20 +22,15 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from java_archive import java_options, make_archive  # noqa: E402
 from nats_server import running_nats  # noqa: E402
 from servers import running_etcd  # noqa: E402
-from tidewheel import storage  # noqa: E402
 from tidewheel.cluster import inbox as inboxes  # noqa: E402
-from tidewheel.cluster.chains import Chains  # noqa: E402
 from tidewheel.cluster.router import Router  # noqa: E402
-from tidewheel.cluster.whole import whole  # noqa: E402
-from tidewheel.runtime.stopped import states  # noqa: E402
+from tidewheel.stored import StoredJob  # noqa: E402
 
 JOB, SHARDS, USERS = "fleet-demo", 16, 5_000
 LEASE = 5.0
@@ -150,11 +145,9 @@ class Fleet:
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Return number and sum of each user's events, from the store alone."""
-        store = storage.open(self.state)
-        held = states(store, whole(Chains(store, JOB))).get("totals", {})
-        decoded = ((key, msgspec.msgpack.decode(value)) for key, value in held.items())
         # A count, then how many values the sum has, and the sum.
-        return {key: (int(values[0]), int(values[2])) for key, values in decoded}
+        stored = StoredJob(JOB, state=self.state).scan("totals")
+        return {user: (int(values[0]), int(values[2])) for user, values in stored}
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Return each user's last total in the output; fail if one was published twice."""

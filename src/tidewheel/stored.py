@@ -1,7 +1,12 @@
-"""StoredJob: a job as it is stored, without its program: its checkpoints and its state."""
+"""StoredJob: a job as it is stored, without its program: its checkpoints and its state.
+
+The newest state of a fleet is that of all its nodes' runs together, each shard as its holder's last commit left it. Its older
+checkpoints are those of the runs, which are jobs of their own: `orders/17`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +14,7 @@ from tidewheel import storage
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.read import Found, StateReader, held
 from tidewheel.checkpoint.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
+from tidewheel.cluster.ledger import is_fleet
 from tidewheel.state.codec import Codec, msgpack_codec
 
 if TYPE_CHECKING:
@@ -48,7 +54,12 @@ class StoredJob:
 
     def show(self, at: At = None) -> CheckpointState:
         """Return one checkpoint."""
-        return find(self.checkpoints, at)
+        found = find(self.checkpoints, at)
+        if at is not None or not is_fleet(found):
+            return found
+        from tidewheel.cluster.whole import whole
+
+        return whole(self.store, self.name)
 
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
         """Return which keys of which operator changed between two checkpoints."""
@@ -118,20 +129,30 @@ class StoredJob:
 
     def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
         """Yield every key of an operator."""
-        with held(self.store, self.checkpoints, at) as reader:
+        with self._reading(at) as reader:
             yield from reader.keys(operator, prefix)
 
     def scan(self, operator: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield every key of an operator with its value."""
-        with held(self.store, self.checkpoints, at) as reader:
+        with self._reading(at) as reader:
             yield from reader.scan(operator, _codec(type), prefix)
 
     def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
         """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys."""
         from tidewheel.checkpoint.export import export
 
-        with held(self.store, self.checkpoints, at) as reader:
+        with self._reading(at) as reader:
             return export(reader, operator, path, type)
+
+    @contextlib.contextmanager
+    def _reading(self, at: At) -> Iterator[StateReader]:
+        """Read a checkpoint that stays meanwhile. A fleet's is no checkpoint: its files stay for the grace of its runs."""
+        whole = self.show() if at is None else None
+        if whole is not None and is_fleet(whole):
+            yield StateReader(self.store, whole)
+            return
+        with held(self.store, self.checkpoints, at) as reader:
+            yield reader
 
     @property
     def _cells_url(self) -> str:

@@ -6,13 +6,15 @@ from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
 from tidewheel.cluster import handover
 from tidewheel.cluster.chains import Chains
 from tidewheel.cluster.handover import ORIGIN
+from tidewheel.storage import Store
 
 
-def whole(chains: Chains) -> CheckpointState:
+def whole(store: Store, job: str) -> CheckpointState:
     """Return a manifest of all shards, each as its holder's newest commit left it. It is in no chain.
 
     Shards are as of different moments, as the nodes are; each is what one commit left.
     """
+    chains = Chains(store, job)
     ledgers = chains.ledgers()
     held = {shard: whose.holding for shard, whose in handover.custody(ledgers).items()}
     heads = list(chains.heads.values())

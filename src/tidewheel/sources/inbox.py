@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from tidewheel.clients.urls import shown
 from tidewheel.errors import ConfigError
 from tidewheel.sources.base import Source
-from tidewheel.sources.schema import spark_schema
+from tidewheel.sources.schema import arrow_schema, spark_schema
 from tidewheel.values import ROW, Shape
 
 if TYPE_CHECKING:
@@ -80,15 +79,14 @@ class InboxSource(Source):
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"inbox {self.url}"
+        return f"inbox {shown(self.url)}"
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
-        from tidewheel.sources.inbox_stream import NAME, InboxSettings, InboxStream, Payload
+        from tidewheel.sources.inbox_stream import InboxReader, InboxSettings, Payload
+        from tidewheel.sources.travelling import loaded
 
-        spark.dataSource.register(InboxStream)
         payload: Payload = "raw" if self.schema is None else "plain" if self.plain else "columns"
         settings = InboxSettings(self.url, self.shards, self.start, self.max_events, self.partitions, payload)
-        schema = spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
-        text = msgspec.json.encode(settings).decode()
-        return spark.readStream.format(NAME).schema(schema).option("settings", text).load()
+        columns = spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
+        return loaded(spark, "inbox", InboxReader(settings, arrow_schema(columns)), columns)

@@ -7,22 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
+from tidewheel.clients.urls import shown
 from tidewheel.cluster import inbox as inboxes
 from tidewheel.cluster.inbox import Inbox, Stored, decode_events, limited
 from tidewheel.errors import ConfigError, TidewheelError
 from tidewheel.keys import from_stored
-from tidewheel.sources.schema import arrow_schema
-
-NAME = "tidewheel-inbox"
 
 Offsets = dict[str, int]
 Payload = Literal["raw", "columns", "plain"]
@@ -30,7 +27,7 @@ Payload = Literal["raw", "columns", "plain"]
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
-    """How an inbox is read; it travels as an option of the data source."""
+    """How an inbox is read."""
 
     url: str
     shards: list[int] | None
@@ -38,19 +35,6 @@ class InboxSettings(msgspec.Struct, frozen=True):
     max_events: int | None
     partitions: int
     payload: Payload
-
-
-class InboxStream(DataSource):
-    """The data source that Spark knows by its name."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return NAME
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader."""
-        return InboxReader(msgspec.json.decode(self.options["settings"], type=InboxSettings), arrow_schema(schema))
 
 
 class InboxReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -139,7 +123,7 @@ class InboxReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             block = stored.block
             raise TidewheelError(
                 f"the events {block.first} to {block.last} of producer {stored.producer!r} for shard {block.shard}, at position "
-                f"{stored.position} of {self.settings.url}, cannot be read as {', '.join(self.schema.names)}: {error}"
+                f"{stored.position} of {shown(self.settings.url)}, cannot be read as {', '.join(self.schema.names)}: {error}"
             ) from error
         return table.to_batches()[0]
 

@@ -93,8 +93,6 @@ class MqttSource(Source):
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
-        from tidewheel.sources.mqtt_stream import mqtt_stream
+        from tidewheel.sources.travelling import loaded
 
-        stream = mqtt_stream(self.reader(), spark_schema(SCHEMA))
-        spark.dataSource.register(stream)
-        return spark.readStream.format(stream.name()).load()
+        return loaded(spark, "mqtt", self.reader(), spark_schema(SCHEMA))

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
 
-from tidewheel import pickling
 from tidewheel.cluster.inbox import Inbox, Stored
 from tidewheel.sources.inbox_stream import InboxReader, InboxSettings, Offsets
 from tidewheel.sources.mqtt import SCHEMA
 from tidewheel.sources.mqtt_bridge import Bridge, Bridging, arrived, opened_buffer
-
-
-def mqtt_stream(reader: MqttReader, columns: StructType) -> type[DataSource]:
-    """Return a data source of its own; the settings travel inside, for options are shown and the URL may hold a password."""
-    name, travelling = f"tidewheel-mqtt-{secrets.token_hex(4)}", pickling.dumps(reader)
-
-    class MqttStream(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> StructType:
-            return columns
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            found: DataSourceStreamReader = pickling.loads(travelling)
-            return found
-
-    return MqttStream
 
 
 class MqttReader(InboxReader):

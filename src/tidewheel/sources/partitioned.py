@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidewheel import pickling
 from tidewheel.errors import ConfigError
 from tidewheel.sources.base import Source
+from tidewheel.sources.schema import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,13 +77,12 @@ class PartitionedSource(Source):
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Check that the log is there, and return the streaming DataFrame."""
-        from tidewheel.sources.partitioned_stream import log_stream
+        from tidewheel.sources.travelling import loaded
 
         with closing(self.opener()) as log:
             log.start()
-        stream = log_stream(self.opener, self.schema, self.max_records, self.tasks)
-        spark.dataSource.register(stream)
-        return spark.readStream.format(stream.name()).load()
+        pickling.send_by_value(self.opener)
+        return loaded(spark, "log", self.reader(), spark_schema(self.schema))
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Positions:

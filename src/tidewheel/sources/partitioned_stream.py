@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
-from tidewheel import pickling
 from tidewheel.sources.iterable_stream import cuts
 from tidewheel.sources.partitioned import Log, Opener, Positions, limited
-from tidewheel.sources.schema import spark_schema
 
 _Answer = TypeVar("_Answer")
-
-
-def log_stream(opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> type[DataSource]:
-    """Return a data source of its own for a log.
-
-    The settings travel inside of the class: options of a data source are shown in plans and in Spark's pages, and
-    settings may hold passwords.
-    """
-    pickling.send_by_value(opener)
-    travelling = pickling.dumps(opener)
-    name, columns = f"tidewheel-log-{secrets.token_hex(4)}", spark_schema(schema)
-
-    class LogStream(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> StructType:
-            return columns
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return LogReader(pickling.loads(travelling), max_records, tasks)
-
-    return LogStream
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

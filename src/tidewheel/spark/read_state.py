@@ -13,9 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidewheel import pickling, storage
 from tidewheel.checkpoint.encoding import decode, encode
 from tidewheel.checkpoint.export import batches, columns_of
+from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.read import HOLD_SECONDS, StateReader, hold
 from tidewheel.checkpoint.savepoint import At, job_at
 from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel.cluster.ledger import is_fleet
+from tidewheel.cluster.whole import whole
 from tidewheel.errors import ConfigError
 from tidewheel.spark.modules import is_own
 from tidewheel.spark.shipped import ship
@@ -47,7 +50,7 @@ def read_state(
     DataFrame can be used again and again.
     """
     store = storage.open(url)
-    manifest, _ = hold(job_at(store, job or _only_job(store)), at, hold_seconds)
+    manifest = _manifest(store, job or _only_job(store), at, hold_seconds)
     reader = StateReader(store, manifest)
     columns = columns_of(reader, operator, type)
     _by_value(type)
@@ -58,6 +61,12 @@ def read_state(
     # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
     places = spark.range(0, len(manifest.shards), 1, slices)
     return places.mapInArrow(task, from_arrow_schema(columns.schema))
+
+
+def _manifest(store: Store, job: str, at: At, hold_seconds: float) -> CheckpointState:
+    """Return the checkpoint, which is held; or of a fleet all its runs' newest together, whose files stay for their grace."""
+    manifest, _ = hold(job_at(store, job), at, hold_seconds)
+    return whole(store, job) if at is None and is_fleet(manifest) else manifest
 
 
 def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

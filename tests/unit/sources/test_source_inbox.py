@@ -173,3 +173,9 @@ def test_settings_that_cannot_work_are_refused(url):
         reader(url, shards=[7]).initialOffset()
     with pytest.raises(ConfigError, match="there is no inbox"):
         reader(url + "x").initialOffset()
+
+
+def test_a_password_in_the_url_is_in_no_plan_and_no_message(spark):
+    source = inbox("nats://ada:hidden@127.0.0.1:4222/clicks")
+    assert "hidden" not in source.describe()
+    assert "hidden" not in source.load(spark)._jdf.queryExecution().toString()
