@@ -12,6 +12,7 @@ from tidewheel.runtime.plan import Plan
 from tidewheel.spark.driver import Driver, RunOptions
 from tidewheel.spark.masters import local_folder
 from tidewheel.spark.session import session
+from tidewheel.spark.warm import warm
 
 if TYPE_CHECKING:
     from tidewheel.job import Job
@@ -31,8 +32,9 @@ class SparkEngine:
         self.spark: SparkSession
 
     def start(self) -> None:
-        """Start Spark."""
+        """Start Spark, and let it run something: the shards that come with joining wait for a first batch, which is slow."""
         self.spark = self._options.spark or session(self._options.master, self._options.conf)
+        warm(self.spark)
 
     def drive(self, job: Job, plan: Plan, run: FleetRun) -> Driver:
         """Return the driver of a run."""
