@@ -44,7 +44,7 @@ class Plan:
     divisor: int = 1
 
 
-# Ends within twelve minutes on two cores.
+# Ends within a quarter of an hour on two cores.
 QUICK = Plan(
     large=6,
     medium=8,
@@ -53,7 +53,7 @@ QUICK = Plan(
     native=6,
     native_limit=95,
     bytewax_limit=10,
-    budget=700,
+    budget=800,
 )
 FULL = Plan(
     large=16,
