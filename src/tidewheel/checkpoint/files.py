@@ -25,3 +25,15 @@ def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[Fil
         return opened[ref.name]
 
     return fetch
+
+
+def whole_opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
+    """Return what opens a job's state files, each once and read as a whole: for whoever needs most of them."""
+    opened: dict[str, StateFile] = {}
+
+    def fetch(ref: FileRef) -> StateFile:
+        if ref.name not in opened:
+            opened[ref.name] = StateFile.of(store.read(path(job, ref.name)), ref)
+        return opened[ref.name]
+
+    return fetch

@@ -11,49 +11,33 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pyarrow as pa
-from xxhash import xxh64_intdigest
 
 from tidewheel import faults, storage
-from tidewheel.chain import Chain
-from tidewheel.checkpoint.encoding import decode as decode_manifest
-from tidewheel.checkpoint.manifest import CheckpointState
-from tidewheel.checkpoint.names import CHAIN, Suffix, path, state_file
-from tidewheel.errors import CorruptError, OperatorError, StateError, TidewheelError
+from tidewheel.checkpoint.names import Suffix, folder, state_file
+from tidewheel.errors import OperatorError, StateError
 from tidewheel.graph import Node, Port
 from tidewheel.live import pin
 from tidewheel.operators.base import Process
 from tidewheel.operators.combine import Combiner
-from tidewheel.operators.sink import SinkOperator
 from tidewheel.runtime import report as reports
 from tidewheel.runtime import wire
 from tidewheel.runtime.plan import Edge, Plan
-from tidewheel.runtime.report import Failure, Report, Staged
-from tidewheel.runtime.shards import task_of
+from tidewheel.runtime.report import Failure, Report
 from tidewheel.runtime.spec import BatchSpec
-from tidewheel.sinks.base import SinkPartition, Staging
+from tidewheel.runtime.task_output import TaskOutput
+from tidewheel.runtime.task_state import BatchState
+from tidewheel.sinks.base import Staging
 from tidewheel.state.codec import Codec
-from tidewheel.state.compaction import newest_sequence
-from tidewheel.state.files import StateFile, StateFileWriter
-from tidewheel.state.local import LocalCopies, folder_name
-from tidewheel.state.refs import FileRef, PartRef
 from tidewheel.state.timers import SUFFIX as TIMERS
 from tidewheel.state.timers import TimerTable
-from tidewheel.state.view import KeyedState, RawTable, TaskState
-from tidewheel.storage import Store
+from tidewheel.state.view import KeyedState, RawTable
 from tidewheel.values import Batch, Shape
 
 STARTED = faults.declare("task.started", "a task has begun, nothing is read")
-DELTA = faults.declare("task.delta", "a task is about to write its delta")
-DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
-SNAPSHOT_WRITTEN = faults.declare("task.snapshot-written", "a task's snapshots are durable")
-OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
 
 _RAW = Shape("dict", dict)
-_DEAD_LETTERS = 1000
-"""How many rejected records are written at once."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +73,7 @@ def run_level(
         yield _report_row(Report(level, task.partition, failure))
     finally:
         if step is not None:
-            step.close()
+            step.state.close()
         if collecting:
             gc.enable()
 
@@ -102,16 +86,14 @@ class _Step:
     def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
         self.plan, self.spec, self.level, self.task = plan, spec, level, task
         self.store = storage.open(spec.state)
+        self.output = TaskOutput(plan, self._staging)
+        self.state = BatchState(spec, self.store, task.partition, self._file_name)
         self.pending: list[wire.Row] = []
         self.counts: dict[str, int] = {}
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
-        self.rejected = 0
-        self.dead_letters: list[dict[str, str | None]] = []
         self.frontiers: dict[str, int | None] = {}
-        self.writers: dict[int, tuple[SinkPartition, list[int]]] = {}
         self.combiners: dict[int, Combiner] = {}
-        self._state: TaskState | None = None
         levels = (0, 1) if self._lowered_here else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
         self.processes: dict[int, Process] = {}
@@ -121,16 +103,6 @@ class _Step:
     @property
     def _lowered_here(self) -> bool:
         return self.spec.lowered and self.level == 1
-
-    @property
-    def state(self) -> TaskState:
-        """The state as of the base manifest, opened when an operator first asks for it."""
-        if self._state is None:
-            manifest = _base_manifest(self.spec)
-            copies = LocalCopies.at(local_folder(self.spec.local, self.spec.job, manifest.lineage))
-            fetch = _fetcher(self.spec.state, self.spec.job)
-            self._state = TaskState(self.spec.n_shards, self.spec.base, manifest.shards, copies, fetch)
-        return self._state
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in self._read(batches):
@@ -220,62 +192,23 @@ class _Step:
         rows, self.pending = self.pending, []
         return wire.record_batch(rows)
 
-    def shards(self) -> list[int]:
-        """Return this task's shards that have state or got data."""
-        known = set(self.state.parts) | self.state.touched()
-        return sorted(shard for shard in known if task_of(shard, self.spec.parallelism) == self.task.partition)
-
-    def writer(self, node: Node) -> tuple[SinkPartition, list[int]]:
-        """Return the task's partition of a sink, opened at its first row, and the number of rows written so far."""
-        if node.id not in self.writers:
-            operator = node.operator
-            assert isinstance(operator, SinkOperator)
-            attempt = f"{self.spec.run}-{self._task_number}-{self.task.attempt}"
-            staging = Staging(
-                self.store.at(_folder(self.spec.job)), self.spec.job, node.name, self.spec.sequence, attempt
-            )
-            self.writers[node.id] = (operator.sink.open(staging), [0])
-        return self.writers[node.id]
-
     @property
     def _task_number(self) -> int:
         """A number for file names that no other partition of any level has."""
         return self.task.partition * len(self.plan.levels) + self.level
 
-    def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
-        key = batch.keys[position] if batch.keyed else None
-        value = batch.values[position]
-        about = f"key {key!r}, " if batch.keyed else ""
-        cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
-        if self.plan.dead_letter is None:
-            raise OperatorError(f"operator {node.name!r}, {about}record {_shown(value)}: {cause}") from error
-        row = {
-            "operator": node.name,
-            "key": None if key is None else str(key),
-            "record": _shown(value),
-            "error": cause,
-        }
-        self.dead_letters.append(row)
-        self.rejected += 1
-        if len(self.dead_letters) >= _DEAD_LETTERS:
-            self._write_dead_letters()
+    def _file_name(self, suffix: Suffix) -> str:
+        return state_file(self.spec.sequence, self.spec.run, self._task_number, self.task.attempt, suffix)
 
-    def _write_dead_letters(self) -> None:
-        if self.plan.dead_letter is not None and self.dead_letters:
-            writer, rows = self.writer(self.plan.nodes[self.plan.dead_letter])
-            writer.write(pa.RecordBatch.from_pylist(self.dead_letters, schema=DEAD_LETTER_SCHEMA))
-            rows[0] += len(self.dead_letters)
-            self.dead_letters = []
+    def _staging(self, sink: str) -> Staging:
+        spec = self.spec
+        attempt = f"{spec.run}-{self._task_number}-{self.task.attempt}"
+        return Staging(self.store.at(folder(spec.job)), spec.job, sink, spec.sequence, attempt)
 
     def _finish(self) -> Report:
-        self._write_dead_letters()
-        outputs = {}
-        for number, (writer, rows) in self.writers.items():
-            outputs[self.plan.nodes[number].name] = Staged(rows[0], writer.prepare())
-        if outputs:
-            faults.point(OUTPUT_PREPARED)
-        snapshots = self._write_snapshots() if self.level == 1 else {}
-        deltas, changed = self._write_delta()
+        outputs = self.output.prepare()
+        snapshots = self.state.write_snapshots() if self.level == 1 else {}
+        deltas, changed = self.state.write_delta()
         return Report(
             level=self.level,
             partition=self.task.partition,
@@ -286,59 +219,9 @@ class _Step:
             sent=self.sent,
             received=self.received,
             changed=changed,
-            rejected=self.rejected,
+            rejected=self.output.rejected,
             frontiers=self.frontiers,
         )
-
-    def _write_delta(self) -> tuple[dict[int, PartRef], dict[str, int]]:
-        if self._state is None:
-            return {}, {}
-        writer = StateFileWriter()
-        changed: dict[str, int] = {}
-        for shard, table, items in self._state.changes():
-            writer.add(shard, table, items)
-            changed[table] = changed.get(table, 0) + len(items)
-        if not changed:
-            return {}, {}
-        faults.point(DELTA)
-        ref = self._store_file(writer, "delta")
-        faults.point(DELTA_WRITTEN)
-        return writer.parts(ref, self.spec.sequence), changed
-
-    def _write_snapshots(self) -> dict[int, PartRef]:
-        mine = [s for s in sorted(self.spec.snapshots) if task_of(s, self.spec.parallelism) == self.task.partition]
-        if not mine:
-            return {}
-        writer = StateFileWriter()
-        for shard in mine:
-            self.state.reader(shard).snapshot_into(writer, shard)
-        ref = self._store_file(writer, "snap")
-        faults.point(SNAPSHOT_WRITTEN)
-        written = writer.parts(ref, 0)
-        # A shard whose keys were all dropped has nothing in the file; its part of it is empty, and that is its snapshot.
-        nothing = PartRef(ref, 0, 0, 0)
-        return {
-            shard: msgspec.structs.replace(
-                written.get(shard, nothing), sequence=newest_sequence(self.state.parts[shard])
-            )
-            for shard in mine
-        }
-
-    def _store_file(self, writer: StateFileWriter, suffix: Suffix) -> FileRef:
-        data, checksum = writer.finish()
-        name = state_file(self.spec.sequence, self.spec.run, self._task_number, self.task.attempt, suffix)
-        self.store.create(path(self.spec.job, name), data)
-        return FileRef(name, len(data), checksum)
-
-    def close(self) -> None:
-        if self._state is not None:
-            self._state.close()
-
-
-DEAD_LETTER_SCHEMA = pa.schema(
-    [("operator", pa.string()), ("key", pa.string()), ("record", pa.string()), ("error", pa.string())]
-)
-"""The columns of a dead-letter sink."""
 
 
 class _NodeContext:
@@ -356,24 +239,22 @@ class _NodeContext:
         self._step.emit(Port(self._node.id, port), batch)
 
     def write(self, columns: pa.RecordBatch) -> None:
-        writer, rows = self._step.writer(self._node)
-        writer.write(columns)
-        rows[0] += columns.num_rows
+        self._step.output.write(self._node, columns)
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
-        self._step.reject(self._node, error, batch, position)
+        self._step.output.reject(self._node, error, batch, position)
 
     def keeps_rejected(self) -> bool:
         return self._step.plan.dead_letter is not None
 
     def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
-        return self._step.state.keyed(self._table(table), codec, default)
+        return self._step.state.opened.keyed(self._table(table), codec, default)
 
     def raw_table(self) -> RawTable:
-        return self._step.state.raw(self._table(""))
+        return self._step.state.opened.raw(self._table(""))
 
     def timers(self, table: str = TIMERS) -> TimerTable:
-        return self._step.state.timers(self._table(table))
+        return self._step.state.opened.timers(self._table(table))
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch
@@ -391,50 +272,4 @@ class _NodeContext:
         return f"{self.operator}/{table}" if table else self.operator
 
     def shards(self) -> Iterable[int]:
-        return self._step.shards()
-
-
-def local_folder(local: str, job: str, lineage: str) -> str:
-    """Return the folder of a job's local copies on this host."""
-    return f"{local}/{folder_name(job, lineage)}"
-
-
-def _shown(value: Any, limit: int = 500) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
-
-
-def _folder(job: str) -> str:
-    return path(job, "").rstrip("/")
-
-
-_manifests: dict[tuple[str, str, int, int], CheckpointState] = {}
-
-
-def _base_manifest(spec: BatchSpec) -> CheckpointState:
-    """Return the manifest that the batch starts from, read once per process, and checked against what the driver named."""
-    known = (spec.state, spec.job, spec.base, spec.base_checksum)
-    if known not in _manifests:
-        data = Chain(storage.open(spec.state).at(_folder(spec.job)), CHAIN).read(spec.base)
-        if int(xxh64_intdigest(data)) != spec.base_checksum:
-            raise CorruptError(
-                f"manifest {spec.base} of job {spec.job!r} at {spec.state} is not the one the driver started the batch from; "
-                "nothing is committed: start the job again"
-            )
-        _manifests.clear()
-        _manifests[known] = decode_manifest(data, spec.job)
-    return _manifests[known]
-
-
-def _fetcher(state: str, job: str) -> Callable[[FileRef], StateFile]:
-    store: Store = storage.open(state)
-    opened: dict[str, StateFile] = {}
-
-    def fetch(ref: FileRef) -> StateFile:
-        if ref.name not in opened:
-            # A whole file in one read: a task that catches up needs most of it.
-            data = store.read(path(job, ref.name))
-            opened[ref.name] = StateFile.of(data, ref)
-        return opened[ref.name]
-
-    return fetch
+        return self._step.state.shards()

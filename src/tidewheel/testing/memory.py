@@ -17,7 +17,8 @@ from tidewheel.runtime import wire
 from tidewheel.runtime.commit import check_reports
 from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
-from tidewheel.runtime.task import TaskIdentity, local_folder, run_level
+from tidewheel.runtime.task import TaskIdentity, run_level
+from tidewheel.runtime.task_state import local_folder
 from tidewheel.testing.plain import PlainCopies
 from tidewheel.values.shape import ANY, to_columns
 
