@@ -1,4 +1,4 @@
-"""`tidewheel fleet`: look at a fleet, and drain a node."""
+"""`tidewheel fleet`: look at a fleet, drain a node, trim the inbox."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tidewheel.cluster import inbox as inboxes
 from tidewheel.cluster.chains import Chains
 from tidewheel.cluster.coordinator import NAMESPACE
 from tidewheel.cluster.errors import UnknownFleet, UnknownNode
+from tidewheel.cluster.handover import ORIGIN
 from tidewheel.cluster.membership import drains
+from tidewheel.cluster.retention import needed_from
 from tidewheel.cluster.shards import Assignment
 from tidewheel.cluster.status import FleetStatus, NodeStatus, Observer
 from tidewheel.errors import TidewheelError
@@ -86,6 +88,36 @@ def drain(
                 )
             time.sleep(0.1)
         typer.echo(f"node {node} has left the fleet of {job}")
+
+
+@app.command()
+def trim(
+    job: JobName,
+    inbox: Inbox,
+    state: State,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is not needed.")] = False,
+) -> None:
+    """Let go of the events that no node and no kept checkpoint needs any more. An inbox grows until this is done.
+
+    The inbox may keep more: whole files, and at NATS the last hour, by which a producer's repeats are told. Events may be routed
+    and counted meanwhile. For example, once an hour:
+
+        tidewheel fleet trim clicks --inbox nats://host:4222/clicks --state s3://bucket/state
+    """
+    with inboxes.open(inbox) as opened:
+        chains = Chains(storage.open(state), job)
+        if chains.of(ORIGIN).latest() is None:
+            raise UnknownFleet(f"there is no fleet of job {job!r} at {chains.store.url}; check the name and the URL")
+        needed = needed_from(chains)
+        unread = [shard for shard, position in needed.items() if not position]
+        began = min(opened.start().values())
+        if unread:
+            typer.echo(f"all of {opened.url} is needed: nothing was counted yet of the shards {ranges(sorted(unread))}")
+        elif dry_run:
+            typer.echo(f"{opened.url} begins at {began} and is needed from {min(needed.values())} on")
+        else:
+            opened.trim(needed)
+            typer.echo(f"{opened.url} begins at {min(opened.start().values())}, before at {began}")
 
 
 def shown(fleet: FleetStatus) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 
 import pytest
@@ -77,6 +78,7 @@ def test_many_blocks_are_read_in_pieces_and_a_limit_cuts_them(inbox, monkeypatch
 
 
 def test_trimming(inbox):
+    inbox.marks_s = 0
     for number in range(1, 6):
         inbox.append("p", "s", [block(0, number, b"x")])
     third = whole(inbox)[2].position
@@ -90,6 +92,19 @@ def test_trimming(inbox):
     assert whole(inbox) == []
     inbox.append("p", "s", [block(0, 6, b"y")])
     assert [b.block.first for b in whole(inbox)] == [6]
+
+
+def test_what_is_young_is_not_trimmed_since_it_tells_a_repeat(inbox, url):
+    inbox.append("p", "s", [block(0, 1, b"x")])
+    time.sleep(1.1)
+    for number in (2, 3):
+        inbox.append("p", "s", [block(0, number, b"x")])
+    inbox.marks_s = 1.0
+    inbox.trim(dict.fromkeys(range(4), 4))
+    assert [b.block.first for b in whole(inbox)] == [2, 3]
+    with open_inbox(url) as fresh:
+        fresh.append("p", "s", [block(0, 3, b"x")])
+    assert [b.block.first for b in whole(inbox)] == [2, 3]
 
 
 def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(tmp_path):

@@ -13,6 +13,7 @@ import contextlib
 import heapq
 import re
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -58,6 +59,9 @@ _decode = msgspec.msgpack.Decoder(_Message).decode
 
 class NatsInbox(Inbox):
     """`nats://user:password@host:4222,host:4222/name?replicas=3`; `tls:` for TLS. `timeout` is for each request."""
+
+    marks_s = 3600.0
+    """How many seconds a message stays in any case: a producer that got no answer tells by it what it has sent."""
 
     def __init__(self, url: str, n_shards: int | None = None, *, timeout: float = 5.0) -> None:
         parts = urlsplit(url)
@@ -115,8 +119,9 @@ class NatsInbox(Inbox):
 
     def trim(self, below: Mapping[int, int]) -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
-        if lowest > 1:
-            self._call(self._stream.purge_stream(self._name, seq=lowest))
+        state = self._call(self._state())
+        if lowest > state.first_seq:
+            self._call(self._purge(state.first_seq, min(lowest, state.last_seq + 1)))
 
     def close(self) -> None:
         self._connection.close()
@@ -211,6 +216,18 @@ class NatsInbox(Inbox):
             last = _Last(found.seq, message.session, message.first + message.count - 1)
         self._last[producer, shard] = last
         return last
+
+    async def _purge(self, first: int, below: int) -> None:
+        """Remove messages below a number, but for the young ones, by which a producer's repeats are told."""
+        since = datetime.now(UTC) - timedelta(seconds=self.marks_s)
+        while first < below:  # Times grow along the stream: look for the first message that is young.
+            middle = (first + below) // 2
+            found = await self._stream.get_msg(self._name, seq=middle, subject=f"{self._name}.>", next=True)
+            if found.time < since:
+                first = middle + 1
+            else:
+                below = middle
+        await self._stream.purge_stream(self._name, seq=first)
 
     async def _state(self) -> Any:
         return (await self._stream.stream_info(self._name)).state
