@@ -68,10 +68,14 @@ class StoredJob:
         return diff(self.store, self.show(before), self.show(after), samples)
 
     def verify(self, at: int | None = None) -> Verification:
-        """Check that everything the kept checkpoints and savepoints refer to is there and undamaged."""
-        from tidewheel.checkpoint.verify import verify
+        """Check that everything the kept checkpoints and savepoints refer to is there and undamaged; of a fleet, its runs'."""
+        from tidewheel.checkpoint.verify import together, verify
 
-        return verify(self.store, self.checkpoints, at)
+        if at is not None or not is_fleet(find(self.checkpoints, None)):
+            return verify(self.store, self.checkpoints, at)
+        from tidewheel.cluster.whole import holding
+
+        return together(verify(self.store, chain) for chain in holding(self.store, self.name))
 
     def savepoint(self, name: str, at: int | None = None) -> CheckpointState:
         """Give a checkpoint a name: it stays, with all that it needs, until `drop_savepoint`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tidewheel.chain import Chain
@@ -55,6 +57,17 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
                 continue
             problems.append(Problem(file.name, str(error), tuple(users[file])))
     return Verification(len(states), len(users), read, tuple(problems))
+
+
+def together(verifications: Iterable[Verification]) -> Verification:
+    """Return several as one."""
+    found = list(verifications)
+    return Verification(
+        sum(each.checkpoints for each in found),
+        sum(each.files for each in found),
+        sum(each.bytes for each in found),
+        tuple(problem for each in found for problem in each.problems),
+    )
 
 
 def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[str, CheckpointState]], list[Problem]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.cluster import handover
 from tidewheel.cluster.chains import Chains
 from tidewheel.cluster.handover import ORIGIN
@@ -25,3 +26,10 @@ def whole(store: Store, job: str) -> CheckpointState:
         operators={name: info for head in heads for name, info in head.operators.items()},
         shards={shard: holding.parts for shard, holding in held.items() if holding.parts.files()},
     )
+
+
+def holding(store: Store, job: str) -> list[StreamCheckpoints]:
+    """Return the chains of the runs that hold shards, and of the origin."""
+    chains = Chains(store, job)
+    runs = {whose.run for whose in handover.custody(chains.ledgers()).values()}
+    return [chains.of(run) for run in sorted(runs | {ORIGIN})]

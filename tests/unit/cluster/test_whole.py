@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -41,6 +43,17 @@ def test_every_key_has_the_value_of_its_shard_s_holder(fleet):
     assert sorted(job.keys("total")) == sorted(fleet.sent)
     assert job.get("total", "k7").value == expected(fleet)["k7"]
     assert job.show().event_count == 250
+
+
+def test_verifying_reads_what_all_runs_need_and_names_what_is_damaged(fleet):
+    job = StoredJob("orders", state=fleet.store.url)
+    sound = job.verify()
+    assert sound.problems == ()
+    assert sound.files > 1
+    # The state that the dead node left, which the other one refers to.
+    damaged = next(Path(fleet.store.root).glob("orders=2F1/state/*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    assert any(damaged.name in problem.what for problem in job.verify().problems)
 
 
 def test_from_the_command_line(fleet):
