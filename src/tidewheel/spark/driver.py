@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,7 +33,7 @@ from tidewheel.runtime.run import JobRun
 from tidewheel.runtime.spec import BatchSpec
 from tidewheel.runtime.wire import REPORT, SPARK_SCHEMA
 from tidewheel.sources.ticks import ticks
-from tidewheel.spark.failures import said
+from tidewheel.spark.failures import said, text_of
 from tidewheel.spark.folder import SparkFolder, source_offsets
 from tidewheel.spark.hosts import check_hosts, explained
 from tidewheel.spark.masters import check_reachable, is_local, local_folder
@@ -121,6 +122,9 @@ class Driver:
             self.run.claim(self.options.take_over, self.options.allow_dropped_state)
             with _interrupts(self):
                 self._with_restarts(frame)
+        except (Py4JError, OSError) as error:
+            # Here for one: the JVM has ended, as it does when a whole process group gets SIGTERM.
+            raise self._explained(error) from error
         finally:
             self.run.release()
             self.spark_folder.remove()
@@ -159,7 +163,7 @@ class Driver:
         """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
         if isinstance(error, TidewheelError):
             return error
-        lacking = explained(str(error))
+        lacking = explained(text_of(error))
         if lacking is not None:
             return lacking
         what = "the start" if self.failed_batch is None else f"batch {self.failed_batch}"

@@ -17,11 +17,19 @@ def said(error: BaseException) -> str:
     >>> said(Exception("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: the disk is full SQLSTATE: XX"))
     'the disk is full'
     """
-    text = str(error).strip()
+    text = text_of(error).strip()
     if not text:
         return type(error).__name__
     inside = _raised(text)
     return _OURS.sub("", inside) if inside else _STATE.sub("", _WRAPPING.sub("", text.splitlines()[0]))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the whole text of an error. That of one in the JVM is asked for there, and the JVM may have ended."""
+    try:
+        return str(error)
+    except Exception:
+        return "Spark's Java process has ended"
 
 
 def _raised(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError
-from tidewheel.spark.failures import said
+from tidewheel.spark.failures import said, text_of
 
 LOSSES = 5
 """How many times in a row, with no commit between them, a batch may be lost with its executor."""
@@ -68,4 +68,4 @@ def lost_executor(error: Exception) -> bool:
     >>> lost_executor(Exception("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
     True
     """
-    return not isinstance(error, OperatorError) and _LOST.search(str(error)) is not None
+    return not isinstance(error, OperatorError) and _LOST.search(text_of(error)) is not None

@@ -50,3 +50,11 @@ def test_of_an_error_without_words_its_name():
 
 def test_of_a_traceback_that_is_cut_off_nothing_is_made_up():
     assert said(Exception("gone: Traceback (most recent call last):")) == "gone: Traceback (most recent call last):"
+
+
+def test_of_an_error_that_a_java_process_was_to_explain_which_has_ended():
+    class Gone(Exception):
+        def __str__(self):
+            raise ConnectionRefusedError
+
+    assert said(Gone()) == "Spark's Java process has ended"
