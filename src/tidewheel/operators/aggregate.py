@@ -6,7 +6,6 @@ stored state as arrays. No Python code runs per record, only per key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +15,9 @@ from tidewheel.errors import GraphError
 from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
+from tidewheel.operators.folding import Folding
 from tidewheel.operators.gather import Gathered
 from tidewheel.operators.partials import (
-    FLUSH_ROWS,
     KEY,
     LATEST,
     Packing,
@@ -59,7 +58,7 @@ class AggregateBy(Operator):
 
     def combiner(self, context: Context) -> Combiner:
         """Return what makes partial results before the shuffle."""
-        return _Partials(self.accumulators, context)
+        return _Partials(self.accumulators, context, PARTIAL)
 
     def columns(self) -> set[str]:
         """Return the columns that it reads."""
@@ -84,32 +83,11 @@ class AggregateBy(Operator):
         return ", ".join(accumulator.name for accumulator in self.accumulators)
 
 
-class _Partials(Combiner):
+class _Partials(Folding):
     shape = PARTIAL
 
-    def __init__(self, accumulators: tuple[Accumulator, ...], context: Context) -> None:
-        self.accumulators, self.context = accumulators, context
-        self.gathered, self.waiting = Gathered(), list[pa.Table]()
-
-    def add(self, batch: Batch) -> Iterator[Batch]:
-        if len(batch):
-            self.gathered.add(batch, self._fold)
-        if sum(table.num_rows for table in self.waiting) > FLUSH_ROWS:
-            yield from self._given()
-
-    def finish(self) -> Iterator[Batch]:
-        self.gathered.finish(self._fold)
-        yield from self._given()
-
-    def _fold(self, batch: Batch) -> None:
-        self.waiting.append(grouped(batch, self.accumulators, self.context))
-
-    def _given(self) -> Iterator[Batch]:
-        if self.waiting:
-            whole = merged(self.waiting, self.accumulators, self.context.operator)
-            self.waiting = []
-            for chunk in whole.combine_chunks().to_batches():
-                yield keyed(PARTIAL, chunk.select(chunk.schema.names[1:]), chunk.column(0))
+    def fold(self, batch: Batch) -> pa.Table:
+        return grouped(batch, self.accumulators, self.context)
 
 
 class _Aggregating(Process):

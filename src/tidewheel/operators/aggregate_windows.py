@@ -6,7 +6,6 @@ list of its panes, each its start and its numbers; a window is what its panes ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +17,13 @@ from tidewheel.keys import to_stored
 from tidewheel.operators.aggregates import Accumulator, Aggregate, Array, accumulators_of, check_columns, columns_of
 from tidewheel.operators.base import Context, Operator, Process
 from tidewheel.operators.combine import Combiner
+from tidewheel.operators.folding import Folding
 from tidewheel.operators.gather import Gathered
 from tidewheel.operators.partials import (
-    FLUSH_ROWS,
     KEY,
     Packing,
     grouped,
     grouping_keys,
-    keyed,
     merged,
     opened_keys,
     regrouped,
@@ -128,39 +126,18 @@ class AggregateWindows(Operator):
         return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])}, latest=False)
 
 
-class _Combining(Combiner):
+class _Combining(Folding):
     """Gives partial results, and as they are the messages that no window takes."""
 
     def __init__(self, operator: AggregateWindows, context: Context) -> None:
-        self.operator, self.context = operator, context
-        self.gathered = Gathered()
-        self.waiting, self.aside = list[pa.Table](), list[Batch]()
+        super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
+        self.operator = operator
 
-    def add(self, batch: Batch) -> Iterator[Batch]:
-        if len(batch):
-            self.gathered.add(batch, self._fold)
-        if sum(table.num_rows for table in self.waiting) > FLUSH_ROWS:
-            yield from self._given()
-
-    def finish(self) -> Iterator[Batch]:
-        self.gathered.finish(self._fold)
-        yield from self._given()
-
-    def _fold(self, batch: Batch) -> None:
+    def fold(self, batch: Batch) -> pa.Table | None:
         aside, partial = self.operator.parted(batch, self.context)
         if aside is not None:
             self.aside.append(aside)
-        if partial is not None:
-            self.waiting.append(partial)
-
-    def _given(self) -> Iterator[Batch]:
-        yield from self.aside
-        self.aside = []
-        if self.waiting:
-            whole = merged(self.waiting, self.operator.accumulators, self.context.operator, (PANE,))
-            self.waiting = []
-            for chunk in whole.combine_chunks().to_batches():
-                yield keyed(self.context.shapes[LATE], chunk.select(chunk.schema.names[1:]), chunk.column(0))
+        return partial
 
 
 class _Windowing(Process):
