@@ -164,3 +164,13 @@ class MemoryNode(MemoryRun):
 
     def close(self) -> None:
         self.run.release()
+
+
+def started(fleet: Fleet, *names: str) -> list[MemoryNode]:
+    """Return nodes that have all joined, each with a run of its share of the shards."""
+    nodes = [MemoryNode(fleet, name) for name in names]
+    for node in nodes:
+        node.join()
+    for node in nodes:
+        node.begin()
+    return nodes

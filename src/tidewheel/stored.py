@@ -14,7 +14,7 @@ from tidewheel import storage
 from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.read import Found, StateReader, held
 from tidewheel.checkpoint.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
-from tidewheel.cluster.ledger import is_fleet
+from tidewheel.cluster.whole import holding, is_divided, newest
 from tidewheel.state.codec import Codec, msgpack_codec
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ class StoredJob:
     def show(self, at: At = None) -> CheckpointState:
         """Return one checkpoint."""
         found = find(self.checkpoints, at)
-        if at is not None or not is_fleet(found):
-            return found
-        from tidewheel.cluster.whole import whole
-
-        return whole(self.store, self.name)
+        return found if at is not None else newest(self.store, found)
 
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
         """Return which keys of which operator changed between two checkpoints."""
@@ -71,10 +67,8 @@ class StoredJob:
         """Check that everything the kept checkpoints and savepoints refer to is there and undamaged; of a fleet, its runs'."""
         from tidewheel.checkpoint.verify import together, verify
 
-        if at is not None or not is_fleet(find(self.checkpoints, None)):
+        if at is not None or not is_divided(find(self.checkpoints)):
             return verify(self.store, self.checkpoints, at)
-        from tidewheel.cluster.whole import holding
-
         return together(verify(self.store, chain) for chain in holding(self.store, self.name))
 
     def savepoint(self, name: str, at: int | None = None) -> CheckpointState:
@@ -151,12 +145,9 @@ class StoredJob:
     @contextlib.contextmanager
     def _reading(self, at: At) -> Iterator[StateReader]:
         """Read a checkpoint that stays meanwhile. A fleet's is no checkpoint: its files stay for the grace of its runs."""
-        whole = self.show() if at is None else None
-        if whole is not None and is_fleet(whole):
-            yield StateReader(self.store, whole)
-            return
         with held(self.store, self.checkpoints, at) as reader:
-            yield reader
+            divided = at is None and is_divided(reader.manifest)
+            yield StateReader(self.store, newest(self.store, reader.manifest)) if divided else reader
 
     @property
     def _cells_url(self) -> str:

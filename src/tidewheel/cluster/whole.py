@@ -7,7 +7,18 @@ from tidewheel.checkpoint.store import StreamCheckpoints
 from tidewheel.cluster import handover
 from tidewheel.cluster.chains import Chains
 from tidewheel.cluster.handover import ORIGIN
+from tidewheel.cluster.ledger import is_fleet, run_of
 from tidewheel.storage import Store
+
+
+def is_divided(found: CheckpointState) -> bool:
+    """Tell whether a checkpoint is of a fleet itself, whose state is in the chains of its runs, and not of one of these."""
+    return is_fleet(found) and run_of(found.id.stream_id) == ORIGIN
+
+
+def newest(store: Store, found: CheckpointState) -> CheckpointState:
+    """Return the newest state of a job whose newest checkpoint was found: that one, or of a fleet the whole."""
+    return whole(store, found.id.stream_id) if is_divided(found) else found
 
 
 def whole(store: Store, job: str) -> CheckpointState:

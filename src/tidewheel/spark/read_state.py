@@ -17,8 +17,7 @@ from tidewheel.checkpoint.manifest import CheckpointState
 from tidewheel.checkpoint.read import HOLD_SECONDS, StateReader, hold
 from tidewheel.checkpoint.savepoint import At, job_at
 from tidewheel.checkpoint.store import CheckpointStore
-from tidewheel.cluster.ledger import is_fleet
-from tidewheel.cluster.whole import whole
+from tidewheel.cluster.whole import newest
 from tidewheel.errors import ConfigError
 from tidewheel.spark.modules import is_own
 from tidewheel.spark.shipped import ship
@@ -66,7 +65,7 @@ def read_state(
 def _manifest(store: Store, job: str, at: At, hold_seconds: float) -> CheckpointState:
     """Return the checkpoint, which is held; or of a fleet all its runs' newest together, whose files stay for their grace."""
     manifest, _ = hold(job_at(store, job), at, hold_seconds)
-    return whole(store, job) if at is None and is_fleet(manifest) else manifest
+    return manifest if at is not None else newest(store, manifest)
 
 
 def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleet_nodes import Fleet, MemoryNode
+from fleet_nodes import Fleet, started
 from tidewheel import read_state
 from tidewheel.cli import app
 from tidewheel.stored import StoredJob
@@ -16,11 +16,7 @@ from tidewheel.stored import StoredJob
 @pytest.fixture
 def fleet(tmp_path):
     opened = Fleet(tmp_path)
-    a, b = MemoryNode(opened, "a"), MemoryNode(opened, "b")
-    for node in (a, b):
-        node.join()
-    for node in (a, b):
-        node.begin()
+    a, b = started(opened, "a", "b")
     opened.send(200)
     for node in (a, b):
         node.step()
@@ -70,3 +66,11 @@ def test_as_a_dataframe(fleet, spark):
 def test_a_checkpoint_of_one_run_is_read_under_the_run_s_name(fleet):
     run = StoredJob("orders/1", state=fleet.store.url)
     assert set(run.keys("total")) < set(fleet.sent)
+
+
+def test_the_run_that_holds_all_shards_has_what_the_fleet_has(fleet):
+    last = max(fleet.chains().runs.numbers())
+    run = StoredJob(f"orders/{last}", state=fleet.store.url)
+    assert dict(run.scan("total")) == expected(fleet), "it adopted what the others had"
+    assert run.verify().problems == ()
+    assert run.show().event_count == 50
