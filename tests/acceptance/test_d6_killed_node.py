@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode
+from fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel import faults
 from tidewheel.cluster import handover
 from tidewheel.errors import FencedError
@@ -17,15 +17,6 @@ def fleet(tmp_path):
     opened = Fleet(tmp_path)
     yield opened
     opened.close()
-
-
-def started(fleet: Fleet, *names: str) -> list[MemoryNode]:
-    nodes = [MemoryNode(fleet, name) for name in names]
-    for node in nodes:
-        node.join()
-    for node in nodes:
-        node.begin()
-    return nodes
 
 
 def test_killed_with_a_batch_computed_and_not_committed(fleet):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode
+from fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel import faults
 from tidewheel.cluster.ledger import ledger_of
 from tidewheel.errors import FencedError
@@ -19,17 +19,8 @@ def fleet(tmp_path):
     opened.close()
 
 
-def begun(fleet: Fleet, *names: str) -> list[MemoryNode]:
-    nodes = [MemoryNode(fleet, name) for name in names]
-    for node in nodes:
-        node.join()
-    for node in nodes:
-        node.begin()
-    return nodes
-
-
 def test_its_commit_is_refused_and_it_goes_on_with_what_is_left(fleet):
-    (paused,) = begun(fleet, "a")
+    (paused,) = started(fleet, "a")
     fleet.send(200)
     paused.step()
     fleet.send(100)
@@ -51,7 +42,7 @@ def test_its_commit_is_refused_and_it_goes_on_with_what_is_left(fleet):
 
 def test_it_loses_the_whole_run_though_only_some_shards_were_taken(fleet):
     """A batch is one commit: what it counted for a shard that stays is counted again, not committed in part."""
-    (paused,) = begun(fleet, "a")
+    (paused,) = started(fleet, "a")
     fleet.send(200)
     late = paused.prepare()
     taker = MemoryNode(fleet, "b")
@@ -67,7 +58,7 @@ def test_it_loses_the_whole_run_though_only_some_shards_were_taken(fleet):
 
 
 def test_what_it_publishes_when_it_wakes_is_there_already(fleet):
-    (paused,) = begun(fleet, "a")
+    (paused,) = started(fleet, "a")
     fleet.send(200)
     faults.arm("commit.created=raise")
     with pytest.raises(faults.InjectedFault):
@@ -88,7 +79,7 @@ def test_what_it_publishes_when_it_wakes_is_there_already(fleet):
 
 
 def test_it_finds_out_also_when_nothing_is_there_to_commit(fleet):
-    (paused,) = begun(fleet, "a")
+    (paused,) = started(fleet, "a")
     fleet.send(50)
     paused.step()
     taker = MemoryNode(fleet, "b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode
+from fleet_nodes import SHARDS, Fleet, started
 from tidewheel.cli import app
 from tidewheel.cluster.errors import InboxError
 from tidewheel.cluster.inbox.file import FileInbox
@@ -35,15 +35,6 @@ def steps(fleet, *nodes, times: int = 4) -> None:
         fleet.send(200)
         for node in nodes:
             node.step()
-
-
-def started(fleet, *names: str) -> list[MemoryNode]:
-    nodes = [MemoryNode(fleet, name) for name in names]
-    for node in nodes:
-        node.join()
-    for node in nodes:
-        node.begin()
-    return nodes
 
 
 def test_nothing_goes_while_a_shard_was_never_read(fleet):
