@@ -28,7 +28,7 @@ fleet-demo: setup  ## three nodes, a million events: one is killed, one paused, 
 	@$(BIN)/python examples/fleet_demo.py
 
 test: setup  ## the whole test suite
-	@$(BIN)/python -c 'from tidewheel.spark.java import require_java; require_java()'
+	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup  ## the long tests

@@ -30,10 +30,10 @@ from benchmarks.state.ours import running_sum
 from pyspark.sql import DataFrame, SparkSession
 
 from tidewheel import StoredJob, read_state
-from tidewheel.checkpoint.files import opener
-from tidewheel.state.files import StateFileWriter
-from tidewheel.state.local import LocalCopies
-from tidewheel.storage.file import FileStore
+from tidewheel._checkpoint.state_files import opener
+from tidewheel._state.local_copies import LocalCopies
+from tidewheel._state.state_file import StateFileWriter
+from tidewheel._storage.file import FileStore
 
 ROOT = Path(__file__).parents[1]
 JOB, OPERATOR = "bench", "sum"
@@ -97,7 +97,7 @@ def forking(stored: StoredJob, state: Path) -> int:
 def cold_get(state: str, key: str) -> float:
     """Milliseconds from the start of a Python process to its end, with one look-up in it; the median of some."""
     look_up = f"StoredJob({JOB!r}, state={state!r}).get({OPERATOR!r}, {key!r}).value"
-    program = f"from tidewheel.stored import StoredJob; print({look_up})"
+    program = f"from tidewheel._program.stored_job import StoredJob; print({look_up})"
     times = []
     for _ in range(9):
         begun = time.perf_counter()
@@ -131,7 +131,7 @@ def read_bytes(state: str, keys: list[str]) -> tuple[int, int]:
         _Counting.count = 0
         looking = StoredJob.__new__(StoredJob)
         looking.name, looking.store = JOB, _Counting.from_url(state)
-        from tidewheel.checkpoint.savepoint import job_at
+        from tidewheel._checkpoint.tools.savepoint import job_at
 
         looking.checkpoints = job_at(looking.store, JOB)
         assert looking.get(OPERATOR, key).found

@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from servers import running_seaweedfs  # noqa: E402
-from tidewheel import Job, storage  # noqa: E402
-from tidewheel.checkpoint.manifest import CheckpointState  # noqa: E402
-from tidewheel.checkpoint.store import StreamCheckpoints  # noqa: E402
-from tidewheel.runtime.shards import task_of  # noqa: E402
+from tidewheel import Job  # noqa: E402
+from tidewheel._checkpoint.manifest import Manifest  # noqa: E402
+from tidewheel._checkpoint.store import StreamCheckpoints  # noqa: E402
+from tidewheel._engine.shards import task_of  # noqa: E402
+from tidewheel._spark.progress import BatchProgress  # noqa: E402
+from tidewheel._storage import open_store  # noqa: E402
 from tidewheel.sinks import discard  # noqa: E402
 from tidewheel.sources import files  # noqa: E402
-from tidewheel.spark.progress import BatchProgress  # noqa: E402
 
 CACHE = Path(".cache/bench-hosts")
 TASKS = 2
@@ -47,7 +48,7 @@ def make(work: Path, state: str) -> Job:
     return job
 
 
-def read_to_catch_up(base: CheckpointState, since: int) -> int:
+def read_to_catch_up(base: Manifest, since: int) -> int:
     """Bytes that the tasks of a batch read to bring copies of commit `since` (0: none at all) to its base."""
     found = {}
     for shard, parts in base.shards.items():
@@ -101,7 +102,7 @@ def measure(work: Path, state: str, keys: int, rows: int, batches: int) -> dict[
         (work / "later" / path.name).rename(path)
     hosts = Hosts(work, batches)
     make(work, state).run(**options, local=str(work.absolute() / "copies"), progress=hosts)
-    commits = {commit.sequence: commit for commit in StreamCheckpoints(storage.open(state), NAME).list()}
+    commits = {commit.sequence: commit for commit in StreamCheckpoints(open_store(state), NAME).list()}
     ran = [batch for _, batch in hosts.ran]
     new, back = ran[batches], ran[2 * batches]
     # The first batch of a run is slower for reasons of its own.

@@ -69,7 +69,7 @@ def python_workers(of: int) -> Iterator[int]:
             waiting.append(child)
             try:
                 # The JVM's arguments name the daemon too.
-                if b"-m\0tidewheel.spark.daemon\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b"-m\0tidewheel._spark.daemon\0" in Path(f"/proc/{child}/cmdline").read_bytes():
                     yield child
             except OSError:
                 continue

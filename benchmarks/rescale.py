@@ -25,16 +25,17 @@ from benchmarks.state.generate import SCHEMA
 from benchmarks.state.native import SETTINGS
 from pyspark.sql import SparkSession
 
-from tidewheel import Job, storage
-from tidewheel.checkpoint.manifest import CheckpointState
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.runtime.stopped import states
+from tidewheel import Job
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._engine.stopped_job import states
+from tidewheel._spark.progress import BatchProgress
+from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.compaction import MAX_DELTAS, due
+from tidewheel._state.references import ShardParts
+from tidewheel._storage import open_store
 from tidewheel.sinks import discard
 from tidewheel.sources import files
-from tidewheel.spark.progress import BatchProgress
-from tidewheel.state.codec import msgpack_codec
-from tidewheel.state.compaction import MAX_DELTAS, due
-from tidewheel.state.refs import ShardParts
 
 CACHE = Path(".cache/bench-rescale")
 TASKS = (2, 4, 1, 3)
@@ -55,7 +56,7 @@ def generate(folder: Path, keys: int, rows: int, batches: int) -> np.ndarray:
     return sums
 
 
-def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], list[CheckpointState]]:
+def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], list[Manifest]]:
     """Run the job over all files, and order another parallelism whenever it had its batches; return batches and commits."""
     job = Job("rescale", state=f"file:{work.absolute()}/state", keep=10_000, collect_every=10_000)
     source = files(work / "input", schema=SCHEMA, max_files_per_trigger=1)
@@ -77,17 +78,17 @@ def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], l
     job.run(
         trigger="available-now", parallelism=TASKS[0], local=str(work.absolute() / "local-copies"), progress=progress
     )
-    return seen[loading:], StreamCheckpoints(storage.open(job.state), "rescale").list()
+    return seen[loading:], StreamCheckpoints(open_store(job.state), "rescale").list()
 
 
-def exact(work: Path, newest: CheckpointState, sums: np.ndarray) -> bool:
+def exact(work: Path, newest: Manifest, sums: np.ndarray) -> bool:
     """Whether the state is what an independent sum gives."""
-    held = states(storage.open(f"file:{work.absolute()}/state"), newest)["sum"]
+    held = states(open_store(f"file:{work.absolute()}/state"), newest)["sum"]
     decode = msgpack_codec().decode
     return len(held) == len(sums) and all(decode(raw) == sums[int(key)] for key, raw in held.items())
 
 
-def rewritten(before: CheckpointState, after: CheckpointState, changed: int) -> int:
+def rewritten(before: Manifest, after: Manifest, changed: int) -> int:
     """Bytes of state that a commit wrote beyond the keys it changed and the snapshots that were due."""
     expected = due(before.shards, after.sequence, MAX_DELTAS)
     extra = keys = size = 0

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from nats_server import running_nats  # noqa: E402
-from tidewheel.cluster import inbox as inboxes  # noqa: E402
-from tidewheel.cluster.router import Router  # noqa: E402
+from tidewheel._connectors.inbox import open_inbox  # noqa: E402
+from tidewheel._fleet.router import Router  # noqa: E402
 
 EVENTS, EVERY, ROUNDS, SHARDS = 200_000, 10_000, 3, 64
 NODE_ROUNDS, NODE_SHARDS, NODE_SECONDS = 5, 16, 300
@@ -55,7 +55,7 @@ def plain_file(path: Path, events: list[Event]) -> None:
 
 
 def routed(url: str, events: list[Event]) -> None:
-    with inboxes.open(url, SHARDS) as inbox, Router(inbox) as router:
+    with open_inbox(url, SHARDS) as inbox, Router(inbox) as router:
         router.route_many(events)
 
 
@@ -91,10 +91,10 @@ def speed(work: Callable[[int], None], events: int) -> float:
 def through_a_node(folder: Path, events: list[Event]) -> float:
     """Return the events a second of a node, which reads an inbox of several times these events."""
     inbox = f"{folder}/inbox"
-    with inboxes.open(inbox, NODE_SHARDS) as opened, Router(opened) as router:
+    with open_inbox(inbox, NODE_SHARDS) as opened, Router(opened) as router:
         for _ in range(NODE_ROUNDS):
             router.route_many(events)
-    command = [sys.executable, "-m", "tidewheel.cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+    command = [sys.executable, "-m", "tidewheel._cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
     command += ["--cells", f"{folder}/cells", "--inbox", inbox, "--state", f"file://{folder}/state", "--name", "bench"]
     node = subprocess.Popen(
         [*command, "--local", f"{folder}/local", "--json"],

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tidewheel.keys import shard_of_stored, to_stored
-from tidewheel.state.compaction import merge
-from tidewheel.state.files import StateFile, StateFileWriter
-from tidewheel.state.local import LocalCopies
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
+from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._state.compaction import merge
+from tidewheel._state.local_copies import LocalCopies
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.state_file import StateFile, StateFileWriter
 
 TABLE = "sums"
 

@@ -50,7 +50,7 @@ def generate() -> None:
 
 def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float]]:
     """Run the job in a process of its own and show its progress; return its batches."""
-    command = [sys.executable, "-m", "tidewheel.cli", "run", str(PROGRAM), "--bounded", "--json"]
+    command = [sys.executable, "-m", "tidewheel._cli", "run", str(PROGRAM), "--bounded", "--json"]
     process = subprocess.Popen(
         [*command, "--parallelism", str(parallelism), "--local", str(FOLDER / "local")],
         env={**os.environ, "CLICKS": str(FOLDER)},
@@ -83,10 +83,10 @@ def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float
 
 def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> int:
     """Check output and state against a count that knows nothing of Tidewheel; show a table and the verdict."""
-    from tidewheel import storage
-    from tidewheel.checkpoint.store import StreamCheckpoints
-    from tidewheel.runtime.stopped import states
-    from tidewheel.state.codec import msgpack_codec
+    from tidewheel._checkpoint.store import StreamCheckpoints
+    from tidewheel._engine.stopped_job import states
+    from tidewheel._state.codec import msgpack_codec
+    from tidewheel._storage import open_store
 
     source = ds.dataset(FOLDER / "in").to_table()
     counted = source.group_by("user").aggregate([("cents", "count"), ("cents", "sum")])
@@ -97,7 +97,7 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
             strict=True,
         )
     )
-    store = storage.open(f"file:{FOLDER}/state")
+    store = open_store(f"file:{FOLDER}/state")
     newest = StreamCheckpoints(store, "clicks").latest()
     assert newest is not None
     decode = msgpack_codec(dict).decode

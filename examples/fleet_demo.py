@@ -28,9 +28,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from java_archive import java_options, make_archive  # noqa: E402
 from nats_server import running_nats  # noqa: E402
 from servers import running_etcd  # noqa: E402
-from tidewheel.cluster import inbox as inboxes  # noqa: E402
-from tidewheel.cluster.router import Router  # noqa: E402
-from tidewheel.stored import StoredJob  # noqa: E402
+from tidewheel import StoredJob  # noqa: E402
+from tidewheel.fleet import Router, open_inbox  # noqa: E402
 
 JOB, SHARDS, USERS = "fleet-demo", 16, 5_000
 LEASE = 5.0
@@ -50,7 +49,7 @@ def produce(inbox: str, producer: str, count: int, seconds: float) -> None:
     """Send a producer's events, spread over some time."""
     began = time.monotonic()
     events = events_of(producer, count)
-    with inboxes.open(inbox) as opened, Router(opened, producer) as router:
+    with open_inbox(inbox) as opened, Router(opened, producer) as router:
         for sent in range(0, count, _CHUNK):
             router.route_many(islice(events, _CHUNK))
             time.sleep(max(0.0, began + seconds * sent / count - time.monotonic()))
@@ -82,7 +81,7 @@ class Fleet:
 
     def start_node(self, name: str) -> None:
         """Start a node in a process group of its own."""
-        command = [sys.executable, "-m", "tidewheel.cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+        command = [sys.executable, "-m", "tidewheel._cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
         command += ["--cells", self.cells, "--inbox", self.inbox, "--state", self.state, "--name", name, "--json"]
         command += ["--lease", str(LEASE), "--master", "local[1]", "--local", f"{self.folder}/local"]
         command += ["--conf", "spark.driver.memory=768m"]
@@ -136,7 +135,7 @@ class Fleet:
 
     def ran(self, *arguments: str) -> str:
         """Run the tidewheel command."""
-        command = [sys.executable, "-m", "tidewheel.cli", *arguments]
+        command = [sys.executable, "-m", "tidewheel._cli", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def counted(self) -> int:
@@ -184,7 +183,7 @@ class Fleet:
 
 def show(fleet: Fleet, events: int, seconds: float) -> None:
     """Let everything happen to a fleet while events flow; raise if one event is not counted exactly once."""
-    inboxes.open(fleet.inbox, SHARDS).close()
+    open_inbox(fleet.inbox, SHARDS).close()
     for name in "abc":
         fleet.start_node(name)
     fleet.say("three nodes start, each with a Spark of its own")

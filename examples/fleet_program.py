@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from tidewheel import Job, count, sinks, sum_
-from tidewheel.sources.inbox import inbox
+from tidewheel.sources import inbox
 
 
 @dataclass

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from tidewheel import Job, WindowResult, codecs, tumbling
+from tidewheel.connectors import Bridge
 from tidewheel.sinks import console, delta
 from tidewheel.sources import mqtt
-from tidewheel.sources.mqtt_bridge import Bridge
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ import pytest
 
 from servers import Etcd, SeaweedFS, running_etcd, running_seaweedfs
 from tidewheel import cells
-from tidewheel.cells import memory
+from tidewheel._cells.backends import memory
 
 BACKENDS = ("memory", "file", "s3", "etcd", "etcd-3")
 SOON = 20.0

@@ -13,27 +13,27 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from tidewheel import Job, storage
+from tidewheel import Job
+from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.state_files import opener
+from tidewheel._connectors.inbox import decode_events, open_inbox
+from tidewheel._connectors.inbox.source import inbox
+from tidewheel._core.keys import from_stored
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.run import publish_output
+from tidewheel._fleet import handover
+from tidewheel._fleet.chains import Chains, take
+from tidewheel._fleet.coordinator import Coordinator
+from tidewheel._fleet.router import Router
+from tidewheel._fleet.run import FleetRun, check_adopted, check_plan
+from tidewheel._state.shard_contents import shard_items
+from tidewheel._storage import open_store
+from tidewheel._testing.memory import MemoryRun
+from tidewheel._values.shape import ANY, to_columns
 from tidewheel.cells import open as open_cells
-from tidewheel.checkpoint.files import opener
-from tidewheel.checkpoint.names import folder
-from tidewheel.cluster import handover
-from tidewheel.cluster.chains import Chains, take
-from tidewheel.cluster.coordinator import Coordinator
-from tidewheel.cluster.inbox import decode_events
-from tidewheel.cluster.inbox import open as open_inbox
-from tidewheel.cluster.router import Router
-from tidewheel.keys import from_stored
-from tidewheel.runtime import report as reports
-from tidewheel.runtime import wire
-from tidewheel.runtime.commit import check_reports
-from tidewheel.runtime.fleet import FleetRun, check_adopted, check_plan
-from tidewheel.runtime.run import publish_output
 from tidewheel.sinks import files
-from tidewheel.sources.inbox import inbox
-from tidewheel.state.read import shard_items
-from tidewheel.testing.memory import MemoryRun
-from tidewheel.values.shape import ANY, to_columns
 
 SHARDS = 8
 
@@ -57,7 +57,7 @@ class Fleet:
 
     def __init__(self, where: Path, cells: str | None = None, inbox: str | None = None, **settings) -> None:
         self.where, self.settings = where, settings
-        self.store = storage.open(f"file://{where}/state")
+        self.store = open_store(f"file://{where}/state")
         self.connection = open_cells(cells or f"{where}/cells")
         self.inbox = open_inbox(inbox or f"{where}/inbox", SHARDS)
         self.router = Router(self.inbox, linger=0.001)

@@ -15,16 +15,15 @@ from types import SimpleNamespace
 
 from fleet_nodes import counting
 from tidewheel import cells
-from tidewheel.cluster import inbox as inboxes
-from tidewheel.cluster.inbox import decode_events
-from tidewheel.operators.source import SourceOperator
-from tidewheel.runtime import report as reports
-from tidewheel.runtime import wire
-from tidewheel.runtime.commit import check_reports
-from tidewheel.runtime.node import Node, NodeOptions
-from tidewheel.sources.inbox import InboxSource
-from tidewheel.testing.memory import MemoryRun
-from tidewheel.values.shape import ANY, to_columns
+from tidewheel._connectors.inbox import decode_events, limited, open_inbox
+from tidewheel._connectors.inbox.source import InboxSource
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
+from tidewheel._engine.commit import check_reports
+from tidewheel._fleet.node import Node, NodeOptions
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._testing.memory import MemoryRun
+from tidewheel._values.shape import ANY, to_columns
 
 _POLL_S = 0.05
 _EVENTS = 500
@@ -60,11 +59,11 @@ class _Driving(MemoryRun):
         assert isinstance(source, InboxSource)
         try:
             self.run.claim()
-            with inboxes.open(source.url) as inbox:
+            with open_inbox(source.url) as inbox:
                 oldest = inbox.start()
                 at = {shard: source.start.get(shard, oldest[shard]) for shard in source.shards}
                 while not self._stop.is_set():
-                    end = inboxes.limited(inbox, at, inbox.end(list(at)), _EVENTS)
+                    end = limited(inbox, at, inbox.end(list(at)), _EVENTS)
                     events = [json.loads(p) for stored in inbox.read(at, end) for p in decode_events(stored).payloads]
                     at = end
                     if events:

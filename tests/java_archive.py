@@ -16,7 +16,7 @@ import sys
 from tidewheel import Job
 from tidewheel.sinks import discard
 from tidewheel.sources import files
-from tidewheel.spark.session import session
+from tidewheel._spark.session import session
 spark = session("local[2]", {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": sys.argv[2]})
 job = Job("archive", state=f"file://{sys.argv[1]}/state", n_shards=4)
 source = job.source("in", files(f"{sys.argv[1]}/in", format="json", schema="user string, amount long"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from servers import SeaweedFS, _start, _wait, free_ports
-from tidewheel import storage
+from tidewheel._storage import open_store
 
 
 class Kafka:
@@ -99,7 +99,7 @@ def running_kafka(folder: Path, asks_for_password: bool = False) -> Iterator[Kaf
 def running_durable_kafka(folder: Path, seaweedfs: SeaweedFS) -> Iterator[Kafka]:
     """Run a broker that may be killed and started again: it holds its topics in a bucket."""
     bucket = f"kafka-{secrets.token_hex(4)}"
-    storage.open(seaweedfs.url("begin", bucket)).create("begin", b"")
+    open_store(seaweedfs.url("begin", bucket)).create("begin", b"")
     environment = {"AWS_ENDPOINT": seaweedfs.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
     server = Kafka(folder, f"s3://{bucket}/", environment)
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tidewheel.cluster.errors import InboxUnavailable
-from tidewheel.cluster.inbox import Block, Inbox, Stored
-from tidewheel.cluster.inbox.base import is_duplicate
+from tidewheel._connectors.inbox import Block, Inbox, Stored
+from tidewheel._connectors.inbox.base import is_duplicate
+from tidewheel._connectors.inbox.errors import InboxUnavailable
 
 
 class MemoryInbox(Inbox):
@@ -75,6 +75,6 @@ def whole(inbox: Inbox) -> list[Stored]:
 
 
 def block(shard: int, first: int, *payloads: bytes) -> Block:
-    from tidewheel.cluster.inbox import encode_events
+    from tidewheel._connectors.inbox import encode_events
 
     return Block(shard, first, len(payloads), encode_events([b"sk"] * len(payloads), list(payloads)))

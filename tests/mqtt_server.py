@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from servers import _start, _wait, free_ports
-from tidewheel.clients.mqtt import MqttConnection
+from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel.errors import ConnectorUnavailable
 
 USER, PASSWORD = "ada", "vErY-sEcReT"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from servers import _start, _wait, free_ports
-from tidewheel.clients.nats import NatsConnection
-from tidewheel.sources.nats_log import NatsLogOpener
+from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._connectors.nats.log import NatsLogOpener
 
 
 class Nats:

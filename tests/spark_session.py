@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from java_archive import java_options
-from tidewheel.testing.plugin import SETTINGS, spark
+from tidewheel._testing.plugin import SETTINGS, spark
 
 __all__ = ["spark", "spark_settings"]
 

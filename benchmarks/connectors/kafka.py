@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from kafka_server import Kafka, running_kafka
 from tidewheel import Job, sinks, sources
-from tidewheel.spark.session import session
+from tidewheel._spark.session import session
 
 PARTITIONS, ROUNDS, READ = 2, 3, 5
 

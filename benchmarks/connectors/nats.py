@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from nats_server import Nats, running_nats
 from tidewheel import Job, sinks, sources
-from tidewheel.clients.nats import NatsConnection
-from tidewheel.spark.session import session
+from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._spark.session import session
 
 IN_FLIGHT, FETCH, ROUNDS = 1000, 1000, 3
 

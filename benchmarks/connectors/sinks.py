@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from tidewheel import storage
-from tidewheel.sinks.base import Publication, Sink, Staging
+from tidewheel._connectors.sink import Publication, Sink, Staging
+from tidewheel._storage import open_store
 
 BATCH, ROUNDS = 50_000, 5
 
@@ -35,7 +35,7 @@ def batches(size: int) -> list[pa.RecordBatch]:
 
 def through(sink: Sink, rows: list[pa.RecordBatch], folder: str) -> None:
     """Stage and publish each batch, as a task and a driver do."""
-    store = storage.open(folder)
+    store = open_store(folder)
     sink.start("bench")
     for sequence, batch in enumerate(rows, 1):
         partition = sink.open(Staging(store, "bench", "out", sequence, f"run-0-{sequence}"))

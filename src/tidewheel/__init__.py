@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
-    from tidewheel.job import Job
-    from tidewheel.logic import Message, Output, StatefulLogic
-    from tidewheel.operators.aggregates import count, max_, mean, min_, sum_
-    from tidewheel.operators.join import Joined
-    from tidewheel.operators.ttl_map import ExpiringMap
-    from tidewheel.operators.window import WindowResult
-    from tidewheel.spark.read_state import read_state
-    from tidewheel.state.timers import Timer
-    from tidewheel.stored import StoredJob
-    from tidewheel.stream import KeyedStream, Stream, WindowedStream
-    from tidewheel.time.windows import session, sliding, tumbling
-    from tidewheel.values import Row
+    from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
+    from tidewheel._operators.joins.join import Joined
+    from tidewheel._operators.keyed.ttl_map import ExpiringMap
+    from tidewheel._operators.logic import Message, Output, StatefulLogic
+    from tidewheel._operators.windows.window import WindowResult
+    from tidewheel._program.job import Job
+    from tidewheel._program.stored_job import StoredJob
+    from tidewheel._program.stream import KeyedStream, Stream, WindowedStream
+    from tidewheel._spark.read_state import read_state
+    from tidewheel._state.timers import Timer
+    from tidewheel._time.windows import session, sliding, tumbling
+    from tidewheel._values import Row
 
 __version__ = "0.1.0"
 
@@ -48,33 +48,33 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ExpiringMap": "operators.ttl_map",
-    "Job": "job",
-    "Joined": "operators.join",
-    "KeyedStream": "stream",
-    "Message": "logic",
-    "Output": "logic",
-    "Row": "values",
-    "StatefulLogic": "logic",
-    "StoredJob": "stored",
-    "Stream": "stream",
-    "Timer": "state.timers",
-    "WindowResult": "operators.window",
-    "WindowedStream": "stream",
-    "count": "operators.aggregates",
-    "max_": "operators.aggregates",
-    "mean": "operators.aggregates",
-    "min_": "operators.aggregates",
-    "read_state": "spark.read_state",
-    "session": "time.windows",
-    "sliding": "time.windows",
-    "sum_": "operators.aggregates",
-    "tumbling": "time.windows",
+    "ExpiringMap": "_operators.keyed.ttl_map",
+    "Job": "_program.job",
+    "Joined": "_operators.joins.join",
+    "KeyedStream": "_program.stream",
+    "Message": "_operators.logic",
+    "Output": "_operators.logic",
+    "Row": "_values",
+    "StatefulLogic": "_operators.logic",
+    "StoredJob": "_program.stored_job",
+    "Stream": "_program.stream",
+    "Timer": "_state.timers",
+    "WindowResult": "_operators.windows.window",
+    "WindowedStream": "_program.stream",
+    "count": "_operators.aggregates.functions",
+    "max_": "_operators.aggregates.functions",
+    "mean": "_operators.aggregates.functions",
+    "min_": "_operators.aggregates.functions",
+    "read_state": "_spark.read_state",
+    "session": "_time.windows",
+    "sliding": "_time.windows",
+    "sum_": "_operators.aggregates.functions",
+    "tumbling": "_time.windows",
 }
 """Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
 
 
-_MODULES = ("cells", "sinks", "sources", "testing")
+_MODULES = ("cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
 
 
 def __getattr__(name: str) -> Any:
@@ -84,3 +84,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES, "__version__"]

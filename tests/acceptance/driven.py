@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel import Job, KeyedStream, Message, Stream
-from tidewheel.runtime.stopped import StoppedJob, states
+from tidewheel._connectors.memory.iterable import IterableSource
+from tidewheel._engine.stopped_job import StoppedJob, states
+from tidewheel._state.codec import msgpack_codec
 from tidewheel.sinks import collect
-from tidewheel.sources.iterable import IterableSource
-from tidewheel.state.codec import msgpack_codec
 
 
 class Growing(IterableSource):

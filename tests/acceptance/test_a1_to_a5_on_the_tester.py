@@ -10,8 +10,8 @@ import pytest
 
 from acceptance.driven import OnSpark
 from tidewheel import Message, Output, StatefulLogic
+from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import OperatorError
-from tidewheel.logic import MAX_TIME
 from tidewheel.testing import OperatorTester
 
 

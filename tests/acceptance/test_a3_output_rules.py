@@ -32,7 +32,7 @@ def test_a3_something_that_is_no_message_is_refused(memory_runner):
 
 
 def test_a3_a_timestamp_at_the_last_epoch_is_refused():
-    from tidewheel.operators.collected import Collected
+    from tidewheel._operators.keyed.output_buffer import Collected
 
     output = Collected("rogue", last_epoch=10)
     output.current = Message("k", 1, 11)

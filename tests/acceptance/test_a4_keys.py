@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidewheel.keys import shard_of
-from tidewheel.runtime.stopped import StoppedJob
+from tidewheel._core.keys import shard_of
+from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun

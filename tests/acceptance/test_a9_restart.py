@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel import faults
+from tidewheel._core import faults
 from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable

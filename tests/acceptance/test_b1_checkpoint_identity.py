@@ -2,11 +2,11 @@
 
 import time
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 
 
 def test_b1_a_checkpoint_holds_all_that_the_contract_names():
-    state = CheckpointState(
+    state = Manifest(
         CheckpointId("orders", 42, created_at=1_700_000_000_000_000_000),
         operator_states={"sum": b"\x01"},
         source_offsets={"log": 4096, "topic": '{"topic":{"0":17}}'},

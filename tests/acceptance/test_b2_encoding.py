@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tidewheel.checkpoint.encoding import decode, encode
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.seed_layout import from_seed, to_seed
+from tidewheel._checkpoint.encoding import decode, encode
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.seed_layout import from_seed, to_seed
 from tidewheel.errors import StateError
 
-STATE = CheckpointState(
+STATE = Manifest(
     CheckpointId("full-test", 77, created_at=123),
     watermark_ns=1_700_000_000_000_000_000,
     event_count=77,
@@ -44,11 +44,11 @@ def test_b2_none_yet_and_0_stay_apart():
 def test_b2_the_same_checkpoint_gives_the_same_bytes_in_every_process():
     """Hash seeds and the order in which names were added must not show."""
     program = (
-        "from tidewheel.checkpoint.encoding import encode\n"
-        "from tidewheel.checkpoint.manifest import *\n"
+        "from tidewheel._checkpoint.encoding import encode\n"
+        "from tidewheel._checkpoint.manifest import *\n"
         "names = {'b': 1, 'a': 2, 'c': 3}\n"
         "order = sorted(names, key=hash)\n"
-        "state = CheckpointState(CheckpointId('s', 1, 1), counts={name: names[name] for name in order})\n"
+        "state = Manifest(CheckpointId('s', 1, 1), counts={name: names[name] for name in order})\n"
         "print(encode(state).hex())\n"
     )
     outputs = {

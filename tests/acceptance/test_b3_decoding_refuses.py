@@ -5,12 +5,12 @@ import random
 import msgspec
 import pytest
 
-from tidewheel.checkpoint import envelope
-from tidewheel.checkpoint.encoding import MAGIC, VERSION, decode, encode
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel._checkpoint import envelope
+from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel.errors import CorruptError, StateError
 
-STATE = CheckpointState(
+STATE = Manifest(
     CheckpointId("orders", 7, created_at=1),
     event_count=9,
     operator_states={"sum": random.Random(1).randbytes(50)},

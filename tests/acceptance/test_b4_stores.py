@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel.errors import ConfigError, NotFound, StateError
 
 _fresh = itertools.count()
@@ -23,8 +23,8 @@ def url(request, tmp_path) -> str:
     return request.getfixturevalue("seaweedfs").url(name)
 
 
-def checkpoint(sequence: int, stream: str = "s", **fields) -> CheckpointState:
-    return CheckpointState(CheckpointId(stream, sequence, created_at=1), **fields)
+def checkpoint(sequence: int, stream: str = "s", **fields) -> Manifest:
+    return Manifest(CheckpointId(stream, sequence, created_at=1), **fields)
 
 
 def saved(url: str, *sequences: int, stream: str = "s", keep: int | None = None) -> CheckpointStore:
@@ -75,7 +75,7 @@ def test_b4_streams_are_kept_apart(url):
 def test_b4_saving_the_same_again_is_fine_and_other_content_is_refused(url):
     store = saved(url, 1, 2)
     for sequence in (1, 2):
-        store.save(CheckpointState(CheckpointId("s", sequence, created_at=99)))
+        store.save(Manifest(CheckpointId("s", sequence, created_at=99)))
         with pytest.raises(StateError, match=rf"checkpoint {sequence} of stream 's'.*\(event_count\)"):
             store.save(checkpoint(sequence, event_count=1))
     assert CheckpointStore.open(url).list("s") == [checkpoint(1), checkpoint(2)]
@@ -96,8 +96,8 @@ def test_b4_what_another_process_saved_is_there_after_it_is_gone(tmp_path):
     url = f"file://{tmp_path}"
     program = (
         "import sys\n"
-        "from tidewheel.checkpoint import CheckpointId, CheckpointState, CheckpointStore\n"
-        "CheckpointStore.open(sys.argv[1]).save(CheckpointState(CheckpointId('s', 7)))\n"
+        "from tidewheel._checkpoint import CheckpointId, Manifest, CheckpointStore\n"
+        "CheckpointStore.open(sys.argv[1]).save(Manifest(CheckpointId('s', 7)))\n"
     )
     subprocess.run([sys.executable, "-c", program, url], check=True)
     assert CheckpointStore.open(url).latest("s") == checkpoint(7)

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from tidewheel.checkpoint.manager import CheckpointManager
-from tidewheel.checkpoint.manifest import CheckpointState
-from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.manager import CheckpointManager
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel.errors import StateError
 
 SECOND = 10**9
@@ -87,7 +87,7 @@ def test_b5_recover_gives_nothing_before_the_first_checkpoint(url):
 
 
 def test_b5_recover_gives_the_whole_checkpoint(url):
-    def fill(state: CheckpointState) -> CheckpointState:
+    def fill(state: Manifest) -> Manifest:
         return state.replace(
             operator_states={"sum": b"\x07"},
             source_offsets={"log": 50, "topic": "{}"},

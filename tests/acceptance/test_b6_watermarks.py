@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from tidewheel.checkpoint.encoding import decode, encode
-from tidewheel.checkpoint.manager import CheckpointManager
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.encoding import decode, encode
+from tidewheel._checkpoint.manager import CheckpointManager
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel.errors import StateError
 
 _fresh = itertools.count()
@@ -18,8 +18,8 @@ def url(request, tmp_path) -> str:
     return f"memory:b6-{next(_fresh)}" if request.param == "memory" else f"file://{tmp_path}"
 
 
-def checkpoint(sequence: int, watermark_ns: int | None) -> CheckpointState:
-    return CheckpointState(CheckpointId("s", sequence), watermark_ns=watermark_ns)
+def checkpoint(sequence: int, watermark_ns: int | None) -> Manifest:
+    return Manifest(CheckpointId("s", sequence), watermark_ns=watermark_ns)
 
 
 def test_b6_none_yet_is_not_0_anywhere(url):

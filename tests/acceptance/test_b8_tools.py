@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job, StoredJob, storage
-from tidewheel.checkpoint.names import folder
-from tidewheel.cli import app
+from tidewheel import Job, StoredJob
+from tidewheel._checkpoint.names import folder
+from tidewheel._cli import app
+from tidewheel._storage import open_store
 from tidewheel.errors import HeldError, NotFound, StateError, StorageError
 from tidewheel.sinks import collect, discard, files
 from tidewheel.sources import iterable
@@ -114,7 +115,7 @@ def test_b8_verify_finds_every_missing_and_every_damaged_file(url):
     whole = stored.verify()
     assert whole.problems == ()
     assert whole.files == len({file for state in stored.list() for file in state.files()}) > 5
-    store = storage.open(url).at(folder("orders"))
+    store = open_store(url).at(folder("orders"))
     damaged, missing = sorted(file.name for file in stored.show().files())[:2]
     data = bytearray(store.read(damaged))
     data[len(data) // 2] ^= 1
@@ -128,7 +129,7 @@ def test_b8_verify_finds_every_missing_and_every_damaged_file(url):
 def test_b8_a_damaged_file_is_never_silently_used(url):
     run(totals(url), BATCHES[:3])
     stored = StoredJob("orders", state=url)
-    store = storage.open(url).at(folder("orders"))
+    store = open_store(url).at(folder("orders"))
     for file in stored.show().files():
         data = bytearray(store.read(file.name))
         data[3] ^= 0x40
@@ -335,7 +336,7 @@ def test_b8_the_same_from_the_shell(local):
     assert "restored to 3 as 6" in cli("checkpoints", "restore", "orders", "3", "-s", local)
     assert "would go" in cli("checkpoints", "gc", "orders", "-s", local, "--dry-run")
     assert "0 files" in cli("checkpoints", "gc", "orders", "-s", local)
-    store = storage.open(local).at("orders")
+    store = open_store(local).at("orders")
     store.delete(next(iter(StoredJob("orders", state=local).show().files())).name)
     assert "1 problems" in cli("checkpoints", "verify", "orders", "-s", local, status=1)
     assert "no checkpoint 77" in cli("checkpoints", "restore", "orders", "77", "-s", local, status=1)

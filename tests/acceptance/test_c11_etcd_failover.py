@@ -11,8 +11,8 @@ import pytest
 from cell_places import SOON, eventually
 from servers import running_etcd
 from tidewheel import cells
-from tidewheel.cells import record as records
-from tidewheel.cells.etcd_client import Address, EtcdClient, from_base64, to_base64
+from tidewheel._cells import record as records
+from tidewheel._cells.backends.etcd_client import Address, EtcdClient, from_base64, to_base64
 
 EXCHANGES, WRITERS, READERS = 2_000, 4, 8
 

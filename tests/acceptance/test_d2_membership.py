@@ -8,11 +8,12 @@ import pytest
 
 from memory_inbox import MemoryInbox
 from tidewheel import cells
-from tidewheel.cells import Offline, memory
-from tidewheel.cluster.coordinator import Coordinator
-from tidewheel.cluster.errors import AlreadyMember, NoNodes, NotCommitted, UnknownNode
-from tidewheel.cluster.router import Router
-from tidewheel.cluster.shards import Assignment
+from tidewheel._cells.backends import memory
+from tidewheel._fleet.assignment import Assignment
+from tidewheel._fleet.coordinator import Coordinator
+from tidewheel._fleet.errors import AlreadyMember, NoNodes, NotCommitted, UnknownNode
+from tidewheel._fleet.router import Router
+from tidewheel.cells import Offline
 
 
 @pytest.fixture

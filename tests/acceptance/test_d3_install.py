@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import cells
-from tidewheel.cluster.coordinator import Coordinator
-from tidewheel.cluster.errors import AssignmentRefused
-from tidewheel.cluster.shards import Assignment
+from tidewheel._fleet.assignment import Assignment
+from tidewheel._fleet.coordinator import Coordinator
+from tidewheel._fleet.errors import AssignmentRefused
 
 
 @pytest.fixture

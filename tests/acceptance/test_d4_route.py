@@ -9,9 +9,10 @@ import pytest
 
 from memory_inbox import MemoryInbox, failing, whole
 from tidewheel import cells
-from tidewheel.cluster.coordinator import Coordinator
-from tidewheel.cluster.errors import InboxUnavailable, NoNodes
-from tidewheel.cluster.router import Router
+from tidewheel._connectors.inbox.errors import InboxUnavailable
+from tidewheel._fleet.coordinator import Coordinator
+from tidewheel._fleet.errors import NoNodes
+from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError
 
 
@@ -43,7 +44,7 @@ def test_d4_what_was_routed_is_in_the_inbox_of_its_shard(coordinator, inbox):
 
 
 _SHARDS = """
-from tidewheel.keys import shard_of
+from tidewheel._core.keys import shard_of
 print([shard_of(key, 8) for key in ("k", 17, b"raw", ("a", 1), "schlüssel")])
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cell_places import in_parallel
-from tidewheel.cluster.coordinator import Coordinator
+from tidewheel._fleet.coordinator import Coordinator
 
 SOON = 60.0
 

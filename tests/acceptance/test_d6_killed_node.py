@@ -7,8 +7,8 @@ import random
 import pytest
 
 from fleet_nodes import SHARDS, Fleet, MemoryNode, started
-from tidewheel import faults
-from tidewheel.cluster import handover
+from tidewheel._core import faults
+from tidewheel._fleet import handover
 from tidewheel.errors import FencedError
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from fleet_nodes import SHARDS, Fleet, MemoryNode, started
-from tidewheel import faults
-from tidewheel.cluster.ledger import ledger_of
+from tidewheel._core import faults
+from tidewheel._fleet.ledger import ledger_of
 from tidewheel.errors import FencedError
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from memory_inbox import MemoryInbox, failing
 from tidewheel import cells
-from tidewheel.cells import memory
-from tidewheel.cluster.coordinator import Coordinator, Stats
-from tidewheel.cluster.errors import AlreadyMember, AssignmentRefused, InboxUnavailable, NoNodes, NotCommitted
-from tidewheel.cluster.router import Router
-from tidewheel.cluster.shards import Assignment
+from tidewheel._cells.backends import memory
+from tidewheel._connectors.inbox.errors import InboxUnavailable
+from tidewheel._fleet.assignment import Assignment
+from tidewheel._fleet.coordinator import Coordinator, Stats
+from tidewheel._fleet.errors import AlreadyMember, AssignmentRefused, NoNodes, NotCommitted
+from tidewheel._fleet.router import Router
 
 
 def test_d8_stats():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tidewheel import ExpiringMap, Message
-from tidewheel.runtime.stopped import opener
+from tidewheel._engine.stopped_job import opener
+from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.timers import is_timers
+from tidewheel._storage import open_store
 from tidewheel.sinks import collect
-from tidewheel.state.read import shard_items
-from tidewheel.state.timers import is_timers
-from tidewheel.storage import open as open_store
 from tidewheel.testing import MemoryRun
 
 WORDS = ["foo", "bar", "hello", "world", "baz"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from tidewheel import tumbling
-from tidewheel.runtime.stopped import opener
+from tidewheel._engine.stopped_job import opener
+from tidewheel._state.shard_contents import shard_items
+from tidewheel._storage import open_store
 from tidewheel.sinks import collect
-from tidewheel.state.read import shard_items
-from tidewheel.storage import open as open_store
 from tidewheel.testing import MemoryRun
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Job
-from tidewheel.checkpoint import encoding
+from tidewheel._checkpoint import encoding
+from tidewheel._spark.java import check_java
 from tidewheel.errors import ConfigError, HeldError, OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
-from tidewheel.spark.java import check_java
 from tidewheel.testing import MemoryRun
 
 
@@ -155,7 +155,7 @@ job.source("in", iterable([1])).map("double", lambda v: v).sink("out", collect()
 def test_f_the_shell_says_what_is_wrong_without_a_stack_trace(tmp_path, arguments, told):
     (tmp_path / "program.py").write_text(PROGRAM.format(state=f"file://{tmp_path}/state"))
     done = subprocess.run(
-        [sys.executable, "-m", "tidewheel.cli", "run", *arguments],
+        [sys.executable, "-m", "tidewheel._cli", "run", *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -172,11 +172,11 @@ def test_f_a_full_disk_is_told_with_the_path(tmp_path):
     script = tmp_path / "full.py"
     script.write_text(
         "import resource, signal, sys\n"
-        "from tidewheel import storage\n"
+        "from tidewheel._storage import open_store\n"
         "from tidewheel.errors import StorageError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "store = storage.open(sys.argv[1])\n"
+        "store = open_store(sys.argv[1])\n"
         "try:\n"
         "    store.create('state/big.delta', b'x' * 5000)\n"
         "except StorageError as error:\n"

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_server import Kafka
-from tidewheel import Job, codecs, count, faults, sinks, sources, sum_
+from tidewheel import Job, codecs, count, sinks, sources, sum_
+from tidewheel._core import faults
 from tidewheel.errors import ConfigError
 
 

@@ -10,12 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidewheel import Job, faults, storage
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.cli.move import move as move_command
+from tidewheel import Job
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._cli.move import move as move_command
+from tidewheel._core import faults
+from tidewheel._engine.move import Place, move
+from tidewheel._engine.stopped_job import states
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, HeldError, NotFound, StateError
-from tidewheel.runtime.stopped import states
-from tidewheel.runtime.transfer import Place, move
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -52,7 +54,7 @@ def send(made: Job, keys, n: int) -> None:
 
 
 def held(made: Job) -> dict[str, dict]:
-    store = storage.open(made.state)
+    store = open_store(made.state)
     found = states(store, StreamCheckpoints(store, made.name).latest())
     return {table: {key: msgspec.msgpack.decode(raw) for key, raw in keys.items()} for table, keys in found.items()}
 
@@ -100,10 +102,10 @@ def test_a_shard_moves_whole(two_jobs):
 def test_nothing_of_a_finished_move_stays_behind(two_jobs):
     source, target = two_jobs
     move(*places(source, target), keys=MOVED[:10])
-    assert storage.open(source.state).list("source/transfers") == []
-    assert storage.open(target.state).list("target/transfers") == []
+    assert open_store(source.state).list("source/transfers") == []
+    assert open_store(target.state).list("target/transfers") == []
     move(*places(source, target), keys=MOVED[10:20])
-    metadata = StreamCheckpoints(storage.open(source.state), "source").latest().metadata
+    metadata = StreamCheckpoints(open_store(source.state), "source").latest().metadata
     assert len([name for name in metadata if name.startswith("transfer-out:")]) == 1
 
 
@@ -128,7 +130,7 @@ def test_killed_at_every_point_each_key_is_in_exactly_one_job(two_jobs, point, h
     assert len(came["sum"]) in (1, KEYS + 1)
     moved = point in POINTS[2:] or (point, hit) == ("start.claimed", 3)
     assert len(came["sum"]) == (KEYS + 1 if moved else 1)
-    assert storage.open(source.state).list("source/transfers") == []
+    assert open_store(source.state).list("source/transfers") == []
 
 
 def test_killed_while_finishing_it_is_finished_by_the_next_start(two_jobs):
@@ -144,7 +146,7 @@ def test_killed_while_finishing_it_is_finished_by_the_next_start(two_jobs):
     with MemoryRun(target):
         pass
     assert len(held(target)["sum"]) == KEYS + 1
-    assert storage.open(target.state).list("target/transfers") == []
+    assert open_store(target.state).list("target/transfers") == []
 
 
 def test_a_target_that_was_started_meanwhile_takes_in_at_its_next_start(two_jobs):

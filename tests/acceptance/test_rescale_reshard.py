@@ -9,21 +9,23 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidewheel import Job, Message, Output, StatefulLogic, faults, storage, sum_
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.cli.reshard import reshard as reshard_command
+from tidewheel import Job, Message, Output, StatefulLogic, sum_
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._cli.reshard import reshard as reshard_command
+from tidewheel._core import faults
+from tidewheel._core.keys import shard_of_stored
+from tidewheel._engine.move import Place, move
+from tidewheel._engine.reshard import Tally, check_equal, reshard
+from tidewheel._engine.stopped_job import opener, states
+from tidewheel._program.stored_job import StoredJob
+from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.timers import Timer
+from tidewheel._storage import open_store
+from tidewheel._testing.clock import NOON
 from tidewheel.errors import ConfigError, HeldError, StateError
-from tidewheel.keys import shard_of_stored
-from tidewheel.runtime.reshard import Tally, check_equal, reshard
-from tidewheel.runtime.stopped import opener, states
-from tidewheel.runtime.transfer import Place, move
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
-from tidewheel.state.read import shard_items
-from tidewheel.state.timers import Timer
-from tidewheel.stored import StoredJob
 from tidewheel.testing import Clock, MemoryRun
-from tidewheel.testing.clock import NOON
 
 
 @pytest.fixture(autouse=True)
@@ -54,23 +56,23 @@ def state() -> str:
 
 
 def newest(state: str):
-    return StreamCheckpoints(storage.open(state), "job").latest()
+    return StreamCheckpoints(open_store(state), "job").latest()
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 16, 64])
 def test_all_state_is_there_in_its_new_shards_and_the_job_goes_on(state, n_shards):
-    before = states(storage.open(state), newest(state))
+    before = states(open_store(state), newest(state))
     done = reshard(Place("job", state), n_shards)
     head = newest(state)
     assert (done.before, done.after, head.n_shards, head.kind) == (8, n_shards, n_shards, "reshard")
     assert {table: tally.entries for table, tally in done.tables.items()} == {"count": 300, "total": 300}
-    assert states(storage.open(state), head) == before
+    assert states(open_store(state), head) == before
     for shard, parts in head.shards.items():
-        for _, key, _ in shard_items(parts, shard, opener(storage.open(state), "job")):
+        for _, key, _ in shard_items(parts, shard, opener(open_store(state), "job")):
             assert shard_of_stored(key, n_shards) == shard
     with MemoryRun(job(state, n_shards), parallelism=5) as run:
         run.batch({"in": records(9)})
-    counts = states(storage.open(state), newest(state))["count"]
+    counts = states(open_store(state), newest(state))["count"]
     assert {msgspec.msgpack.decode(raw) for raw in counts.values()} == {5}
     assert newest(state).parallelism == min(5, n_shards)
     assert StoredJob("job", state=state).verify().problems == ()
@@ -84,14 +86,14 @@ def test_the_program_must_say_the_new_number(state):
 
 @pytest.mark.parametrize("point", ["reshard.written", "reshard.checked", "reshard.switched"])
 def test_killed_at_any_point_it_is_the_old_state_or_the_new(state, point):
-    before = states(storage.open(state), newest(state))
+    before = states(open_store(state), newest(state))
     faults.arm(f"{point}=raise")
     with pytest.raises(faults.InjectedFault):
         reshard(Place("job", state), 32)
     faults.arm("")
     head = newest(state)
     assert head.n_shards == (32 if point == "reshard.switched" else 8)
-    assert states(storage.open(state), head) == before
+    assert states(open_store(state), head) == before
     with MemoryRun(job(state, head.n_shards)) as run:
         run.batch({"in": records(1)})
 

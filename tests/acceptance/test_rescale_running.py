@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job, storage
-from tidewheel.checkpoint.names import parse_state_file
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.cli.rescale import rescale, stretches
-from tidewheel.runtime.stopped import states
+from tidewheel import Job
+from tidewheel._checkpoint.names import parse_state_file
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._cli.rescale import rescale, stretches
+from tidewheel._engine.stopped_job import states
+from tidewheel._state.codec import msgpack_codec
+from tidewheel._storage import open_store
 from tidewheel.sinks import collect
 from tidewheel.sources import files
-from tidewheel.state.codec import msgpack_codec
 from tidewheel.testing import MemoryRun
 
 ORDER = [4, 1, 3]
@@ -33,7 +34,7 @@ MOST_BATCHES = 30
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `tidewheel rescale` in a process of its own."""
-    code = "import typer; from tidewheel.cli.rescale import rescale; typer.run(rescale)"
+    code = "import typer; from tidewheel._cli.rescale import rescale; typer.run(rescale)"
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
 
 
@@ -58,7 +59,7 @@ def counting(folder: Path) -> Job:
 
 def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeypatch):
     # Few rows would run in one task, whatever is ordered.
-    monkeypatch.setattr("tidewheel.spark.driver.SMALL_ROWS", -1)
+    monkeypatch.setattr("tidewheel._spark.driver.SMALL_ROWS", -1)
     draw = random.Random(20261115)
     (tmp_path / "in").mkdir()
     everything = written(tmp_path / "in", 0, draw)
@@ -80,13 +81,13 @@ def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeyp
         else:
             driver.stop()
 
-    from tidewheel.spark.driver import Driver, RunOptions
+    from tidewheel._spark.driver import Driver, RunOptions
 
     driver = Driver(job, job.plan(), RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after))
     driver.execute()
     assert [number for number, before in zip(tasks, [None, *tasks], strict=False) if number != before] == [2, 4, 1, 3]
     counts = Counter(user for user, _ in everything)
-    store = storage.open(f"file://{tmp_path}/state")
+    store = open_store(f"file://{tmp_path}/state")
     commits = StreamCheckpoints(store, "counting").list()
     held = {user: msgpack_codec().decode(raw) for user, raw in states(store, commits[-1])["count"].items()}
     assert held == dict(counts)

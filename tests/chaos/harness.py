@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from java_archive import java_options
-from tidewheel import storage
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.runtime.stopped import states
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._engine.stopped_job import states
+from tidewheel._storage import open_store
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -44,7 +44,7 @@ def write_input(folder: Path, files: int, records: int, seed: int, first: int = 
 def points_of_a_run() -> list[str]:
     """Return the fault points that a run passes, as a process of its own knows them: tests declare points too."""
     said = subprocess.run(
-        [sys.executable, "-c", "import tidewheel.spark.driver, tidewheel.faults as f; print(*f.POINTS)"],
+        [sys.executable, "-c", "import tidewheel._spark.driver, tidewheel._core.faults as f; print(*f.POINTS)"],
         capture_output=True,
         text=True,
         check=True,
@@ -133,7 +133,7 @@ def check_exact(folder: Path, everything: list[tuple[str, int]], state: str | No
 def check_state(url: str, counts: Counter, totals: Counter) -> None:
     import msgspec
 
-    store = storage.open(url)
+    store = open_store(url)
     newest = StreamCheckpoints(store, "chaos").latest()
     held = states(store, newest)
     assert {key: msgspec.msgpack.decode(raw) for key, raw in held["number"].items()} == {

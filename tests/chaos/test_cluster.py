@@ -14,7 +14,7 @@ import pytest
 
 from chaos import harness
 from spark_cluster import SparkCluster, python_without_tidewheel, running_cluster
-from tidewheel.runtime.control import cells_url, rescale
+from tidewheel._engine.control import cells_url, rescale
 
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 SEED = 17
@@ -32,7 +32,7 @@ def start(folder: Path, cluster: SparkCluster, state: str, python: Path, *option
     """Start `tidewheel run` of the program on the cluster, from a folder where nothing can be imported."""
     settings = {**cluster.conf(), "spark.pyspark.python": str(python)}
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-m", "tidewheel.cli", "run", str(PROGRAM), "--master", cluster.url, "--state", state]
+    command = [sys.executable, "-m", "tidewheel._cli", "run", str(PROGRAM), "--master", cluster.url, "--state", state]
     with (folder / "out.log").open("w") as out, (folder / "err.log").open("w") as err:
         return subprocess.Popen(
             [*command, "--parallelism", "2", "--json", *conf, *options],

@@ -19,7 +19,7 @@ import pytest
 from fleet_nodes import Fleet as Shared
 from nats_server import running_nats
 from servers import running_etcd
-from tidewheel.cluster import inbox as inboxes
+from tidewheel._connectors.inbox import open_inbox
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS.parent / "examples"))
@@ -171,7 +171,7 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
     """With folders for cells and inbox, as on one machine."""
     fleet, events = DemoFleet(tmp_path, f"{tmp_path}/cells", f"{tmp_path}/inbox"), 20_000
     try:
-        inboxes.open(fleet.inbox, DEMO_SHARDS).close()
+        open_inbox(fleet.inbox, DEMO_SHARDS).close()
         for name in "ab":
             fleet.start_node(name)
         for name in "ab":

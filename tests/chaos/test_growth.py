@@ -66,7 +66,7 @@ def test_five_hundred_batches_on_spark_take_no_more_room_than_two_hundred(tmp_pa
         sizes = [0]
         for entry in Path("/proc").iterdir():
             try:
-                if "tidewheel.spark.daemon" in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode():
+                if "tidewheel._spark.daemon" in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode():
                     status = (entry / "status").read_text()
                     sizes.append(int(status.split("RssAnon:")[1].split()[0]))
             except (OSError, IndexError):

@@ -10,9 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from chaos import harness
-from tidewheel import cells, storage
-from tidewheel.checkpoint.store import StreamCheckpoints
-from tidewheel.runtime.control import cells_url
+from tidewheel import cells
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._engine.control import cells_url
+from tidewheel._storage import open_store
 
 SEED = 5
 PROGRAM = Path(__file__).with_name("threshold_program.py")
@@ -53,7 +54,7 @@ def test_a_threshold_changed_100_times_under_kills_is_one_version_per_batch(tmp_
 def check(folder: Path, written: dict[int, int], records: int) -> None:
     versions = {
         state.sequence: state.cells["threshold"]
-        for state in StreamCheckpoints(storage.open(f"file://{folder}/state"), "judged").list()
+        for state in StreamCheckpoints(open_store(f"file://{folder}/state"), "judged").list()
         if state.kind == "batch"
     }
     judged = defaultdict(list)

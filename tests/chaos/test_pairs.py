@@ -15,7 +15,7 @@ import pytest
 
 from chaos import harness
 from postgres_server import Postgres
-from tidewheel.sinks.delta_table import Place
+from tidewheel._connectors.delta.table import Place
 
 SEED = 20261115
 PROGRAM = Path(__file__).with_name("pairs_program.py")

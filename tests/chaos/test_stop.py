@@ -44,8 +44,8 @@ def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
 
 
 def newest_run(folder) -> str:
-    from tidewheel import storage
-    from tidewheel.checkpoint.store import StreamCheckpoints
+    from tidewheel._checkpoint.store import StreamCheckpoints
+    from tidewheel._storage import open_store
 
-    newest = StreamCheckpoints(storage.open(f"file://{folder}/state"), "chaos").latest()
+    newest = StreamCheckpoints(open_store(f"file://{folder}/state"), "chaos").latest()
     return newest.run

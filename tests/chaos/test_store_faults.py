@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tidewheel import Job, StoredJob, storage
+from tidewheel import Job, StoredJob
+from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import StorageError, TidewheelError
 from tidewheel.sinks import files
 from tidewheel.sources import iterable
-from tidewheel.storage import Entry, Store
 from tidewheel.testing import MemoryRun
 
 BATCHES = [[{"user": f"u{(n * 3 + b) % 5}", "amount": n + b} for n in range(10)] for b in range(5)]
@@ -115,7 +116,7 @@ def outcome(url: str, out: Path) -> tuple[dict, Counter]:
 
 @pytest.mark.parametrize("kind", ["before", "after", "damaged"])
 def test_a_fault_at_any_operation_stops_the_job_and_loses_nothing(tmp_path, monkeypatch, kind):
-    real = storage.open
+    real = open_store
     go(numbered(f"file://{tmp_path}/quiet", tmp_path / "quiet-out"))
     expected = outcome(f"file://{tmp_path}/quiet", tmp_path / "quiet-out")
     draw = random.Random(SEED)
@@ -126,14 +127,15 @@ def test_a_fault_at_any_operation_stops_the_job_and_loses_nothing(tmp_path, monk
         at = number if number <= 40 else number * 3 + draw.randrange(3)
         url, out = f"file://{tmp_path}/{number}", tmp_path / f"out-{number}"
         faults = Faults(at, kind)
-        monkeypatch.setattr(storage, "open", lambda url, faults=faults: Faulty(real(url), faults))
-        try:
-            go(numbered(url, out))
-            # Damage that hits no checksum is in what is not used, or in a listing of what is removed.
-            failed = None
-        except TidewheelError as error:
-            failed = error
-        monkeypatch.setattr(storage, "open", real)
+        with monkeypatch.context() as patching:
+            for module in [each for each in sys.modules.values() if getattr(each, "open_store", None) is open_store]:
+                patching.setattr(module, "open_store", lambda url, faults=faults: Faulty(real(url), faults))
+            try:
+                go(numbered(url, out))
+                # Damage that hits no checksum is in what is not used, or in a listing of what is removed.
+                failed = None
+            except TidewheelError as error:
+                failed = error
         if not faults.hit:
             break
         hits[faults.hit] += failed is not None

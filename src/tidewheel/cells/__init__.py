@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from tidewheel.cells.backend import Backend
-from tidewheel.cells.cell import Cell, CellReader, CellWriter, Exchange, Snapshot, Version
-from tidewheel.cells.connection import Connection
-from tidewheel.cells.election import leader_election
-from tidewheel.cells.errors import (
+from tidewheel._cells import open_cells as open
+from tidewheel._cells.cell import Cell, CellReader, CellWriter, Exchange, Snapshot, Version
+from tidewheel._cells.connection import Connection
+from tidewheel._cells.election import leader_election
+from tidewheel._cells.errors import (
     AccessRefused,
     CellError,
     Closed,
@@ -24,12 +24,11 @@ from tidewheel.cells.errors import (
     TooLarge,
     WrongType,
 )
-from tidewheel.cells.lease import Lease
-from tidewheel.cells.map import CellMapReader, CellMapWriter
-from tidewheel.cells.once import Once
-from tidewheel.cells.tickets import Ticket, TicketIssuer, TicketValidator
-from tidewheel.cells.when import When
-from tidewheel.errors import ConfigError
+from tidewheel._cells.lease import Lease
+from tidewheel._cells.map import CellMapReader, CellMapWriter
+from tidewheel._cells.once import Once
+from tidewheel._cells.tickets import Ticket, TicketIssuer, TicketValidator
+from tidewheel._cells.when import When
 
 __all__ = [
     "AccessRefused",
@@ -59,42 +58,3 @@ __all__ = [
     "leader_election",
     "open",
 ]
-
-_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
-
-
-def open(url: str, *, timeout: float = 10.0) -> Connection:
-    """Connect to the cells at a URL.
-
-    `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
-    `az:`; `etcd://host:port,host:port/prefix`. `timeout` is in seconds, for this call and as the default
-    for all commands.
-    """
-    return Connection(_backend(url), timeout)
-
-
-def _backend(url: str) -> Backend:
-    scheme, colon, rest = url.partition(":")
-    if not colon or "/" in scheme:
-        scheme = "file"
-    if scheme == "memory":
-        from tidewheel.cells.memory import MemoryBackend
-
-        return MemoryBackend(rest)
-    if scheme == "file":
-        from tidewheel.cells.file import FileBackend
-        from tidewheel.storage.file import FileStore
-
-        if not url.removeprefix("file:"):
-            raise ConfigError(f"the URL {url!r} names no folder; write for example file:///var/lib/cells")
-        return FileBackend(FileStore.from_url(url))
-    if scheme in _OBJECT_STORES:
-        from tidewheel.cells.objectstore import ObjectStoreBackend
-
-        return ObjectStoreBackend(url)
-    if scheme in ("etcd", "etcds"):
-        from tidewheel.cells.etcd import EtcdBackend
-
-        return EtcdBackend(url)
-    known = ", ".join(("memory", "file", *_OBJECT_STORES, "etcd", "etcds"))
-    raise ConfigError(f"the URL {url!r} has the unknown scheme {scheme!r}; cells can be at: {known}")

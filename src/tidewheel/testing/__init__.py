@@ -1,14 +1,15 @@
 """What users test their programs with: without Spark and without a disk, unless asked for."""
 
-from tidewheel.logic import Message
-from tidewheel.sinks.collect import collect as CollectSink
-from tidewheel.testing.clock import Clock
-from tidewheel.testing.golden import golden
-from tidewheel.testing.memory import MemoryRun
-from tidewheel.testing.play import run_in_memory, run_script
-from tidewheel.testing.result import Result
-from tidewheel.testing.script import CRASH, EOF, PAUSE, RESCALE, ScriptedSource
-from tidewheel.testing.tester import OperatorTester
+from tidewheel._cells.backends.memory import outage
+from tidewheel._connectors.memory.collect import collect as CollectSink
+from tidewheel._operators.logic import Message
+from tidewheel._testing.clock import Clock
+from tidewheel._testing.golden import golden
+from tidewheel._testing.memory import MemoryRun
+from tidewheel._testing.play import run_in_memory, run_script
+from tidewheel._testing.result import Result
+from tidewheel._testing.script import CRASH, EOF, PAUSE, RESCALE, ScriptedSource
+from tidewheel._testing.tester import OperatorTester
 
 __all__ = [
     "CRASH",
@@ -23,6 +24,7 @@ __all__ = [
     "Result",
     "ScriptedSource",
     "golden",
+    "outage",
     "run_in_memory",
     "run_script",
 ]

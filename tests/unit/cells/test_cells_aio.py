@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cell_places import SOON
 from tidewheel import cells
-from tidewheel.cells import TicketIssuer, TicketValidator, aio
+from tidewheel._cells import aio
+from tidewheel.cells import TicketIssuer, TicketValidator
 
 
 def test_commands_reads_and_waits(place):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from cell_places import SOON, eventually
 from tidewheel import cells
+from tidewheel._cells.backends.chained import folder_of, path_of
+from tidewheel._storage.base import check_path
+from tidewheel._storage.chain import Chain
 from tidewheel.cells import Offline
-from tidewheel.cells.chained import folder_of, path_of
-from tidewheel.chain import Chain
 from tidewheel.errors import ConfigError, StorageError
-from tidewheel.storage.base import check_path
 
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 
@@ -55,7 +55,7 @@ def test_a_writer_that_slept_between_creating_and_looking_back_is_in_doubt(pair,
         for number in range(80):
             other.write(number)
 
-    monkeypatch.setattr("tidewheel.chain.faults.point", sleep)
+    monkeypatch.setattr("tidewheel._storage.chain.faults.point", sleep)
     with pytest.raises(Offline, match="whether this write happened is not known") as caught:
         late.write(-1)
     assert caught.value.maybe

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidewheel import cells
-from tidewheel.cli.cells import app
+from tidewheel._cli.cells import app
 
 
 @pytest.fixture

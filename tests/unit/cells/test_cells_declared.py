@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.cells.declared import Codec, type_name
-from tidewheel.cells.errors import Encoding
+from tidewheel._cells.declared import Codec, type_name
+from tidewheel._cells.errors import Encoding
 from tidewheel.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidewheel import cells
-from tidewheel.cells import declared
+from tidewheel._cells import declared
 
 PAGE = Path(__file__).parents[3] / "docs" / "cells.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -13,10 +13,10 @@ import pytest
 from cell_places import SOON
 from servers import free_ports, running_etcd
 from tidewheel import cells
+from tidewheel._cells.backends.etcd import EtcdBackend
+from tidewheel._cells.backends.etcd_client import Address, EtcdClient, NoAnswer, to_base64
+from tidewheel._cells.deadline import Deadline
 from tidewheel.cells import AccessRefused, Offline, TooLarge
-from tidewheel.cells.deadline import Deadline
-from tidewheel.cells.etcd import EtcdBackend
-from tidewheel.cells.etcd_client import Address, EtcdClient, NoAnswer, to_base64
 from tidewheel.errors import ConfigError
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from cell_places import SOON, eventually
 from tidewheel import cells
-from tidewheel.cells import AccessRefused, Offline, inotify
+from tidewheel._cells.backends import inotify
+from tidewheel.cells import AccessRefused, Offline
 from tidewheel.errors import ConfigError
 
 COUNT = """

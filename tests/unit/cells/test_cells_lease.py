@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from cell_places import SOON, eventually, in_parallel
 from tidewheel import cells
-from tidewheel.cells import Lease, LeaseLost, Offline, leader_election, memory
+from tidewheel._cells.backends import memory
+from tidewheel._cells.lease import Tenure
+from tidewheel.cells import Lease, LeaseLost, Offline, leader_election
 from tidewheel.errors import ConfigError
 
 
@@ -152,7 +154,7 @@ def _lapsed(lease):
 
 
 def test_in_a_with_block_it_is_renewed_in_the_background(connection):
-    reader = connection.reader("boss", cells.lease.Tenure, namespace="leases")
+    reader = connection.reader("boss", Tenure, namespace="leases")
     with Lease(connection, "boss", holder="a", ttl=0.3) as lease:
         token = lease.token
         reader.when.reaches(token + 3, timeout=SOON)
@@ -163,7 +165,7 @@ def test_in_a_with_block_it_is_renewed_in_the_background(connection):
 
 
 def test_the_background_renewal_survives_a_short_outage(connection):
-    reader = connection.reader("boss", cells.lease.Tenure, namespace="leases")
+    reader = connection.reader("boss", Tenure, namespace="leases")
     with Lease(connection, "boss", holder="a", ttl=5.0) as lease:
         lease._stop.set()
         lease._keeper.join()

@@ -7,7 +7,8 @@ import pytest
 
 from cell_places import SOON, in_parallel
 from tidewheel import cells
-from tidewheel.cells import TicketIssuer, TicketValidator, memory
+from tidewheel._cells.backends import memory
+from tidewheel.cells import TicketIssuer, TicketValidator
 from tidewheel.errors import ConfigError
 
 SECRET = "s" * 32

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.cells import record as records
-from tidewheel.cells.record import FORMAT, Record
+from tidewheel._cells import record as records
+from tidewheel._cells.record import FORMAT, Record
 from tidewheel.errors import CorruptError
 
 

@@ -7,8 +7,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from tidewheel._cells.tickets import Presented
 from tidewheel.cells import Ticket, TicketIssuer, TicketRefused, TicketValidator
-from tidewheel.cells.tickets import Presented
 from tidewheel.errors import ConfigError
 
 SECRET = "s" * 32

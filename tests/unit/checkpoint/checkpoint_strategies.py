@@ -2,15 +2,9 @@
 
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.manifest import (
-    CheckpointId,
-    CheckpointState,
-    Frontier,
-    OperatorInfo,
-    SparkLog,
-    StagedOutput,
-)
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._time.frontier import Frontier
 
 names = st.text(max_size=8)
 counts = st.integers(0, 2**63 - 1)
@@ -31,7 +25,7 @@ def checkpoint_states(draw):
     file_names = draw(st.lists(names, unique=True, max_size=4))
     files = [FileRef(name, draw(counts), draw(checksums)) for name in file_names]
     parts = shard_parts(files)
-    return CheckpointState(
+    return Manifest(
         id=CheckpointId(draw(st.text(min_size=1, max_size=8)), draw(counts), draw(counts)),
         kind=draw(st.sampled_from(["batch", "claim", "flush", "import", "restore", "handover"])),
         run=draw(names),
@@ -76,11 +70,11 @@ def checkpoint_states(draw):
     )
 
 
-def full_state() -> CheckpointState:
+def full_state() -> Manifest:
     """A checkpoint with something in every field."""
     delta, snap = FileRef("state/2.delta", 300, 2**64 - 1), FileRef("state/1.snap", 900, 5)
     parts = ShardParts(PartRef(snap, 1, 400, 9), (PartRef(delta, 2, 30, 3),))
-    return CheckpointState(
+    return Manifest(
         CheckpointId("orders", 2, created_at=1_700_000_000_000_000_000),
         kind="flush",
         run="r1",

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidewheel.storage import Entry, Store
+from tidewheel._storage import Entry, Store
 
 
 class _Turns:

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint import encoding, envelope
-from tidewheel.checkpoint.encoding import MAGIC, VERSION, decode, encode
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel._checkpoint import encoding, envelope
+from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import CorruptError, StateError
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
 from unit.checkpoint.checkpoint_strategies import checkpoint_states, full_state
 
 REFUSED = (CorruptError, StateError)
@@ -50,7 +50,7 @@ def test_a_file_shared_by_many_shards_is_written_once():
     name = "state/" + "x" * 100
     file = FileRef(name, 1, random.Random(1).getrandbits(64))
     shards = {shard: ShardParts(None, (PartRef(file, 1, 1, 1),)) for shard in range(64)}
-    body = envelope.unseal(MAGIC, VERSION, encode(CheckpointState(CheckpointId("s", 1), shards=shards)), "it")[1]
+    body = envelope.unseal(MAGIC, VERSION, encode(Manifest(CheckpointId("s", 1), shards=shards)), "it")[1]
     assert body.count(name.encode()) == 1
 
 
@@ -204,14 +204,14 @@ def test_what_cannot_be_held_is_refused_when_encoding(changes):
 def test_one_file_with_two_checksums_is_refused_when_encoding():
     one, two = (PartRef(FileRef("state/x", 1, checksum), 1, 1, 1) for checksum in (1, 2))
     with pytest.raises(StateError, match="'state/x' twice"):
-        encode(CheckpointState(CheckpointId("s", 1), shards={0: ShardParts(None, (one, two))}))
+        encode(Manifest(CheckpointId("s", 1), shards={0: ShardParts(None, (one, two))}))
 
 
-def _body(state: CheckpointState) -> bytes:
+def _body(state: Manifest) -> bytes:
     return envelope.unseal(MAGIC, VERSION, encode(state), "it")[1]
 
 
-def _listed(state: CheckpointState) -> list:
+def _listed(state: Manifest) -> list:
     return msgspec.msgpack.decode(_body(state))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from tidewheel.checkpoint import envelope
+from tidewheel._checkpoint import envelope
 from tidewheel.errors import CorruptError, StateError
 
 MAGIC = b"TESTTEST"

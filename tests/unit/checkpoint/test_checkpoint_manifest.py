@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._state.references import FileRef
 from tidewheel.errors import ConfigError
-from tidewheel.state.refs import FileRef
 from unit.checkpoint.checkpoint_strategies import full_state
 
 
@@ -38,12 +38,12 @@ def test_an_identity_that_cannot_be_is_refused(stream, sequence):
 
 
 def test_a_checkpoint_is_made_from_its_identity_alone():
-    state = CheckpointState(CheckpointId("s", 1))
+    state = Manifest(CheckpointId("s", 1))
     assert (state.watermark_ns, state.event_count, state.n_shards, state.kind) == (None, 0, 64, "batch")
 
 
 def test_two_checkpoints_made_from_defaults_share_no_mapping():
-    one, two = CheckpointState(CheckpointId("s", 1)), CheckpointState(CheckpointId("s", 1))
+    one, two = Manifest(CheckpointId("s", 1)), Manifest(CheckpointId("s", 1))
     assert one.metadata is not two.metadata
 
 
@@ -65,7 +65,7 @@ def test_files_are_those_of_all_shards_and_of_the_driver_each_once():
 
 def test_full_state_leaves_no_field_at_its_default():
     """Round-trip tests rest on it: a field at its default would come back whether it was written or not."""
-    state, plain = full_state(), CheckpointState(CheckpointId("orders", 2))
+    state, plain = full_state(), Manifest(CheckpointId("orders", 2))
     same = [
         field.name
         for field in msgspec.structs.fields(state)

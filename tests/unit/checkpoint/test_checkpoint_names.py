@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint import names
-from tidewheel.checkpoint.names import StateFileName
+from tidewheel._checkpoint import names
+from tidewheel._checkpoint.names import StateFileName
+from tidewheel._storage.base import check_path
 from tidewheel.errors import ConfigError
-from tidewheel.storage.base import check_path
 
 tokens = st.text("abcXYZ019_.", min_size=1, max_size=8)
 small = st.integers(0, 10**6)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.pins import Pin
-from tidewheel.checkpoint.retention import oldest_kept
+from tidewheel._checkpoint.pins import Pin
+from tidewheel._checkpoint.retention import oldest_kept
 from tidewheel.errors import ConfigError
 
 NOW = 100

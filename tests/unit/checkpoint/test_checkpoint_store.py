@@ -3,12 +3,12 @@ import itertools
 import pytest
 from xxhash import xxh64_intdigest
 
-from tidewheel import faults
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.pins import pin
-from tidewheel.checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.pins import pin
+from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel._core import faults
+from tidewheel._storage.memory import MemoryStore
 from tidewheel.errors import ConfigError, CorruptError, FencedError, NotFound, StateError
-from tidewheel.storage.memory import MemoryStore
 
 _fresh = itertools.count()
 
@@ -23,8 +23,8 @@ def job(url: str, **options):
     return CheckpointStore.open(url, **options).of("job")
 
 
-def state(sequence: int, **fields) -> CheckpointState:
-    return CheckpointState(CheckpointId("job", sequence, created_at=sequence), **fields)
+def state(sequence: int, **fields) -> Manifest:
+    return Manifest(CheckpointId("job", sequence, created_at=sequence), **fields)
 
 
 def commit_up_to(checkpoints, newest: int, run: str = "A") -> None:
@@ -128,7 +128,7 @@ def test_this_runs_own_other_content_is_told_apart_from_a_takeover(url):
 
 
 def test_another_streams_checkpoint_is_refused(url):
-    other = CheckpointState(CheckpointId("other", 1))
+    other = Manifest(CheckpointId("other", 1))
     for keep in (job(url).commit, job(url).save):
         with pytest.raises(StateError, match="'other'"):
             keep(other)
@@ -204,7 +204,7 @@ def test_a_damaged_record_is_named_and_never_used(url):
 def test_streams_are_listed_by_name(url):
     store = CheckpointStore.open(url)
     for stream in ("b/1", "a", "ü"):
-        store.save(CheckpointState(CheckpointId(stream, 1)))
+        store.save(Manifest(CheckpointId(stream, 1)))
     assert CheckpointStore.open(url).streams() == ["a", "b/1", "ü"]
 
 

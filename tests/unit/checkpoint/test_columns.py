@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tidewheel.checkpoint.columns import Columns
-from tidewheel.checkpoint.export import _keys
+from tidewheel._checkpoint.tools.columns import Columns
+from tidewheel._checkpoint.tools.export import _keys
+from tidewheel._core.keys import to_stored
 from tidewheel.errors import StateError
-from tidewheel.keys import to_stored
 
 
 def columns(keys, values, declared=None, names=()):

@@ -5,11 +5,10 @@ import itertools
 
 import pytest
 
-from tidewheel import storage
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import NotFound, StorageError
-from tidewheel.storage import Entry, Store
 
 _fresh = itertools.count()
 COMMITS = 5
@@ -69,7 +68,7 @@ def run_to_the_end(store: Store, fresh_process: bool) -> int:
             if done == COMMITS:
                 return failures
             count = (0 if newest is None else newest.event_count) + 1
-            checkpoints.commit(CheckpointState(CheckpointId("job", done + 1), run="A", event_count=count))
+            checkpoints.commit(Manifest(CheckpointId("job", done + 1), run="A", event_count=count))
             checkpoints.retain()
         except StorageError:
             failures += 1
@@ -82,7 +81,7 @@ def run_to_the_end(store: Store, fresh_process: bool) -> int:
 @pytest.mark.parametrize("after", [False, True])
 def test_every_access_may_fail_once(after, fresh_process):
     for number in itertools.count(1):
-        inner = storage.open(f"memory:commit-faults-{next(_fresh)}")
+        inner = open_store(f"memory:commit-faults-{next(_fresh)}")
         faults = Faults(number, after)
         failures = run_to_the_end(FaultyStore(inner, faults), fresh_process)
         final = StreamCheckpoints(inner, "job")

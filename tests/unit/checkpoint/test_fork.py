@@ -6,15 +6,16 @@ import itertools
 
 import pytest
 
-from tidewheel import Job, StoredJob, storage
-from tidewheel.chain import Chain
-from tidewheel.checkpoint.fork import fork
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel import Job, StoredJob
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.fork import fork
+from tidewheel._storage import open_store
+from tidewheel._storage.chain import Chain
+from tidewheel._storage.memory import MemoryStore
 from tidewheel.errors import NotFound, StateError, StorageError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
-from tidewheel.storage.memory import MemoryStore
 from tidewheel.testing import MemoryRun
 
 _fresh = itertools.count()
@@ -42,7 +43,7 @@ def parent(url) -> StoredJob:
 
 
 def test_a_chain_begins_above_1_once(url):
-    store = storage.open(url)
+    store = open_store(url)
     assert Chain(store, "chain").begin(7, b"seven", b"from x")
     assert Chain(store, "chain").begin(7, b"seven", b"from x")
     assert not Chain(store, "chain").begin(7, b"other", b"from x")
@@ -55,7 +56,7 @@ def test_a_chain_begins_above_1_once(url):
 
 
 def test_a_chain_that_was_begun_at_1_does_not_begin_elsewhere(url):
-    store = storage.open(url)
+    store = open_store(url)
     assert Chain(store, "chain").append(1, b"one")
     assert not Chain(store, "chain").begin(7, b"seven", b"from x")
     assert Chain(store, "chain").numbers() == [1]
@@ -106,7 +107,7 @@ def test_a_fork_needs_a_savepoint_and_a_new_name(url, parent):
 
 def test_begin_refuses_another_streams_checkpoint(url):
     with pytest.raises(StateError, match="is of stream 'a'"):
-        StreamCheckpoints(storage.open(url), "b").begin(CheckpointState(CheckpointId("a", 3)), "x")
+        StreamCheckpoints(open_store(url), "b").begin(Manifest(CheckpointId("a", 3)), "x")
 
 
 def test_a_fork_lets_go_of_its_parent_only_when_it_needs_none_of_its_files(url, parent):

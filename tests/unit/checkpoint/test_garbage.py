@@ -4,16 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import storage
-from tidewheel.checkpoint.garbage import collect, collectable
-from tidewheel.checkpoint.holding import hold_checkpoint, hold_savepoint
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.names import staged_file, state_file
-from tidewheel.checkpoint.pins import Pin
-from tidewheel.checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.garbage import collect, collectable
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.names import staged_file, state_file
+from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
+from tidewheel._checkpoint.pins import Pin
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import CorruptError, NotFound, StateError
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
-from tidewheel.storage import Entry, Store
 from unit.checkpoint.interleaving import run_interleaved
 
 NOW = 10**18
@@ -42,9 +41,9 @@ pins = st.builds(
 )
 
 
-def with_files(sequence: int, *names: str, **fields) -> CheckpointState:
+def with_files(sequence: int, *names: str, **fields) -> Manifest:
     parts = tuple(PartRef(FileRef(name, 1, 1), 1, 1, 1) for name in names)
-    return CheckpointState(CheckpointId("job", sequence, 0), shards={0: ShardParts(None, parts)}, **fields)
+    return Manifest(CheckpointId("job", sequence, 0), shards={0: ShardParts(None, parts)}, **fields)
 
 
 @given(
@@ -83,7 +82,7 @@ class World:
     """A job that commits, each time with a delta file, at times with a snapshot that makes them needless."""
 
     def __init__(self) -> None:
-        self.store = storage.open(f"memory:garbage-{next(_fresh)}")
+        self.store = open_store(f"memory:garbage-{next(_fresh)}")
         self.job = StreamCheckpoints(self.store, "job")
         self.parts = ShardParts()
 
@@ -96,7 +95,7 @@ class World:
             self.parts = ShardParts(self.parts.snapshot, (*self.parts.deltas, part))
         if output:
             self.job.folder.create(staged_file(sequence, "r", 0, 0, "out.arrow"), b"rows")
-        self.job.commit(CheckpointState(CheckpointId("job", sequence, 0), run="r", shards={0: self.parts}))
+        self.job.commit(Manifest(CheckpointId("job", sequence, 0), run="r", shards={0: self.parts}))
 
     def names(self) -> set[str]:
         return {entry.path for prefix in ("state", "staged") for entry in self.job.folder.list(prefix)}
@@ -241,7 +240,7 @@ def test_a_pin_made_beside_retention_and_collection_holds_all_its_files_or_is_no
         for number in range(3):
             world.commit(snapshot=number == 2)
 
-        def holder(store: Store) -> CheckpointState:
+        def holder(store: Store) -> Manifest:
             return hold_checkpoint(StreamCheckpoints(store, "job"), 2, "held", kind)
 
         def retainer(store: Store) -> None:
@@ -266,7 +265,7 @@ def test_a_fork_of_a_savepoint_that_is_dropped_meanwhile_holds_all_its_files_or_
             world.commit(snapshot=True)
         world.job.retain(1)
 
-        def forker(store: Store) -> CheckpointState:
+        def forker(store: Store) -> Manifest:
             return hold_savepoint(StreamCheckpoints(store, "job"), "saved", "fork-new", "fork")
 
         def dropper(store: Store) -> None:
@@ -281,7 +280,7 @@ def test_a_fork_of_a_savepoint_that_is_dropped_meanwhile_holds_all_its_files_or_
     assert outcomes == {"held", "not made"}
 
 
-def check_held(world: World, held: CheckpointState | Exception, order: list[int]) -> str:
+def check_held(world: World, held: Manifest | Exception, order: list[int]) -> str:
     """All that was held is there, also after one more collection; or it was refused and no pin is left."""
     sweep(world.job)
     if isinstance(held, Exception):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, StagedOutput
-from tidewheel.checkpoint.pending import Span, outputs_of, retracted, settled, to_retract
-from tidewheel.checkpoint.restore import restored
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
+from tidewheel._checkpoint.tools.restore import restored
+from tidewheel._checkpoint.unpublished import Span, outputs_of, retracted, settled, to_retract
 
 
-def commit(sequence: int, kind: str = "batch", **fields) -> CheckpointState:
+def commit(sequence: int, kind: str = "batch", **fields) -> Manifest:
     outputs = (StagedOutput("out", 1, (b"token",)),) if kind == "batch" else ()
-    return CheckpointState(CheckpointId("job", sequence), kind=kind, **{"outputs": outputs, **fields})
+    return Manifest(CheckpointId("job", sequence), kind=kind, **{"outputs": outputs, **fields})
 
 
 def test_a_restore_names_the_sequences_whose_output_is_void():

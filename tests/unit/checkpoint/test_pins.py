@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from tidewheel import storage
-from tidewheel.checkpoint.pins import Pins, pin
+from tidewheel._checkpoint.pins import Pins, pin
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
 from unit.checkpoint.checkpoint_strategies import full_state
 
@@ -12,7 +12,7 @@ _fresh = itertools.count()
 
 @pytest.fixture
 def pins() -> Pins:
-    return Pins(storage.open(f"memory:pins-{next(_fresh)}"))
+    return Pins(open_store(f"memory:pins-{next(_fresh)}"))
 
 
 def test_a_pin_lists_every_file_that_its_checkpoint_references():

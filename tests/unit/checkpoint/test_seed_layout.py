@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, SparkLog
-from tidewheel.checkpoint.seed_layout import from_seed, to_seed
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
+from tidewheel._checkpoint.seed_layout import from_seed, to_seed
 from tidewheel.errors import CorruptError, StateError
 
 u64 = st.integers(0, 2**64 - 1)
@@ -19,7 +19,7 @@ BYTES = (
     b"\x01\x00\x00\x00"  # one source
     b"\x06\x00\x00\x00kafk\xc3\xa4\x00\x20\x00\x00\x00\x00\x00\x00"  # 8192
 )
-STATE = CheckpointState(
+STATE = Manifest(
     CheckpointId("s", 77, 0),
     watermark_ns=1_000_000_000,
     event_count=80,
@@ -39,7 +39,7 @@ def test_import_reads_the_seeds_table():
 
 
 def test_an_empty_checkpoint_is_header_and_two_zeros():
-    state = CheckpointState(CheckpointId("s", 42), watermark_ns=999, event_count=42)
+    state = Manifest(CheckpointId("s", 42), watermark_ns=999, event_count=42)
     assert to_seed(state) == (42).to_bytes(8, "little") + (999).to_bytes(8, "little") + (42).to_bytes(
         8, "little"
     ) + bytes(8)
@@ -47,7 +47,7 @@ def test_an_empty_checkpoint_is_header_and_two_zeros():
 
 @given(
     st.builds(
-        CheckpointState,
+        Manifest,
         st.builds(CheckpointId, st.just("s"), st.integers(0, 2**63 - 1)),
         watermark_ns=u64,
         event_count=u64,

@@ -8,12 +8,12 @@ import time
 import pytest
 
 from tidewheel import Job, StoredJob
-from tidewheel.checkpoint.names import STATE
+from tidewheel._checkpoint.names import STATE
+from tidewheel._state.codec import pickle_codec
+from tidewheel._storage.memory import MemoryStore
 from tidewheel.errors import NotFound, StateError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
-from tidewheel.state.codec import pickle_codec
-from tidewheel.storage.memory import MemoryStore
 from tidewheel.testing import MemoryRun
 
 _fresh = itertools.count()
@@ -73,7 +73,7 @@ def test_what_a_reader_reads_stays_while_the_job_goes_on(stored):
 
 
 def test_a_readers_pin_expires(stored):
-    from tidewheel.checkpoint.read import hold
+    from tidewheel._checkpoint.tools.state_reader import hold
 
     _, name = hold(stored.checkpoints, None, seconds=0.001)
     pin = stored.checkpoints.pins.read(name)

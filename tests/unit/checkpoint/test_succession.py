@@ -1,12 +1,12 @@
 import pytest
 
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState
-from tidewheel.checkpoint.succession import check_follows
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.succession import check_follows
 from tidewheel.errors import StateError
 
 
-def state(sequence: int, **fields) -> CheckpointState:
-    return CheckpointState(CheckpointId("job", sequence, 0), **fields)
+def state(sequence: int, **fields) -> Manifest:
+    return Manifest(CheckpointId("job", sequence, 0), **fields)
 
 
 def test_the_first_is_1_and_each_goes_up_by_one():

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.triggers import Progress, Triggers, due
+from tidewheel._checkpoint.triggers import Progress, Triggers, due
 from tidewheel.errors import ConfigError
 
 SECOND = 10**9

@@ -11,12 +11,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tidewheel import Job
-from tidewheel.cli import app
-from tidewheel.cli.progress import LineProgress
-from tidewheel.cli.sinks import kinds
+from tidewheel._cli import app
+from tidewheel._cli.progress import LineProgress
+from tidewheel._cli.sinks import kinds
+from tidewheel._spark.progress import BatchProgress, RunResult
 from tidewheel.errors import HeldError, OperatorError
 from tidewheel.sinks import __all__ as exported
-from tidewheel.spark.progress import BatchProgress, RunResult
 
 PROGRAM = """
 from tidewheel import Job

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from tidewheel.cli.program import load_job, split_target
+from tidewheel._cli.program import load_job, split_target
 from tidewheel.errors import ConfigError, GraphError
 
 
@@ -118,6 +118,6 @@ def test_a_target_may_have_colons_in_its_path():
 
 def test_the_command_is_installed():
     found = subprocess.run(
-        [sys.executable, "-c", "from tidewheel.cli import main; main()", "--version"], capture_output=True
+        [sys.executable, "-c", "from tidewheel._cli import main; main()", "--version"], capture_output=True
     )
     assert found.stdout.startswith(b"tidewheel ")

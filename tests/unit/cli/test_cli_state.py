@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from tidewheel.cli import app
-from tidewheel.cli.program import load_job
+from tidewheel._cli import app
+from tidewheel._cli.program import load_job
 from tidewheel.testing import MemoryRun
 
 PROGRAM = """
@@ -98,7 +98,7 @@ def test_export_then_import_into_a_job_of_its_own(program, tmp_path):
 def test_a_look_up_needs_neither_arrow_nor_spark(state):
     program = (
         "import sys\n"
-        "from tidewheel.stored import StoredJob\n"
+        "from tidewheel._program.stored_job import StoredJob\n"
         "assert StoredJob('orders', state=sys.argv[1]).get('sum', 'ada').value == 2\n"
         "heavy = {'pyspark', 'pyarrow', 'numpy', 'pandas', 'lmdb', 'cloudpickle', 'typer'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

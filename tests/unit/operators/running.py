@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from tidewheel import Job
+from tidewheel._engine.stopped_job import states
+from tidewheel._program.stream import Stream
+from tidewheel._values import SCALAR
 from tidewheel.errors import OperatorError
-from tidewheel.runtime.stopped import states
 from tidewheel.sinks import collect
 from tidewheel.sources import dataframe
-from tidewheel.stream import Stream
 from tidewheel.testing import MemoryRun
-from tidewheel.values import SCALAR
 
 _names = itertools.count()
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel import count, max_, mean, min_, sum_
+from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel.errors import GraphError
-from tidewheel.operators.aggregate import AggregateBy
 from unit.operators.running import Ran, failure, run
 
 ALL = {

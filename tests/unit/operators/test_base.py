@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.operators.annotations import hints, item_of, parameter, returned
-from tidewheel.operators.base import each, without
-from tidewheel.values import SCALAR, Batch
+from tidewheel._operators.annotations import hints, item_of, parameter, returned
+from tidewheel._operators.base import each, without
+from tidewheel._values import SCALAR, Batch
 
 
 class Context:

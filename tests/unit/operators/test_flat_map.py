@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tidewheel.operators.flat_map import FilterMap, FlatMap
-from tidewheel.values import shape_of
+from tidewheel._operators.stateless.flat_map import FilterMap, FlatMap
+from tidewheel._values import shape_of
 from unit.operators.running import failure, run
 
 

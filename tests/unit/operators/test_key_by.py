@@ -9,8 +9,8 @@ import math
 import pyarrow as pa
 import pytest
 
+from tidewheel._operators.keyed.key_by import key_array
 from tidewheel.errors import GraphError, OperatorError
-from tidewheel.operators.key_by import key_array
 from unit.operators.running import failure, run
 
 ROWS = [{"user": "ada", "n": 1}, {"user": "bob", "n": 2}, {"user": "ada", "n": 3}]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewheel._state.codec import pickle_codec
 from tidewheel.errors import GraphError
-from tidewheel.state.codec import pickle_codec
 from unit.operators.running import failure, run
 
 
@@ -58,7 +58,7 @@ def test_running_sums_are_those_of_a_dict_however_batches_splits_and_tasks_are_c
 
     rows = [[{"user": user, "n": n} for user, n in batch] for batch in batches]
     # One key's messages after the other's, or as they come: it depends on how many there are.
-    with mock.patch("tidewheel.state.opened._MANY", many):
+    with mock.patch("tidewheel._state.key_batch._MANY", many):
         ran = run(
             lambda s: s.key_by("k", "user").stateful_map("sum", step, default=0),
             *rows,

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidewheel import Job, Message, session, sliding, sum_, tumbling
+from tidewheel._time.duration import instant, nanoseconds
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun, OperatorTester
-from tidewheel.time.duration import instant, nanoseconds
 from unit.operators.running import run
 
 
@@ -143,10 +143,10 @@ def test_every_window_of_a_timestamp_holds_it_and_none_is_left_out(windows):
 def test_values_that_wait_in_state_come_out_as_they_were():
     from dataclasses import dataclass
 
-    from tidewheel.operators.kept import Kept
-    from tidewheel.values import ANY, ROW
-    from tidewheel.values.row import row_class
-    from tidewheel.values.shape import Shape
+    from tidewheel._operators.keyed.state_values import Kept
+    from tidewheel._values import ANY, ROW
+    from tidewheel._values.row import row_class
+    from tidewheel._values.shape import Shape
 
     @dataclass
     class Undeclared:

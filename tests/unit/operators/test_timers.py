@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel import Job, Message, Output, StatefulLogic, Timer
+from tidewheel._engine.stopped_job import StoppedJob
+from tidewheel._state.timers import decode, encode
+from tidewheel._testing.clock import Clock
 from tidewheel.errors import OperatorError
-from tidewheel.runtime.stopped import StoppedJob
 from tidewheel.sinks import collect
-from tidewheel.state.timers import decode, encode
 from tidewheel.testing import MemoryRun, OperatorTester
-from tidewheel.testing.clock import Clock
 
 MAX = 2**63 - 1
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 
+from tidewheel._testing.clock import Clock
 from tidewheel.errors import OperatorError
 from tidewheel.testing import OperatorTester
-from tidewheel.testing.clock import Clock
 from time_model import driven, modelled, scripts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewheel.spark.failures import said
+from tidewheel._spark.failures import said
 
 SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: \

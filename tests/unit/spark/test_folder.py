@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.manifest import SparkLog
+from tidewheel._checkpoint.manifest import SparkLog
+from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets, with_sources
 from tidewheel.errors import StateError
-from tidewheel.spark.folder import SparkFolder, source_offsets, with_sources
 
 QUERY = "6a7e2d6c-0000-4c1e-8a6e-2d9f1f5c0001"
 

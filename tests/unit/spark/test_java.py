@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tidewheel._spark.java import check_java, java_version
 from tidewheel.errors import ConfigError
-from tidewheel.spark.java import check_java, java_version
 
 
 @pytest.mark.parametrize(

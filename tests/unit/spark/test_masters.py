@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel.errors import ConfigError
-from tidewheel.spark.masters import check_reachable, is_local, local_folder
 
 CLUSTER = "spark://host:7077"
 

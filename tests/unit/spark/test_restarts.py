@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidewheel._spark.restarts import LOSSES, Again, Restarts
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
-from tidewheel.spark.restarts import LOSSES, Again, Restarts
 
 FETCH = Exception(
     "Job aborted due to stage failure: ResultStage 9 (collect) has failed the maximum allowable number of times: 1. Most recent "

@@ -8,10 +8,10 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel import storage
-from tidewheel.checkpoint.manifest import CheckpointId, CheckpointState, SparkLog
-from tidewheel.spark import seen as module
-from tidewheel.spark.seen import SeenFiles
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
+from tidewheel._spark import seen_files as module
+from tidewheel._spark.seen_files import SeenFiles
+from tidewheel._storage import open_store
 
 _names = itertools.count()
 LOG = SparkLog("query", offsets={0: "v1"}, files={"sources/1/0": "x"})
@@ -22,10 +22,10 @@ def line(source: int, path: str, batch: int) -> str:
 
 
 def store():
-    return storage.open(f"memory:unit-seen-{next(_names)}")
+    return open_store(f"memory:unit-seen-{next(_names)}")
 
 
-def commit(seen: SeenFiles, base: CheckpointState, fresh: list[str]) -> CheckpointState:
+def commit(seen: SeenFiles, base: Manifest, fresh: list[str]) -> Manifest:
     sequence = base.sequence + 1
     fields = seen.record(base, LOG, fresh, sequence)
     return base.replace(id=CheckpointId("job", sequence), kind="batch", **fields)
@@ -38,7 +38,7 @@ def test_all_that_was_seen_is_loaded_in_order(batches, inline, deltas):
     module.INLINE, module._MAX_DELTAS = inline, deltas
     try:
         place = store()
-        state, expected = CheckpointState(CheckpointId("job", 1), kind="claim"), {0: [], 1: []}
+        state, expected = Manifest(CheckpointId("job", 1), kind="claim"), {0: [], 1: []}
         for number, sources in enumerate(batches):
             fresh = [line(source, f"file-{number}-{at}", number) for at, source in enumerate(sources)]
             for at, source in enumerate(sources):
@@ -55,11 +55,11 @@ def test_all_that_was_seen_is_loaded_in_order(batches, inline, deltas):
 
 
 def test_a_job_without_file_sources_has_seen_nothing():
-    assert SeenFiles(store(), "job", "run").load(CheckpointState(CheckpointId("job", 1))) == []
+    assert SeenFiles(store(), "job", "run").load(Manifest(CheckpointId("job", 1))) == []
 
 
 def test_a_file_that_is_seen_again_counts_once_as_it_was_seen_last():
-    place, state = store(), CheckpointState(CheckpointId("job", 1), kind="claim")
+    place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
     for batch in (0, 1):
         state = commit(SeenFiles(place, "job", f"run{batch}"), state, [line(0, "same", batch)])
     assert SeenFiles(place, "job", "run").load(state) == [line(0, "same", 1)]
@@ -67,7 +67,7 @@ def test_a_file_that_is_seen_again_counts_once_as_it_was_seen_last():
 
 def test_a_batch_that_runs_again_with_more_files_refers_to_its_own_list(monkeypatch):
     monkeypatch.setattr(module, "INLINE", 0)
-    place, base = store(), CheckpointState(CheckpointId("job", 1), kind="claim")
+    place, base = store(), Manifest(CheckpointId("job", 1), kind="claim")
     seen = SeenFiles(place, "job", "run")
     commit(seen, base, [line(0, "a", 0)])  # Its commit fails; the same run does the batch again.
     state = commit(seen, base, [line(0, "a", 0), line(0, "b", 0)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewheel.spark.session import settings_for
+from tidewheel._spark.session import settings_for
 
 DAEMON = "spark.python.daemon.module"
 
@@ -19,7 +19,7 @@ def test_what_exactly_once_depends_on_is_not_for_choice():
 
 
 def test_executors_elsewhere_start_the_daemon_that_is_sent_to_them():
-    assert settings_for("local[2]", {}, {})[DAEMON] == "tidewheel.spark.daemon"
+    assert settings_for("local[2]", {}, {})[DAEMON] == "tidewheel._spark.daemon"
     assert settings_for("k8s://https://host", {}, {})[DAEMON] == "tidewheel_daemon"
 
 

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from tidewheel import Job
+from tidewheel._spark.hosts import explained, refuse
+from tidewheel._spark.modules import direct, used
+from tidewheel._spark.shipping import archive, package_sources, sources_of
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
-from tidewheel.spark.hosts import explained, refuse
-from tidewheel.spark.modules import direct, used
-from tidewheel.spark.shipped import archive, package_sources, sources_of
 
 FILES = {
     "own_program.py": "import own_rates, own_kit.deep.words\ndef f(key, value, n):\n    return own_rates.rate(n), n\n",
@@ -60,9 +60,9 @@ def test_the_archive_alone_has_the_package_and_the_modules(program, tmp_path):
     path.write_bytes(archive(package_sources() | sources_of(used(plan_of(program))[0])))
     code = (
         f"import sys; sys.path[:] = [{str(path)!r}] + [p for p in sys.path if not p.endswith('/src')]\n"
-        "import tidewheel.spark.entry, tidewheel_daemon, own_rates, own_kit.deep.words\n"
+        "import tidewheel._spark.entry, tidewheel_daemon, own_rates, own_kit.deep.words\n"
         "tidewheel_daemon.preload()\n"
-        "print(tidewheel.spark.entry.__file__, own_rates.rate(3), own_kit.deep.words.WORD)"
+        "print(tidewheel._spark.entry.__file__, own_rates.rate(3), own_kit.deep.words.WORD)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=False)
     assert said.stdout.split() == [f"{path}/tidewheel/spark/entry.py", "3", "deep"], said.stderr

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from tidewheel.state.compaction import merge, newest_sequence
-from tidewheel.state.files import StateFile, StateFileWriter
-from tidewheel.state.local import ShardCopy, ShardReader
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
+from tidewheel._state.compaction import merge, newest_sequence
+from tidewheel._state.local_copies import ShardCopy, ShardReader
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.state_file import StateFile, StateFileWriter
 
 Tables = Mapping[str, Mapping[bytes, bytes | None]]
 State = dict[str, dict[bytes, bytes]]

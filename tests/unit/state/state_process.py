@@ -12,8 +12,8 @@ from pathlib import Path
 
 from state_build import History, catch_up, contents
 
+from tidewheel._state.local_copies import LocalCopies
 from tidewheel.errors import StateError
-from tidewheel.state.local import LocalCopies
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidewheel.state.read import shard_get, shard_items, shard_tables
-from tidewheel.state.refs import ShardParts
+from tidewheel._state.references import ShardParts
+from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 from unit.state.state_build import History
 
 KEYS = st.binary(min_size=1, max_size=2) | st.just(b"k" * 600)

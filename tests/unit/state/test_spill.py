@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.state.files import DROPPED, MISSING
-from tidewheel.state.spill import Spill
+from tidewheel._state.spill import Spill
+from tidewheel._state.state_file import DROPPED, MISSING
 
 KEYS = st.sampled_from([b"sa", b"sb", b"s" + b"k" * 510, b"s" + b"k" * 511, b"s" + b"k" * 600]) | st.binary(
     min_size=1, max_size=3

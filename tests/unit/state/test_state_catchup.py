@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._state.catch_up import Applied, lacking
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import StateError
-from tidewheel.state.catchup import Applied, lacking
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
 
 
 def part(sequence: int, kind: str = "delta") -> PartRef:

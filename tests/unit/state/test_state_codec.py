@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._state import codec as module
+from tidewheel._state.codec import codec_named, decode_all, encode_all, msgpack_codec, pickle_codec, register_codec
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
-from tidewheel.state import codec as module
-from tidewheel.state.codec import codec_named, decode_all, encode_all, msgpack_codec, pickle_codec, register_codec
 
 
 @dataclass

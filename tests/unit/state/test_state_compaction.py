@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._state.compaction import MAX_DELTAS, STAGGER, due, merge, newest_sequence
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import StateError
-from tidewheel.state.compaction import MAX_DELTAS, STAGGER, due, merge, newest_sequence
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
 
 
 def part(sequence: int, size: int = 100, name: str = "f") -> PartRef:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewheel._state import state_file as files
+from tidewheel._state.references import FileRef
+from tidewheel._state.state_file import DROPPED, MISSING, StateFile, StateFileWriter
 from tidewheel.errors import CorruptError, StateError
-from tidewheel.state import files
-from tidewheel.state.files import DROPPED, MISSING, StateFile, StateFileWriter
-from tidewheel.state.refs import FileRef
 from unit.state.state_build import Tables, state_file
 
 keys = st.binary(min_size=1, max_size=12) | st.binary(min_size=500, max_size=600)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidewheel._state.local_copies import LocalCopies, ShardCopy, folder_name
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel.errors import CorruptError, StateError
-from tidewheel.state.files import StateFile, StateFileWriter
-from tidewheel.state.local import LocalCopies, ShardCopy, folder_name
-from tidewheel.state.refs import FileRef, PartRef, ShardParts
 from unit.state.state_build import History, Tables, catch_up, contents, state_file
 
 # Few different keys, so that commits meet; some longer than LMDB takes, some of which share their first bytes.
@@ -264,7 +264,7 @@ def test_a_damaged_file_leaves_the_copy_as_it_was(folders: Folders) -> None:
 def test_a_file_too_large_to_fetch_ahead_is_applied_block_by_block(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidewheel.state.shardcopy._FETCHED_AHEAD", 1000)
+    monkeypatch.setattr("tidewheel._state.local_copy._FETCHED_AHEAD", 1000)
     history, copy = History(folders.new()), folders.copy(map_size=1 << 16)
     for number in range(3):
         history.commit({"t": {b"%d" % n: b"%d" % number * 100 for n in range(number, 200)}})
@@ -325,7 +325,7 @@ def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
 
 
 def test_a_large_commit_gives_its_memory_back(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidewheel.state.shardcopy._MANY_KEYS", 2)
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
     history, copy = History(folders.new()), folders.copy()
     for number in range(3):
         history.commit({"t": {bytes([65 + number, letter]): b"1" for letter in b"abc"}})

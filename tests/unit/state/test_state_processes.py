@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.state.local import LocalCopies
+from tidewheel._state.local_copies import LocalCopies
 from unit.state.state_build import History, catch_up, contents
 
 Start = Callable[..., "subprocess.Popen[str]"]

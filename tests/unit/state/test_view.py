@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidewheel._core.keys import from_stored, shard_of, shard_of_stored, to_stored
+from tidewheel._state import task_state as view
+from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.compaction import merge
+from tidewheel._state.local_copies import LocalCopies
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.state_file import StateFile, StateFileWriter
+from tidewheel._state.task_state import KeyedState, TaskState
 from tidewheel.errors import OperatorError
-from tidewheel.keys import from_stored, shard_of, shard_of_stored, to_stored
-from tidewheel.state import view
-from tidewheel.state.codec import msgpack_codec
-from tidewheel.state.compaction import merge
-from tidewheel.state.files import StateFile, StateFileWriter
-from tidewheel.state.local import LocalCopies
-from tidewheel.state.refs import FileRef, ShardParts
-from tidewheel.state.view import KeyedState, TaskState
 
 N_SHARDS = 4
 TABLE = "sums"

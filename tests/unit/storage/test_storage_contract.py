@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel import storage
+from tidewheel._storage import open_store
 from tidewheel.errors import NotFound, StorageError
 
 
 @pytest.fixture(params=["memory", "file", "s3"])
 def store(request, tmp_path):
     if request.param == "memory":
-        return storage.open(f"memory:{uuid.uuid4()}")
+        return open_store(f"memory:{uuid.uuid4()}")
     if request.param == "file":
-        return storage.open(f"{tmp_path}/made by the first write")
-    return storage.open(request.getfixturevalue("seaweedfs").url(str(uuid.uuid4())))
+        return open_store(f"{tmp_path}/made by the first write")
+    return open_store(request.getfixturevalue("seaweedfs").url(str(uuid.uuid4())))
 
 
 def test_reads_what_was_written(store):
@@ -105,7 +105,7 @@ def test_rooted_deeper_it_is_the_same_store(store):
     deeper.create("c", b"one")
     assert store.read("a/b/c") == b"one"
     assert [entry.path for entry in deeper.list()] == ["c"]
-    assert storage.open(deeper.url).read("c") == b"one"
+    assert open_store(deeper.url).read("c") == b"one"
 
 
 def test_pickles_as_its_url(store):
@@ -132,7 +132,7 @@ def test_refuses_paths_that_leave_the_root_or_mean_two_things(store, path):
 )
 def test_behaves_as_a_dictionary(tmp_path_factory, steps):
     for url in (f"memory:{uuid.uuid4()}", str(tmp_path_factory.mktemp("model"))):
-        store, model = storage.open(url), {}
+        store, model = open_store(url), {}
         for verb, path, data in steps:
             if verb == "create":
                 assert store.create(path, data) == (model.setdefault(path, data) == data)

@@ -6,9 +6,8 @@ import stat
 
 import pytest
 
-from tidewheel import storage
+from tidewheel._storage import file, open_store
 from tidewheel.errors import ConfigError, NotFound, StorageError
-from tidewheel.storage import file
 
 
 def test_the_same_folder_by_each_spelling(tmp_path, monkeypatch):
@@ -22,28 +21,28 @@ def test_the_same_folder_by_each_spelling(tmp_path, monkeypatch):
         str(tmp_path / "a b"),
         f"file://localhost{tmp_path}/a b",
     ):
-        assert storage.open(url).read("x") == b"1", url
+        assert open_store(url).read("x") == b"1", url
 
 
 def test_a_host_in_a_file_url_is_an_error_that_shows_the_right_form():
     with pytest.raises(ConfigError, match="three slashes"):
-        storage.open("file://data/state")
+        open_store("file://data/state")
 
 
 @pytest.mark.parametrize("url", ["", "file:", "memory:"])
 def test_a_url_that_names_no_place_is_refused(url):
     with pytest.raises(ConfigError, match="names no place"):
-        storage.open(url)
+        open_store(url)
 
 
 def test_an_unknown_scheme_is_refused_by_name():
     with pytest.raises(ConfigError, match="unknown scheme 'ftp'"):
-        storage.open("ftp://host/x")
+        open_store("ftp://host/x")
 
 
 def test_without_unnamed_files_create_goes_by_a_named_one(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "_UNNAMED", None)
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     assert store.create("a", b"one")
     assert not store.create("a", b"two")
     assert os.listdir(tmp_path) == ["a"]
@@ -58,18 +57,18 @@ def test_a_file_system_that_refuses_unnamed_files_is_no_hindrance(tmp_path, monk
         return really_open(path, flags, *args, **kwargs)
 
     monkeypatch.setattr(os, "open", refusing)
-    assert storage.open(str(tmp_path)).create("a", b"one")
+    assert open_store(str(tmp_path)).create("a", b"one")
 
 
 def test_a_killed_writer_leaves_nothing_that_is_listed(tmp_path):
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     (tmp_path / f"{file._TEMPORARY}1-2-3").write_bytes(b"half")
     store.write("a", b"1")
     assert [entry.path for entry in store.list()] == ["a"]
 
 
 def test_a_failed_write_leaves_the_old_bytes_and_no_temporary_file(tmp_path, monkeypatch):
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     store.write("a", b"old")
 
     def full(*_):
@@ -86,12 +85,12 @@ def test_a_failed_write_leaves_the_old_bytes_and_no_temporary_file(tmp_path, mon
 
 
 def test_a_part_that_is_a_file_is_explained(tmp_path):
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     store.write("a", b"1")
     with pytest.raises(StorageError, match="a file, not a folder"):
         store.write("a/b", b"2")
     with pytest.raises(StorageError, match="folder of that name"):
-        storage.open(str(tmp_path.parent)).read(tmp_path.name)
+        open_store(str(tmp_path.parent)).read(tmp_path.name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
@@ -99,7 +98,7 @@ def test_an_unreadable_folder_is_explained(tmp_path):
     tmp_path.chmod(0)
     try:
         with pytest.raises(StorageError, match="this user may not"):
-            storage.open(str(tmp_path)).read("a")
+            open_store(str(tmp_path)).read("a")
     finally:
         tmp_path.chmod(stat.S_IRWXU)
 
@@ -110,7 +109,7 @@ def test_create_reaches_the_disk_before_it_returns(tmp_path, monkeypatch):
     for name in ("fdatasync", "link", "rename", "fsync"):
         real = getattr(os, name)
         monkeypatch.setattr(os, name, lambda *a, _real=real, _name=name, **k: (steps.append(_name), _real(*a, **k))[1])
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     store.create("a", b"1")
     assert steps == ["fdatasync", "link", "fsync"]
     steps.clear()
@@ -125,7 +124,7 @@ def test_create_reaches_the_disk_before_it_returns(tmp_path, monkeypatch):
 
 
 def test_an_object_deleted_while_create_compares_is_created_anew(tmp_path, monkeypatch):
-    store = storage.open(str(tmp_path))
+    store = open_store(str(tmp_path))
     store.create("a", b"old")
     real, calls = type(store).read, []
 

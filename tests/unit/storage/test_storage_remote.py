@@ -7,13 +7,13 @@ import pytest
 from obstore import exceptions
 
 from servers import free_ports
-from tidewheel import storage
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StorageError
 
 
 @pytest.fixture
 def store(seaweedfs):
-    return storage.open(seaweedfs.url(str(uuid.uuid4())))
+    return open_store(seaweedfs.url(str(uuid.uuid4())))
 
 
 def test_a_put_that_won_but_lost_its_answer_is_ours(store, monkeypatch):
@@ -56,13 +56,13 @@ def test_a_large_object_goes_in_parts(store):
 
 def test_a_missing_bucket_is_named(seaweedfs):
     with pytest.raises(StorageError, match="no such bucket; create it"):
-        storage.open(seaweedfs.url("x", bucket=f"none-{uuid.uuid4()}")).list()
+        open_store(seaweedfs.url("x", bucket=f"none-{uuid.uuid4()}")).list()
 
 
 def test_refused_credentials_are_named(seaweedfs, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(StorageError, match=r"could not read a at s3://tests/.*: the credentials"):
-        storage.open(seaweedfs.url(str(uuid.uuid4()))).read("a")
+        open_store(seaweedfs.url(str(uuid.uuid4()))).read("a")
 
 
 def test_a_server_that_is_not_there_is_named(monkeypatch):
@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
         lambda store: store.list(),
     ):
         with pytest.raises(StorageError, match="the server does not answer; check the endpoint"):
-            attempt(storage.open(url))
+            attempt(open_store(url))
 
 
 def test_what_a_server_says_otherwise_is_passed_on(store, monkeypatch):
@@ -89,13 +89,13 @@ def test_what_a_server_says_otherwise_is_passed_on(store, monkeypatch):
 
 def test_secrets_in_a_url_are_refused():
     with pytest.raises(ConfigError, match="'secret_access_key' in a URL would show in logs"):
-        storage.open("s3://bucket/x?secret_access_key=123")
+        open_store("s3://bucket/x?secret_access_key=123")
 
 
 @pytest.mark.parametrize("url", ["s3:///prefix", "s3://bucket/x?endpiont=typo"])
 def test_urls_that_cannot_work_are_refused(url):
     with pytest.raises(ConfigError, match="s3://"):
-        storage.open(url)
+        open_store(url)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +107,4 @@ def test_urls_that_cannot_work_are_refused(url):
 )
 def test_other_vendors_urls_open_without_contact(url, deeper, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "eA==")
-    assert storage.open(url).at("deeper").url == deeper
+    assert open_store(url).at("deeper").url == deeper

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
-from tidewheel import sinks, storage
-from tidewheel.sinks.base import Publication, Sink, SinkPartition, Staging
-from tidewheel.sinks.staged import StagedBatches, published_batches
-from tidewheel.sources.partitioned import Log, PartitionedSource, Positions
+from tidewheel import sinks
+from tidewheel._connectors.log_source import Log, PartitionedSource, Positions
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._storage import open_store
+from tidewheel._values.columns import records
 from tidewheel.testing.connectors import SinkConformance, SinkHarness, SourceConformance, SourceHarness
-from tidewheel.values.columns import records
 
 SCHEMA = pa.schema([("value", pa.binary())])
 
@@ -94,7 +95,7 @@ class Appending(Sink):
 
     def publish(self, publication: Publication) -> None:
         rows = [row for batch in published_batches(publication.store, publication.tokens) for row in records(batch)]
-        store = storage.open(self.place)
+        store = open_store(self.place)
         store.create(f"{len(list(store.list()))}", json.dumps(rows).encode())
 
 
@@ -112,7 +113,7 @@ class AppendingHarness(SinkHarness):
         return self.kind(self.place)
 
     def contents(self):
-        store = storage.open(self.place)
+        store = open_store(self.place)
         return [row for entry in store.list() for row in json.loads(store.read(entry.path))]
 
 

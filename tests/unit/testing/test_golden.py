@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel import Job, count, sum_
+from tidewheel._testing.golden import disturbed
+from tidewheel._testing.script import Batch, Flush
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import files
 from tidewheel.testing import golden
-from tidewheel.testing.golden import disturbed
-from tidewheel.testing.script import Batch, Flush
 
 RECORDS = [{"user": f"user-{number % 5}", "n": number} for number in range(60)]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tidewheel import Message, Output, StatefulLogic, count, sum_
+from tidewheel._state.timers import Timer
 from tidewheel.errors import OperatorError, StateError
 from tidewheel.sinks import collect
-from tidewheel.state.timers import Timer
 from tidewheel.testing import Clock, OperatorTester
 
 

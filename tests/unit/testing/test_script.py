@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import Job
+from tidewheel._testing.script import Batch, Flush, steps
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import CRASH, EOF, PAUSE, RESCALE, Clock, ScriptedSource, run_in_memory, run_script
-from tidewheel.testing.script import Batch, Flush, steps
 
 
 def totals(source, **settings):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.testing import clock, script
+from tidewheel._testing import clock, script
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.checkpoint.manifest import Frontier
-from tidewheel.time.frontier import Input, advanced, merged
+from tidewheel._time.frontier import Frontier, Input, advanced, merged
 
 A, B = Input("a", 10), Input("b", None)
 times = st.none() | st.integers(-50, 50)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._time.panes import FAR, Panes
+from tidewheel._time.windows import sliding, tumbling
 from tidewheel.errors import GraphError, OperatorError
-from tidewheel.time.panes import FAR, Panes
-from tidewheel.time.windows import sliding, tumbling
 
 panes_of = st.builds(
     lambda length, every, offset, lateness: Panes(sliding(length, every, offset=offset), lateness),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 from tidewheel import Job, Message, Output, StatefulLogic
+from tidewheel._spark.driver import Driver, RunOptions
+from tidewheel._state.timers import Timer
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
-from tidewheel.spark.driver import Driver, RunOptions
-from tidewheel.state.timers import Timer
 
 
 class Ends(StatefulLogic[int]):

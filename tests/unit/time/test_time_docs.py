@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.state import timers
-from tidewheel.time import duration, windows
+from tidewheel._state import timers
+from tidewheel._time import duration, windows
 
 PAGE = Path(__file__).parents[3] / "docs" / "time.md"
 

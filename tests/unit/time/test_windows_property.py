@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel import count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel._time.windows import Fixed, Session, Windows
 from tidewheel.sinks import collect
-from tidewheel.time.windows import Fixed, Session, Windows
 from time_model import driven, modelled, scripts
 
 WINDOWS = [tumbling(10), tumbling(7, offset=3), sliding(10, 4), sliding(4, 10), session(5)]

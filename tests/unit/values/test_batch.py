@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.values import ANY, DICT, ROW, SCALAR, Batch, shape_of
+from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, shape_of
 
 COLUMNS = pa.RecordBatch.from_pydict({"user": ["ada", "bob", "eve"], "n": [1, None, 3]})
 KEYS = pa.array(["a", "b", "c"])

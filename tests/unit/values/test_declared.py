@@ -9,9 +9,9 @@ import enum
 import pyarrow as pa
 import pytest
 
+from tidewheel._values import shape_of
+from tidewheel._values.declared import as_declared, unfilled
 from tidewheel.errors import OperatorError
-from tidewheel.values import shape_of
-from tidewheel.values.declared import as_declared, unfilled
 
 
 class Color(enum.Enum):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.values import row_class
-from tidewheel.values.exact import exact_columns, from_exact, optional_array, plain_array
+from tidewheel._values import row_class
+from tidewheel._values.exact import exact_columns, from_exact, optional_array, plain_array
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PLAIN = st.none() | st.integers() | TEXT | st.floats(allow_nan=False) | st.booleans() | st.binary(max_size=3)

@@ -7,7 +7,7 @@ import pickle
 
 import cloudpickle
 
-from tidewheel.values import Row, row_class
+from tidewheel._values import Row, row_class
 
 
 def test_columns_are_attributes_and_a_row_is_a_tuple():

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._values import ANY, DICT, ROW, SCALAR, Row, Shape, row_class, shape_of
+from tidewheel._values.shape import arrow_type, to_columns
 from tidewheel.errors import GraphError, OperatorError
-from tidewheel.values import ANY, DICT, ROW, SCALAR, Row, Shape, row_class, shape_of
-from tidewheel.values.shape import arrow_type, to_columns
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

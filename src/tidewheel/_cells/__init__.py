@@ -1,0 +1,55 @@
+"""Cells: one value, agreed on everywhere.
+
+>>> with open_cells("memory:") as connection:
+...     threshold = connection.writer("threshold", float)
+...     version = threshold.write(0.5)
+...     threshold.read(), threshold.compare_exchange(0.5, 0.75).applied, threshold.read()
+(0.5, True, 0.75)
+"""
+
+from __future__ import annotations
+
+from tidewheel._cells.backends.base import Backend
+from tidewheel._cells.connection import Connection
+from tidewheel.errors import ConfigError
+
+__all__ = ["open_cells"]
+
+_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+
+
+def open_cells(url: str, *, timeout: float = 10.0) -> Connection:
+    """Connect to the cells at a URL.
+
+    `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
+    `az:`; `etcd://host:port,host:port/prefix`. `timeout` is in seconds, for this call and as the default
+    for all commands.
+    """
+    return Connection(_backend(url), timeout)
+
+
+def _backend(url: str) -> Backend:
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        scheme = "file"
+    if scheme == "memory":
+        from tidewheel._cells.backends.memory import MemoryBackend
+
+        return MemoryBackend(rest)
+    if scheme == "file":
+        from tidewheel._cells.backends.file import FileBackend
+        from tidewheel._storage.file import FileStore
+
+        if not url.removeprefix("file:"):
+            raise ConfigError(f"the URL {url!r} names no folder; write for example file:///var/lib/cells")
+        return FileBackend(FileStore.from_url(url))
+    if scheme in _OBJECT_STORES:
+        from tidewheel._cells.backends.objectstore import ObjectStoreBackend
+
+        return ObjectStoreBackend(url)
+    if scheme in ("etcd", "etcds"):
+        from tidewheel._cells.backends.etcd import EtcdBackend
+
+        return EtcdBackend(url)
+    known = ", ".join(("memory", "file", *_OBJECT_STORES, "etcd", "etcds"))
+    raise ConfigError(f"the URL {url!r} has the unknown scheme {scheme!r}; cells can be at: {known}")

@@ -1,0 +1,82 @@
+"""What every backend does for cells: hold a record and its version per path, exchange it, and tell of changes.
+
+A path is `namespace/name`. Backends know nothing of values, types or tickets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Protocol
+
+from tidewheel._cells.deadline import Deadline
+
+
+class Held(NamedTuple):
+    """What stands at a path: a record and the version at which it was committed. Version 0: never written."""
+
+    version: int
+    record: bytes | None
+
+
+NOTHING = Held(0, None)
+
+
+class Swap(NamedTuple):
+    """Whether an exchange applied, and what stands after it."""
+
+    applied: bool
+    held: Held
+
+
+class Listener(Protocol):
+    """Who is told. Calls come from any thread, in any order, perhaps twice: versions tell what is newer."""
+
+    def changed(self, path: str, held: Held) -> None:
+        """A path has a newer record."""
+
+    def online(self) -> None:
+        """The backend answers, and everything followed is up to date."""
+
+    def offline(self, why: str) -> None:
+        """The backend does not answer; changes may be missed until `online`."""
+
+
+class Backend(ABC):
+    """One connection to a backend. Safe to use from several threads.
+
+    Every call that takes a deadline raises `Offline` when the backend cannot be reached by then.
+    """
+
+    url: str
+    """Where it is, fit to be shown: without a password."""
+
+    limit: int
+    """The largest record in bytes."""
+
+    @abstractmethod
+    def start(self, listener: Listener, deadline: Deadline) -> None:
+        """Connect, and begin to tell the listener of changes."""
+
+    @abstractmethod
+    def follow(self, path: str) -> None:
+        """Tell the listener of every change of this path from now on. A path that ends in "/" means all below it."""
+
+    @abstractmethod
+    def load(self, path: str, deadline: Deadline) -> Held:
+        """Return what stands now: at least as new as any exchange that had returned before, on any machine."""
+
+    @abstractmethod
+    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
+        """Put the record there if the version is still `base`.
+
+        `Offline.maybe` tells whether it may have been put although this call failed. Records are all
+        different.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
+        """Return what stands at every path that starts with the prefix."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop telling, and let go of threads and sockets."""

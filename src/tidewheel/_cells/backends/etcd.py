@@ -1,0 +1,222 @@
+"""Cells in etcd: for several machines, agreed on by Raft.
+
+A cell is a key; its version is the key's modification revision, which grows even if somebody deletes the key. All
+cells of a connection share one watch. Consensus is etcd's.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from tidewheel._cells.backends.base import NOTHING, Backend, Held, Listener, Swap
+from tidewheel._cells.backends.etcd_client import (
+    Address,
+    Endpoint,
+    EtcdClient,
+    NoAnswer,
+    Refusal,
+    Stream,
+    from_base64,
+    to_base64,
+)
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.errors import AccessRefused, CellError, Offline, TooLarge
+
+_LIMIT = 1_500_000
+_ATTEMPT_S = 2.0
+_HEARTBEAT_S = 1.0
+_PAUSE_S = 0.05
+
+
+class EtcdBackend(Backend):
+    """Keys below the URL's prefix."""
+
+    limit = _LIMIT
+
+    def __init__(self, url: str) -> None:
+        self._address = Address.parse(url)
+        self.url = self._address.shown
+        self._client = EtcdClient(self._address)
+        self._preferred = 0
+        self._listener: Listener | None = None
+        self._stream: Stream | None = None
+        self._watched: Endpoint | None = None
+        self._started = threading.Event()
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=f"cells {self.url} {what}", daemon=True)
+            for target, what in ((self._follow_all, "watch"), (self._beat, "heartbeat"))
+        ]
+
+    def start(self, listener: Listener, deadline: Deadline) -> None:
+        self._listener = listener
+        self._request("/v3/kv/range", self._everything() | {"count_only": True}, deadline)
+        for thread in self._threads:
+            thread.start()
+        if not self._started.wait(deadline.left()):
+            raise Offline(f"{self.url} answers, but does not tell of changes")
+
+    def follow(self, path: str) -> None:
+        """Everything below the prefix is watched."""
+
+    def load(self, path: str, deadline: Deadline) -> Held:
+        return _held(self._request("/v3/kv/range", {"key": self._key(path)}, deadline))
+
+    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
+        key = self._key(path)
+        body = {
+            "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": base}],
+            "success": [{"request_put": {"key": key, "value": to_base64(record)}}],
+            "failure": [{"request_range": {"key": key}}],
+        }
+        # Sent again after an attempt that may have been carried out, it cannot apply twice: the version differs then.
+        attempts = _Attempts()
+        answer = self._request("/v3/kv/txn", body, deadline, attempts)
+        if answer.get("succeeded"):
+            return Swap(True, Held(int(answer["header"]["revision"]), record))
+        held = _held(answer["responses"][0]["response_range"])
+        if not attempts.uncertain:
+            return Swap(False, held)
+        return self._settled(path, base, record, held, deadline)
+
+    def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
+        answer = self._request("/v3/kv/range", self._everything(prefix), deadline)
+        return dict(self._read(item) for item in answer.get("kvs", ()))
+
+    def close(self) -> None:
+        self._stop.set()
+        stream = self._stream
+        if stream is not None:
+            stream.interrupt()
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join()
+        self._client.close()
+
+    def _settled(self, path: str, base: int, record: bytes, held: Held, deadline: Deadline) -> Swap:
+        """Find out whether an earlier attempt had applied, by going back through the key's own history."""
+        newest, version = held, held.version
+        while version > base:
+            if held.record == record:
+                return Swap(True, held)
+            try:
+                body = {"key": self._key(path), "revision": version - 1}
+                held = _held(self._request("/v3/kv/range", body, deadline))
+            except (Offline, Refusal) as error:
+                raise Offline(f"whether this write happened is not known: {error}", maybe=True) from error
+            version = held.version
+        return Swap(False, newest)
+
+    def _request(
+        self, path: str, body: dict[str, Any], deadline: Deadline, attempts: _Attempts | None = None
+    ) -> dict[str, Any]:
+        """Ask one member after another until one answers or the time is up."""
+        attempts = attempts or _Attempts()
+        while True:
+            for _ in self._address.endpoints:
+                endpoint = self._address.endpoints[self._preferred]
+                try:
+                    return self._client.call(endpoint, path, body, max(0.05, min(_ATTEMPT_S, deadline.left())))
+                except NoAnswer as error:
+                    attempts.failed(error)
+                    self._preferred = (self._preferred + 1) % len(self._address.endpoints)
+                except Refusal as refusal:
+                    if refusal.too_large:
+                        raise TooLarge(
+                            f"{self.url} refuses the value: {refusal}; keep large things in a file"
+                        ) from None
+                    raise Offline(f"{self.url} refuses: {refusal}", attempts.uncertain) from None
+                if deadline.passed:
+                    break
+            if deadline.passed or self._stop.is_set():
+                raise Offline(f"{self.url} does not answer ({attempts.last})", attempts.uncertain)
+            time.sleep(min(_PAUSE_S, deadline.left()))
+
+    def _follow_all(self) -> None:
+        """Read everything, then watch from there on; after a failure again, at another member."""
+        assert self._listener is not None
+        turn = self._preferred
+        while not self._stop.is_set():
+            endpoint = self._address.endpoints[turn % len(self._address.endpoints)]
+            turn += 1
+            try:
+                self._watch(endpoint)
+            except (NoAnswer, Refusal, CellError) as error:
+                if self._stop.is_set():
+                    return
+                self._listener.offline(str(error))
+                self._stop.wait(_PAUSE_S)
+
+    def _watch(self, endpoint: Endpoint) -> None:
+        assert self._listener is not None
+        answer = self._client.call(endpoint, "/v3/kv/range", self._everything(), _ATTEMPT_S)
+        create = self._everything() | {"start_revision": int(answer["header"]["revision"]) + 1}
+        stream = self._client.stream(endpoint, "/v3/watch", {"create_request": create})
+        self._watched, self._stream = endpoint, stream
+        try:
+            for item in answer.get("kvs", ()):
+                self._listener.changed(*self._read(item))
+            for message in stream:
+                if message.get("canceled"):
+                    raise NoAnswer(f"the watch was cancelled: {message.get('cancel_reason', 'compacted')}", sent=False)
+                if message.get("created"):
+                    self._started.set()
+                    self._listener.online()
+                for event in message.get("events", ()):
+                    if event.get("type", "PUT") == "PUT":
+                        self._listener.changed(*self._read(event["kv"]))
+        finally:
+            self._stream = None
+            stream.close()
+
+    def _beat(self) -> None:
+        """Ask the watched member now and then: one that lost the others keeps its stream open and says nothing."""
+        body = self._everything() | {"count_only": True}
+        while not self._stop.wait(_HEARTBEAT_S):
+            stream, watched = self._stream, self._watched
+            if stream is None or watched is None:
+                continue
+            try:
+                self._client.call(watched, "/v3/kv/range", body, _ATTEMPT_S)
+            except (NoAnswer, Refusal, AccessRefused):
+                stream.interrupt()
+
+    def _read(self, item: dict[str, Any]) -> tuple[str, Held]:
+        return from_base64(item["key"]).decode()[len(self._root()) :], _of(item)
+
+    def _root(self) -> str:
+        return f"{self._address.prefix}/" if self._address.prefix else ""
+
+    def _key(self, path: str) -> str:
+        return to_base64((self._root() + path).encode())
+
+    def _everything(self, prefix: str = "") -> dict[str, Any]:
+        """Return the range of all keys below a prefix: up to the first key that cannot start with it."""
+        first = (self._root() + prefix).encode()
+        return {
+            "key": to_base64(first or b"\0"),
+            "range_end": to_base64(first[:-1] + bytes([first[-1] + 1]) if first else b"\0"),
+        }
+
+
+class _Attempts:
+    """What is known of attempts that got no answer."""
+
+    def __init__(self) -> None:
+        self.uncertain = False
+        self.last = ""
+
+    def failed(self, error: NoAnswer) -> None:
+        self.uncertain = self.uncertain or error.sent
+        self.last = str(error)
+
+
+def _held(answer: dict[str, Any]) -> Held:
+    items = answer.get("kvs", ())
+    return _of(items[0]) if items else NOTHING
+
+
+def _of(item: dict[str, Any]) -> Held:
+    return Held(int(item["mod_revision"]), from_base64(item.get("value", "")))

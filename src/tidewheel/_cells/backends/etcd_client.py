@@ -1,0 +1,328 @@
+"""A small client of etcd's HTTP door (the gRPC gateway, on since etcd 3.4), on the standard library alone.
+
+It knows what the usual packages lack: several endpoints, passwords, and whether a failed request may have been carried
+out. One request is one attempt at one endpoint; retrying is for the caller, who knows what may be repeated.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidewheel._cells.errors import AccessRefused
+from tidewheel.errors import ConfigError
+
+_PERMISSION_DENIED = 7
+_NOT_CARRIED_OUT = {3, 8, 9, 11, 16}
+"""gRPC codes by which a request was refused for what it is: invalid, too large, failed precondition, compacted, token."""
+_CONNECT_S = 1.0
+_SETTINGS = ("ca", "cert", "key")
+
+
+class NoAnswer(Exception):
+    """An endpoint gave no answer, or one that tells only that the cluster is not well. `sent`: it may have acted."""
+
+    def __init__(self, text: str, sent: bool) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class Refusal(Exception):
+    """The cluster understood the request and did not carry it out."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the request was over the server's limit."""
+        return "too large" in str(self) or "larger than max" in str(self)
+
+
+class Endpoint(NamedTuple):
+    """One member of the cluster."""
+
+    host: str
+    port: int
+
+
+class Address(NamedTuple):
+    """What a URL says: `etcd://[user[:password]@]host:port,host:port/prefix[?ca=..&cert=..&key=..]`.
+
+    `etcds:` is TLS with the system's authorities. What the URL leaves out is taken from the variables that `etcdctl`
+    reads: ETCDCTL_USER, ETCDCTL_PASSWORD, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    prefix: str
+    user: str
+    password: str
+    tls: ssl.SSLContext | None
+    shown: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Read a URL, or say what is wrong with it."""
+        parts = urlsplit(url)
+        login, _, hosts = parts.netloc.rpartition("@")
+        settings = dict(parse_qsl(parts.query))
+        if unknown := sorted(set(settings) - set(_SETTINGS)):
+            raise ConfigError(
+                f"the URL {_shown(url)!r} has the unknown setting {unknown[0]!r}; known: {', '.join(_SETTINGS)}"
+            )
+        user, _, password = (unquote(part) for part in (login or os.environ.get("ETCDCTL_USER", "")).partition(":"))
+        return cls(
+            tuple(_endpoint(host, url) for host in hosts.split(",")),
+            unquote(parts.path).strip("/"),
+            user,
+            password or os.environ.get("ETCDCTL_PASSWORD", ""),
+            _tls(parts.scheme == "etcds", settings, url),
+            _shown(url),
+        )
+
+
+def _shown(url: str) -> str:
+    """Return the URL without its password."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{login.partition(':')[0]}{at}{hosts}{parts.path}"
+
+
+def _endpoint(text: str, url: str) -> Endpoint:
+    try:
+        parts = urlsplit(f"//{text}")
+        if not parts.hostname:
+            raise ValueError("no host")
+        return Endpoint(parts.hostname, parts.port or 2379)
+    except ValueError:
+        raise ConfigError(
+            f"the URL {_shown(url)!r} names no host; write etcd://host:2379/prefix, several hosts divided by commas"
+        ) from None
+
+
+def _tls(wanted: bool, settings: dict[str, str], url: str) -> ssl.SSLContext | None:
+    ca, cert, key = (
+        settings.get(name) or os.environ.get(variable)
+        for name, variable in (("ca", "ETCDCTL_CACERT"), ("cert", "ETCDCTL_CERT"), ("key", "ETCDCTL_KEY"))
+    )
+    if not (wanted or ca or cert):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the certificates for {_shown(url)!r} cannot be read: {error}") from None
+    return context
+
+
+class EtcdClient:
+    """Sends requests to the members of one cluster. Safe to use from several threads."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._idle: dict[Endpoint, list[http.client.HTTPConnection]] = {e: [] for e in address.endpoints}
+        self._token = ""
+        self._closed = False
+
+    def call(self, endpoint: Endpoint, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Send one request and return its answer; `NoAnswer`, `Refusal` or `AccessRefused` if there is none."""
+        try:
+            return self._authorized(endpoint, path, body, timeout)
+        except Refusal as refusal:
+            if not (self.address.user and _stale_token(refusal)):
+                raise
+        # Refused for its token, the request was not carried out: a new token makes it the first attempt again.
+        self._token = ""
+        return self._authorized(endpoint, path, body, timeout)
+
+    def stream(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> Stream:
+        """Begin a request whose answers go on coming."""
+        self._log_in(endpoint, _CONNECT_S)
+        connection = self._connect(endpoint, _CONNECT_S)
+        try:
+            response = self._send(connection, path, body)
+            connection.sock.settimeout(None)
+        except BaseException:
+            connection.close()
+            raise
+        return Stream(connection, response)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            self._closed = True
+            idle = [connection for connections in self._idle.values() for connection in connections]
+            self._idle = {endpoint: [] for endpoint in self._idle}
+        for connection in idle:
+            connection.close()
+
+    def _authorized(self, endpoint: Endpoint, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        self._log_in(endpoint, timeout)
+        return self._post(endpoint, path, body, timeout)
+
+    def _log_in(self, endpoint: Endpoint, timeout: float) -> None:
+        if not self.address.user or self._token:
+            return
+        login = {"name": self.address.user, "password": self.address.password}
+        try:
+            self._token = self._post(endpoint, "/v3/auth/authenticate", login, timeout)["token"]
+        except Refusal as refusal:
+            if "not enabled" in str(refusal):
+                raise AccessRefused(
+                    f"{self.address.shown}: a user was given, but the server asks for none; leave it out"
+                ) from None
+            raise AccessRefused(
+                f"{self.address.shown} refuses the user {self.address.user!r} with this password ({refusal}); check both"
+            ) from None
+        except NoAnswer as error:
+            raise NoAnswer(str(error), sent=False) from None
+
+    def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        connection = self._take(endpoint, timeout)
+        try:
+            response = self._send(connection, path, body)
+            answer: dict[str, Any] = json.loads(self._read(response))
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(endpoint, connection)
+        return answer
+
+    def _send(
+        self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]
+    ) -> http.client.HTTPResponse:
+        headers = {"Authorization": self._token} if self._token else {}
+        try:
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(
+                f"{connection.host}:{connection.port}: {error or type(error).__name__}", sent=True
+            ) from error
+        if response.status != 200:
+            raise self._failure(connection, response)
+        return response
+
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(str(error), sent=True) from error
+
+    def _failure(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> Exception:
+        """Tell apart what certainly did not happen from what may have."""
+        body = self._read(response)
+        try:
+            answer = json.loads(body)
+            code, text = int(answer.get("code", 0)), str(answer.get("message") or answer.get("error"))
+        except (ValueError, AttributeError):
+            code, text = 0, body[:200].decode(errors="replace")
+        if code == _PERMISSION_DENIED or "user name is empty" in text:
+            return AccessRefused(
+                f"{self.address.shown} does not allow this to {self.address.user or 'users without a name'} ({text}); "
+                "give a user and password, or grant the role"
+            )
+        if code in _NOT_CARRIED_OUT:
+            return Refusal(code, text)
+        return NoAnswer(f"{connection.host}:{connection.port} says: {text}", sent=True)
+
+    def _take(self, endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
+        """Return a connection: an idle one, unless the server has ended it meanwhile, so that what is sent may count."""
+        while True:
+            with self._lock:
+                idle = self._idle[endpoint]
+                connection = idle.pop() if idle else None
+            if connection is None:
+                return self._connect(endpoint, timeout)
+            readable = select.poll()
+            readable.register(connection.sock, select.POLLIN)
+            if readable.poll(0):
+                connection.close()
+                continue
+            connection.sock.settimeout(timeout)
+            return connection
+
+    def _connect(self, endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
+        connection = (
+            http.client.HTTPConnection(*endpoint, timeout=min(timeout, _CONNECT_S))
+            if self.address.tls is None
+            else http.client.HTTPSConnection(*endpoint, timeout=min(timeout, _CONNECT_S), context=self.address.tls)
+        )
+        try:
+            connection.connect()
+        except ssl.SSLCertVerificationError as error:
+            raise AccessRefused(
+                f"{self.address.shown} shows a certificate that is not trusted ({error.verify_message}); "
+                "give its authority with ?ca=file"
+            ) from None
+        except OSError as error:
+            raise NoAnswer(f"{endpoint.host}:{endpoint.port}: {error}", sent=False) from error
+        connection.sock.settimeout(timeout)
+        return connection
+
+    def _give_back(self, endpoint: Endpoint, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed and connection.sock is not None:
+                self._idle[endpoint].append(connection)
+                return
+        connection.close()
+
+
+class Stream:
+    """Answers that go on coming, one JSON object a line."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._socket = connection.sock
+        self._response = response
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while True:
+            try:
+                line = self._response.readline()
+            except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+                raise NoAnswer(str(error) or type(error).__name__, sent=False) from error
+            if not line:
+                raise NoAnswer("the stream of changes ended", sent=False)
+            if line.strip():
+                answer = json.loads(line)
+                if "result" not in answer:
+                    raise NoAnswer(str(answer.get("error", answer)), sent=False)
+                yield answer["result"]
+
+    def interrupt(self) -> None:
+        """End the stream from another thread, which a plain close would leave waiting."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._response.close()
+        self._connection.close()
+
+
+def _stale_token(refusal: Refusal) -> bool:
+    return "invalid auth token" in str(refusal) or "revision of auth store is old" in str(refusal)
+
+
+def to_base64(data: bytes) -> str:
+    """Return bytes as etcd's HTTP door takes them."""
+    return base64.b64encode(data).decode()
+
+
+def from_base64(text: str) -> bytes:
+    """Return the bytes that etcd's HTTP door gives."""
+    return base64.b64decode(text)

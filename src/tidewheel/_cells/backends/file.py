@@ -1,0 +1,142 @@
+"""Cells in a folder: for several processes on one machine. Crash-safe, without a server.
+
+Changes are noticed through the system's own notices (inotify), so a quiet cell costs nothing. Network file
+systems do not pass such notices on between machines: use an object store or etcd there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from tidewheel._cells.backends import inotify
+from tidewheel._cells.backends.base import Listener
+from tidewheel._cells.backends.chained import ChainedBackend, folder_of, path_of
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.errors import AccessRefused, CellError, Offline
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import StorageError
+
+_LOOK_S = 0.25
+"""How often to look whether the folder is still the one that was opened: a disk may be taken away."""
+
+
+class FileBackend(ChainedBackend):
+    """One folder for each cell, below one for each namespace."""
+
+    def __init__(self, store: FileStore) -> None:
+        super().__init__(store)
+        self._root = store.root
+        self._identity: tuple[int, int] | None = None
+        self._attached: set[str] = set()
+        self._fresh: set[str] = set()
+        self._attaching = threading.Lock()
+        self._watch: inotify.Watch | None = None
+        self._thread = threading.Thread(target=self._run, name=f"cells {self.url}", daemon=True)
+        self._closed = False
+
+    def start(self, listener: Listener, deadline: Deadline) -> None:
+        try:
+            os.makedirs(self._root, exist_ok=True)
+            os.listdir(self._root)
+        except PermissionError as error:
+            raise AccessRefused(f"cells cannot be kept in {self._root}: {error.strerror}") from error
+        except OSError as error:
+            raise Offline(f"cells cannot be kept in {self._root}: {error.strerror}") from error
+        self._identity = self._identify()
+        self._listener = listener
+        self._watch = inotify.open_watch()
+        self._watch.add(self._root)
+        listener.online()
+        self._thread.start()
+
+    def follow(self, path: str) -> None:
+        super().follow(path)
+        try:
+            self._attach()
+        except OSError as error:
+            raise Offline(f"changes in {self._root} cannot be followed: {error.strerror}") from error
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watch is not None:
+            self._watch.wake()
+            if self._thread.ident is not None and self._thread is not threading.current_thread():
+                self._thread.join()
+
+    def _check_reachable(self) -> None:
+        # Without this, the first write to a folder whose disk is away would make a new, empty one in its
+        # place.
+        if self._identify() != self._identity:
+            raise Offline(f"the folder {self._root} is not the one that was opened: it was moved, or its disk is away")
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._root)
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
+
+    def _attach(self) -> None:
+        """Watch the folders of all that is followed, as far as they exist; the folder above tells when they do."""
+        assert self._watch is not None
+        with self._lock:
+            followed = tuple(self._followed)
+        with self._attaching:
+            for path in followed:
+                namespace, _, name = folder_of(path if not path.endswith("/") else path + "x").partition("/")
+                if not self._attached_to(namespace):
+                    continue
+                if not path.endswith("/"):
+                    self._attached_to(f"{namespace}/{name}")
+                    continue
+                for folder in os.listdir(os.path.join(self._root, namespace)):
+                    if path_of(f"{namespace}/{folder}").startswith(path):
+                        self._attached_to(f"{namespace}/{folder}")
+
+    def _attached_to(self, folder: str) -> bool:
+        assert self._watch is not None
+        if folder not in self._attached and self._watch.add(os.path.join(self._root, folder)):
+            self._attached.add(folder)
+            self._fresh.add(folder)
+        return folder in self._attached
+
+    def _run(self) -> None:
+        assert self._watch is not None
+        assert self._listener is not None
+        online = True
+        while not self._closed:
+            try:
+                changed = self._watch.wait(_LOOK_S)
+                self._check_reachable()
+                if not online:
+                    with self._attaching:
+                        self._attached.clear()
+                        self._watch.clear()
+                        self._watch.add(self._root)
+                    changed = None
+                self._pass_on(changed)
+            except (CellError, StorageError, OSError) as error:
+                if online:
+                    online = False
+                    self._listener.offline(str(error))
+            else:
+                if not online:
+                    online = True
+                    self._listener.online()
+        self._watch.close()
+
+    def _pass_on(self, changed: set[str] | None) -> None:
+        """Tell of what is new in these folders; None: of everything followed."""
+        if changed is not None and not changed:
+            return
+        self._attach()
+        with self._attaching:
+            # A cell's folder that is watched only now may have got records before: look there too.
+            fresh, self._fresh = self._fresh, set()
+            folders = set(self._attached)
+        if changed is not None:
+            folders = fresh.union(os.path.relpath(folder, self._root) for folder in changed)
+        for folder in folders:
+            if folder.count("/") == 1 and self._follows(path := path_of(folder)):
+                self._reload(path)

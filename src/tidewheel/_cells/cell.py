@@ -1,0 +1,356 @@
+"""A cell: one value, agreed on everywhere.
+
+Reading is local: it gives the last committed value that this process has seen, without waiting. Writing
+goes to the backend and returns the version at which it was committed. Readers and writers are different
+types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+from tidewheel._cells import record as records
+from tidewheel._cells.backends.base import NOTHING, Held
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.declared import Codec, type_name
+from tidewheel._cells.errors import CellError, Closed, Encoding, Offline, TicketRefused, TooLarge, WrongType
+from tidewheel._cells.observed import Observed
+from tidewheel._cells.record import Record
+from tidewheel._cells.tickets import Presented, Ticket, Validator
+from tidewheel._cells.when import When
+from tidewheel.errors import TidewheelError
+
+if TYPE_CHECKING:
+    from tidewheel._cells.connection import Connection
+
+T = TypeVar("T")
+
+Version: TypeAlias = int
+"""Grows with every committed command on a cell; 0 before the first. Not always by one."""
+
+
+class Snapshot(NamedTuple, Generic[T]):
+    """A value and its version, read together. `value` is None when the cell is empty."""
+
+    version: Version
+    value: T | None
+
+
+class Exchange(NamedTuple, Generic[T]):
+    """What a compare-and-exchange did.
+
+    Applied: `version` is the one at which it was committed, `seen` the value that it replaced. Not applied:
+    `seen` is the value that stood instead, since `version`.
+    """
+
+    applied: bool
+    version: Version
+    seen: T | None
+
+
+class _Unreadable:
+    """Stands in for a snapshot when there is a reason not to show one."""
+
+    def __init__(self, why: TidewheelError) -> None:
+        self._why = why
+
+    @property
+    def version(self) -> int:
+        raise self._why
+
+    @property
+    def value(self) -> Any:
+        raise self._why
+
+
+class Cell(Observed, Generic[T]):
+    """What readers and writers both can. Open one with `Connection.reader` or `Connection.writer`.
+
+    Values are shared, not copied, between all who read this object: do not change one in place.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_connection",
+        "_held",
+        "_snapshot",
+        "_validators",
+        "ignored",
+        "name",
+        "namespace",
+        "type_name",
+    )
+
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, declared: Any, declared_as: str | None
+    ) -> None:
+        super().__init__(f"cell {namespace}/{name} at {connection.url}", connection.is_online)
+        self.namespace = namespace
+        self.name = name
+        self.type_name: str = type_name(declared) if declared_as is None else declared_as
+        """The declared type's name; empty in a cell that takes whatever type it finds."""
+        self.ignored: tuple[Version, str] | None = None
+        """The last version that was not shown because its writer had no valid ticket, and why."""
+        self._connection = connection
+        self._codec: Codec[T] = Codec(declared)
+        self._held = NOTHING
+        self._snapshot: Snapshot[T] | _Unreadable = Snapshot(0, None)
+        self._validators: tuple[Validator, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The cell's place in its backend."""
+        return f"{self.namespace}/{self.name}"
+
+    def read(self) -> T | None:
+        """Return the last committed value seen here, None if the cell is empty. Local and immediate."""
+        return self._snapshot.value
+
+    get = read
+
+    def is_empty(self) -> bool:
+        """Whether the cell holds no value."""
+        return self._snapshot.value is None
+
+    is_none = is_empty
+
+    def is_some(self) -> bool:
+        """Whether the cell holds a value."""
+        return self._snapshot.value is not None
+
+    def version(self) -> Version:
+        """Return the version of what `read` returns. To have both of one moment, use `snapshot`."""
+        return self._snapshot.version
+
+    def snapshot(self) -> Snapshot[T]:
+        """Return value and version of one moment."""
+        snapshot = self._snapshot
+        return Snapshot(snapshot.version, snapshot.value)
+
+    def refresh(self, timeout: float | None = None) -> Snapshot[T]:
+        """Ask the backend, and return what stands: at least as new as every write that returned before this call."""
+        self._install(self._connection._backend.load(self.path, self._deadline(timeout)))
+        return self.snapshot()
+
+    @property
+    def when(self) -> When[T]:
+        """Waits for this cell."""
+        return When(self)
+
+    def watch(self, since: Version | None = None) -> Iterator[Snapshot[T]]:
+        """Give what stands (if newer than `since`), then every change; one that is overtaken may be left out.
+
+        It ends when the cell is closed.
+        """
+        seen = -1 if since is None else since
+        with contextlib.suppress(Closed):
+            while True:
+                snapshot = self.when.reaches(seen + 1)
+                seen = snapshot.version
+                yield snapshot
+
+    def require_ticket(self, validator: Validator) -> Self:
+        """Show only values whose writer had a ticket that this validator, and all given before, accept.
+
+        A ticket is judged when its value arrives here; a value that was shown stays until another is. To
+        one who comes later, and to `compare_exchange`, a cell whose newest value has no valid ticket is
+        empty.
+        """
+        with self._condition:
+            self._validators = (*self._validators, validator)
+            self._snapshot = Snapshot(0, None)
+            held, self._held = self._held, NOTHING
+        self._install(held)
+        return self
+
+    def close(self) -> None:
+        """Stop following. Reads and waits then raise `Closed`."""
+        self._connection._forget(self)
+        with self._condition:
+            self._snapshot = _Unreadable(Closed(f"{self.where} was closed"))
+            self._mark_closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.namespace}/{self.name}: {self.type_name})"
+
+    def _install(self, held: Held) -> None:
+        """Take over what the backend holds, if it is newer than what is known here."""
+        with self._condition:
+            if self._closed or held.version <= self._held.version:
+                return
+            self._held = held
+            try:
+                self._snapshot = Snapshot(held.version, self._value_of(held))
+            except TicketRefused as refused:
+                self.ignored = (held.version, str(refused))
+                return
+            except TidewheelError as why:
+                self._snapshot = _Unreadable(why)
+            self._changes += 1
+            self._notify()
+
+    def _value_of(self, held: Held) -> T | None:
+        """Return the value in a record, or raise: `WrongType`, `TicketRefused`, `Encoding`, `CorruptError`."""
+        record = self._record_of(held)
+        if record is None:
+            return None
+        if self._validators:
+            signed = records.statement(self.path, record.type_name, record.token, record.value)
+            presented = Presented(record.ticket, record.proof, signed)
+            for validate in self._validators:
+                validate(presented)
+        return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
+
+    def _record_of(self, held: Held) -> Record | None:
+        if held.record is None:
+            return None
+        record = records.decode(held.record, self.where)
+        if not self.type_name:
+            self.type_name = record.type_name
+        if record.type_name != self.type_name:
+            raise WrongType(
+                f"{self.where} is declared as {record.type_name}, here as {self.type_name}; "
+                "declare it the same everywhere, or take another name"
+            )
+        return record
+
+    def _seen(self, held: Held) -> T | None:
+        """Return the value in a record as an exchange sees it: one without a valid ticket counts as none."""
+        try:
+            return self._value_of(held)
+        except TicketRefused:
+            return None
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        if self._closed:
+            raise Closed(f"{self.where} was closed")
+        return Deadline(self._connection.timeout if timeout is None else timeout)
+
+
+class CellReader(Cell[T]):
+    """Follows a cell; has no way to change it."""
+
+    __slots__ = ()
+
+
+class CellWriter(Cell[T]):
+    """Follows a cell and changes it. Any number of writers on any number of machines may do so at once.
+
+    Every command takes a timeout in seconds, the connection's own if None is given. When the backend cannot
+    be reached it raises `Offline` with the value in `value`, and `maybe` saying whether the command may
+    have been committed.
+    """
+
+    __slots__ = ("_ticket",)
+
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, declared: Any, declared_as: str | None
+    ) -> None:
+        super().__init__(connection, namespace, name, declared, declared_as)
+        self._ticket: Ticket | None = None
+
+    def present(self, ticket: Ticket | str | None) -> Self:
+        """Send this ticket along with every command from now on."""
+        self._ticket = Ticket(ticket) if isinstance(ticket, str) else ticket
+        return self
+
+    def write(self, value: T, *, timeout: float | None = None) -> Version:
+        """Replace the value; return the version at which this was committed."""
+        data = self._codec.encode(value, self.where, self.type_name)
+        return self._command(None, data, value, timeout).version
+
+    set = write
+
+    def clear(self, *, timeout: float | None = None) -> Version:
+        """Empty the cell, which may be empty already; return the version at which this was committed."""
+        return self._command(None, None, None, timeout).version
+
+    def compare_exchange(self, current: T | None, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
+        """Put `new` there if the cell holds `current`; None means empty."""
+        before = self._encoded(current)
+        return self._command(lambda held: self._encoded(self._seen(held)) == before, self._encoded(new), new, timeout)
+
+    def compare_exchange_at(self, version: Version, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
+        """Put `new` there if the cell is still at `version`; 0 means never written."""
+        data = self._encoded(new)
+        return self._command(lambda held: held.version == version, data, new, timeout)
+
+    def update(self, change: Callable[[T | None], T | None], *, timeout: float | None = None) -> Snapshot[T]:
+        """Replace the value by what `change` makes of it; it is called again if another writer came first."""
+        deadline = self._deadline(timeout)
+        seen: Snapshot[T] = Snapshot(self._held.version, self._seen(self._held))
+        while True:
+            new = change(seen.value)
+            done = self.compare_exchange_at(seen.version, new, timeout=deadline.left())
+            if done.applied:
+                return Snapshot(done.version, new)
+            seen = Snapshot(done.version, done.seen)
+
+    def _encoded(self, value: T | None) -> bytes | None:
+        return None if value is None else self._codec.encode(value, self.where, self.type_name)
+
+    def _command(
+        self, applies: Callable[[Held], bool] | None, data: bytes | None, given: T | None, timeout: float | None
+    ) -> Exchange[T]:
+        """Exchange until it applies, or until what stands, asked for afresh, says that it does not.
+
+        Without a condition it always applies, also over a value that cannot be read.
+        """
+        deadline = self._deadline(timeout)
+        try:
+            return self._exchange(applies, data, deadline)
+        except CellError as error:
+            error.value = given
+            raise
+
+    def _exchange(self, applies: Callable[[Held], bool] | None, data: bytes | None, deadline: Deadline) -> Exchange[T]:
+        backend = self._connection._backend
+        held, fresh, lost = self._held, False, 0
+        while True:
+            self._record_of(held)
+            seen = None if applies is None else self._seen(held)
+            if applies is None or applies(held):
+                swap = backend.swap(self.path, held.version, self._record(data, backend.limit), deadline)
+                self._install(swap.held)
+                if swap.applied:
+                    self._connection.changed(self.path, swap.held)
+                    return Exchange(True, swap.held.version, seen)
+                held, fresh, lost = swap.held, True, lost + 1
+                self._give_way(lost, deadline)
+            elif fresh:
+                return Exchange(False, held.version, seen)
+            else:
+                held, fresh = backend.load(self.path, deadline), True
+                self._install(held)
+
+    def _record(self, data: bytes | None, limit: int) -> bytes:
+        token, proof = records.new_token(), None
+        if self._ticket is not None:
+            proof = self._ticket.prove(records.statement(self.path, self.type_name, token, data))
+        if not self.type_name:
+            raise Encoding(f"{self.where} was never written, so its type is not known; say which it is")
+        text = None if self._ticket is None else self._ticket.text
+        record = records.encode(Record(records.FORMAT, self.type_name, token, data, text, proof))
+        if len(record) > limit:
+            raise TooLarge(
+                f"the value for {self.where} takes {len(record)} bytes and the backend takes {limit}; "
+                "keep large things in a file and its name in the cell"
+            )
+        return record
+
+    def _give_way(self, lost: int, deadline: Deadline) -> None:
+        """After losing several times in a row, let others finish: the more often, the longer."""
+        if deadline.passed:
+            raise Offline(f"other writers of {self.where} came first {lost} times; nothing was written")
+        if lost > 2:
+            time.sleep(min(deadline.left(), random.uniform(0, 0.001 * 2 ** min(lost, 6))))

@@ -1,0 +1,208 @@
+"""A connection: one backend and one stream of changes, shared by any number of cells."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Self, TypeVar, overload
+
+from tidewheel._cells.backends.base import Backend, Held
+from tidewheel._cells.cell import Cell, CellReader, CellWriter
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.errors import Closed
+from tidewheel._cells.map import CellMapReader, CellMapWriter
+from tidewheel._cells.observed import Observed
+from tidewheel._cells.once import Once
+from tidewheel.errors import ConfigError
+
+T = TypeVar("T")
+AnyMap = TypeVar("AnyMap", bound=CellMapReader[Any])
+AnyCell = TypeVar("AnyCell", bound=Cell[Any])
+
+DEFAULT_NAMESPACE = "default"
+_MAX_NAME = 200
+
+
+class Connection:
+    """Opens cells. Close it, or use it in a `with` block, to let go of threads and sockets.
+
+    `timeout` is how many seconds a command may take unless it says otherwise.
+    """
+
+    def __init__(self, backend: Backend, timeout: float) -> None:
+        self.url = backend.url
+        self.timeout = timeout
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._cells: dict[str, weakref.WeakSet[Cell[Any]]] = {}
+        self._maps: weakref.WeakSet[CellMapReader[Any]] = weakref.WeakSet()
+        self._online = False
+        self._closed = False
+        try:
+            backend.start(self, Deadline(timeout))
+        except BaseException:
+            backend.close()
+            raise
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the backend answers, as far as is known here."""
+        return self._online
+
+    @overload
+    def reader(
+        self, name: str, declared: type[T], *, namespace: str = ..., type_name: str | None = ...
+    ) -> CellReader[T]: ...
+    @overload
+    def reader(
+        self, name: str, declared: Any, *, namespace: str = ..., type_name: str | None = ...
+    ) -> CellReader[Any]: ...
+    def reader(
+        self, name: str, declared: Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellReader[Any]:
+        """Follow a cell of this declared type. `type_name` replaces the name made from it.
+
+        The cell has the newest value when this returns. Raises `WrongType` if it was declared with another
+        type.
+        """
+        return self._opened(CellReader(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    @overload
+    def writer(
+        self, name: str, declared: type[T], *, namespace: str = ..., type_name: str | None = ...
+    ) -> CellWriter[T]: ...
+    @overload
+    def writer(
+        self, name: str, declared: Any, *, namespace: str = ..., type_name: str | None = ...
+    ) -> CellWriter[Any]: ...
+    def writer(
+        self, name: str, declared: Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellWriter[Any]:
+        """Follow and change a cell of this declared type; otherwise as `reader`."""
+        return self._opened(CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def map_reader(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellMapReader[T]:
+        """Follow all cells whose names start with `name/`, as one mapping."""
+        return self._opened_map(CellMapReader(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def map_writer(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> CellMapWriter[T]:
+        """Follow and change all cells whose names start with `name/`."""
+        return self._opened_map(CellMapWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
+
+    def once(
+        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+    ) -> Once[T]:
+        """Open a value that is written once."""
+        return Once(self.writer(name, declared, namespace=namespace, type_name=type_name))
+
+    def names(self, namespace: str = DEFAULT_NAMESPACE, prefix: str = "") -> list[str]:
+        """Return the names of the cells that were ever written, sorted."""
+        within = f"{check_namespace(namespace)}/"
+        found = self._backend.list(within + prefix, Deadline(self.timeout))
+        return sorted(path.removeprefix(within) for path in found)
+
+    def close(self) -> None:
+        """Close the connection and all its cells."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for observed in self._observed():
+            observed.close()
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.url!r})"
+
+    def changed(self, path: str, held: Held) -> None:
+        """Pass a change on to all who follow the path. Called by the backend."""
+        with self._lock:
+            cells = tuple(self._cells.get(path, ()))
+            maps = tuple(self._maps)
+        for cell in cells:
+            cell._install(held)
+        for held_map in maps:
+            held_map._changed(path, held)
+
+    def online(self) -> None:
+        """Pass on that the backend answers. Called by the backend."""
+        self._set_online(True)
+
+    def offline(self, why: str) -> None:
+        """Pass on that the backend does not answer. Called by the backend."""
+        self._set_online(False)
+
+    def _set_online(self, online: bool) -> None:
+        with self._lock:
+            self._online = online
+        for observed in self._observed():
+            observed._set_online(online)
+
+    def _observed(self) -> list[Any]:
+        with self._lock:
+            return [*(cell for cells in self._cells.values() for cell in cells), *self._maps]
+
+    def _opened(self, cell: AnyCell) -> AnyCell:
+        """Begin to follow, then read, so that nothing falls between the two; refuse another declared type."""
+        if self._closed:
+            raise Closed(f"the connection to {self.url} was closed")
+        with self._lock:
+            self._cells.setdefault(cell.path, weakref.WeakSet()).add(cell)
+        try:
+            self._backend.follow(cell.path)
+            cell.refresh()
+        except BaseException:
+            cell.close()
+            raise
+        cell._set_online(self._online)
+        return cell
+
+    def _opened_map(self, opened: AnyMap) -> AnyMap:
+        if self._closed:
+            raise Closed(f"the connection to {self.url} was closed")
+        with self._lock:
+            self._maps.add(opened)
+        try:
+            self._backend.follow(f"{opened.namespace}/{opened.name}/")
+            opened.refresh()
+        except BaseException:
+            opened.close()
+            raise
+        opened._set_online(self._online)
+        return opened
+
+    def _forget(self, observed: Observed) -> None:
+        with self._lock:
+            if isinstance(observed, CellMapReader):
+                self._maps.discard(observed)
+            elif isinstance(observed, Cell) and observed.path in self._cells:
+                cells = self._cells[observed.path]
+                cells.discard(observed)
+                if not cells:
+                    del self._cells[observed.path]
+
+
+def check_name(name: str) -> str:
+    """Return a cell's name or namespace, or refuse it: a few printable characters, parts divided by "/"."""
+    if not name.isprintable() or len(name.encode()) > _MAX_NAME or not all(name.split("/")):
+        raise ConfigError(
+            f"{name!r} cannot name a cell: use 1 to {_MAX_NAME} printable characters, in parts divided by single slashes"
+        )
+    return name
+
+
+def check_namespace(namespace: str) -> str:
+    """Return a namespace, or refuse it: as a name, of one part."""
+    if "/" in namespace:
+        raise ConfigError(f"{namespace!r} cannot be a namespace: only names may have slashes")
+    return check_name(namespace)

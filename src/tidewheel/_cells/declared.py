@@ -1,0 +1,84 @@
+"""Declared types: their names, which are part of a cell's identity, and values as bytes and back.
+
+A name is made from the type as it is written (`float`, `dict[str, int]`, `int | None`, a class by its own
+name without its module), so that it is the same in every version of Python and in every program that
+declares it so.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from tidewheel._cells.errors import Encoding
+from tidewheel.errors import ConfigError
+
+T = TypeVar("T")
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def type_name(declared: Any) -> str:
+    """Return the name of a declared type.
+
+    >>> type_name(dict[str, int | None])
+    'dict[str, int | None]'
+    """
+    if declared is None or declared is type(None):
+        return "None"
+    if declared is Any:
+        return "Any"
+    if declared is Ellipsis:
+        return "..."
+    origin, args = get_origin(declared), get_args(declared)
+    if origin is Literal:
+        return f"Literal[{', '.join(repr(arg) for arg in args)}]"
+    if origin in (Union, types.UnionType):
+        return " | ".join(type_name(arg) for arg in args)
+    if origin is Annotated:
+        return type_name(args[0])
+    if origin is not None:
+        return f"{type_name(origin)}[{', '.join(type_name(arg) for arg in args)}]"
+    name = getattr(declared, "__name__", None)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{declared!r} cannot be the declared type of a cell; use a type such as float or dict[str, int]"
+        )
+    return name
+
+
+class Codec(Generic[T]):
+    """Values of one declared type as bytes, the same bytes for equal values."""
+
+    def __init__(self, declared: Any) -> None:
+        try:
+            self._decode = msgspec.msgpack.Decoder(declared).decode
+        except TypeError as error:
+            raise ConfigError(f"{declared!r} cannot be the declared type of a cell: {error}") from None
+
+    def encode(self, value: T, where: str, name: str) -> bytes:
+        """Return the bytes, or raise `Encoding` with the value before anything is sent.
+
+        The bytes are those of the value as a reader will see it (for a float cell, 1 is 1.0), so that
+        comparing bytes is comparing values.
+        """
+        if value is None:
+            raise Encoding(f"None cannot be written to {where}: it means empty; use clear()")
+        try:
+            return _encode(self._decode(_encode(value)))
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            refused = Encoding(f"{value!r:.200} cannot be written to {where}, which is declared as {name}: {error}")
+            refused.value = value
+            raise refused from None
+
+    def decode(self, data: bytes, where: str, name: str) -> T:
+        """Return the value of these bytes."""
+        try:
+            value: T = self._decode(data)
+            return value
+        except msgspec.MsgspecError as error:
+            raise Encoding(
+                f"what was written to {where} is not a {name}: {error}; its writer declares the type otherwise"
+            ) from None

@@ -1,0 +1,38 @@
+"""Leader election, in a few lines over the lease."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidewheel._cells.lease import Lease
+
+if TYPE_CHECKING:
+    from tidewheel._cells.connection import Connection
+
+_LOOK_S = 0.2
+
+
+def leader_election(
+    connection: Connection, name: str, candidate: str, *, ttl: float = 15.0, stop: threading.Event | None = None
+) -> Iterator[Lease]:
+    """Give the lease each time this candidate becomes leader; after the loop's body, stand for election again.
+
+    The body runs while `leadership.held`; ending it gives the leadership up. The loop ends when `stop` is set.
+
+        for leadership in leader_election(connection, "boss", "node-1"):
+            while leadership.held:
+                lead(fencing_token=leadership.token)
+    """
+    stop = stop or threading.Event()
+    lease = Lease(connection, name, holder=candidate, ttl=ttl)
+    with contextlib.closing(lease):
+        while not stop.is_set():
+            try:
+                lease.acquire(timeout=_LOOK_S)
+            except TimeoutError:
+                continue
+            yield lease.keep()
+            lease.release()

@@ -1,0 +1,195 @@
+"""A lease: at most one holder at a time, kept by renewing it, lost by not doing so.
+
+No clocks are compared. The holder counts from before it sent its last renewal; everybody else counts from when they
+saw it, which is later. So a holder that looks at `held` knows that it has lost the lease before anybody can take it.
+
+Looking is not enough for one that sleeps between looking and acting. Send the `token` along with what is done under the
+lease, and let the receiver refuse a token smaller than one it has seen: tokens grow from holder to holder.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from tidewheel._cells.cell import Snapshot
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.errors import Closed, LeaseLost, Offline
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidewheel._cells.connection import Connection
+
+NAMESPACE = "leases"
+_PAUSE_S = 0.05
+_MARGIN = 1.1
+"""How much longer others wait than the holder counts, for clocks that run at different speeds."""
+
+
+class Tenure(msgspec.Struct, frozen=True):
+    """What the lease's cell holds. `token` is 0 in a tenure's first record: its version is the token."""
+
+    id: str
+    holder: str
+    ttl: float
+    token: int
+    renewed_at: float
+    """By the holder's clock, for people to look at."""
+
+
+class Lease:
+    """One candidate for the lease `name`. Not shared between threads, except for `held`, `token` and `release`.
+
+    In a `with` block it is acquired, renewed in the background, and released.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        holder: str | None = None,
+        ttl: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if ttl <= 0:
+            raise ConfigError(f"the lease {name!r} needs a ttl above 0 seconds, not {ttl}")
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+        self.ttl = ttl
+        self._cell = connection.writer(name, Tenure, namespace=NAMESPACE)
+        self._clock = clock
+        self._id = ""
+        self._token = 0
+        self._until = float("-inf")
+        self._seen: tuple[int, float] = (-1, 0.0)
+        self._stop = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this candidate holds the lease now, judged by its own clock alone."""
+        return self._clock() < self._until
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this tenure: the version at which it began."""
+        if not self._token:
+            raise LeaseLost(f"the lease {self._cell.name} is not held by {self.holder}")
+        return self._token
+
+    @property
+    def current(self) -> Tenure | None:
+        """Who holds the lease, as far as is known here; it may have lapsed."""
+        return self._cell.read()
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is free, or was seen to stand still for its whole time; True if it is held after."""
+        if self.held:
+            return True
+        snapshot = self._cell.refresh()
+        return self._take(snapshot) if self._free_in(snapshot) <= 0 else False
+
+    def acquire(self, timeout: float | None = None) -> int:
+        """Wait for the lease, also through outages; return its token. `TimeoutError` if it was not free in time."""
+        deadline = Deadline(float("inf") if timeout is None else timeout)
+        while True:
+            try:
+                if self.try_acquire():
+                    return self.token
+                wait = max(0.0, self._free_in(self._cell.snapshot()))
+                self._cell.when.updated(min(deadline.left(), wait), since=self._seen[0])
+            except Offline:
+                if deadline.passed:
+                    raise
+                time.sleep(min(deadline.left(), _PAUSE_S))
+            except TimeoutError:
+                if deadline.passed:
+                    raise TimeoutError(f"the lease {self._cell.name} was not free within {timeout} s") from None
+
+    def renew(self) -> None:
+        """Begin the lease's time anew; `LeaseLost` if it is another's or has lapsed."""
+        sent = self._clock()
+        if sent >= self._until:
+            self._lost(f"the lease {self._cell.name} lapsed: it was not renewed within {self.ttl} s")
+        snapshot = self._cell.snapshot()
+        while True:
+            if snapshot.value is None or snapshot.value.id != self._id:
+                holder = snapshot.value.holder if snapshot.value else "nobody"
+                self._lost(f"the lease {self._cell.name} is held by {holder}, no longer by {self.holder}")
+            done = self._cell.compare_exchange_at(snapshot.version, self._tenure(), timeout=self._until - sent)
+            if done.applied:
+                self._until = sent + self.ttl
+                return
+            snapshot = Snapshot(done.version, done.seen)
+
+    def release(self) -> None:
+        """Give the lease up, if it is held, so that others need not wait."""
+        self._stop.set()
+        if self._keeper is not None and self._keeper is not threading.current_thread():
+            self._keeper.join()
+        self._keeper = None
+        tenure = self._cell.read()
+        held, self._until, self._token = self.held, float("-inf"), 0
+        if held and tenure is not None and tenure.id == self._id:
+            try:
+                self._cell.compare_exchange_at(self._cell.version(), None)
+            except Offline:
+                return  # It lapses by itself.
+
+    def keep(self) -> Self:
+        """Renew in the background until released; `held` tells if that no longer works."""
+        self._stop.clear()
+        self._keeper = threading.Thread(target=self._keep, name=f"lease {self._cell.name}", daemon=True)
+        self._keeper.start()
+        return self
+
+    def close(self) -> None:
+        """Release, and stop following."""
+        if not self._cell.is_closed:
+            self.release()
+            self._cell.close()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self.keep()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self.ttl / 3):
+            try:
+                self.renew()
+            except Offline:
+                continue
+            except (LeaseLost, Closed):
+                return
+
+    def _free_in(self, snapshot: Snapshot[Tenure]) -> float:
+        """Return in how many seconds the lease may be taken; its time runs anew with every version seen."""
+        if snapshot.version != self._seen[0]:
+            self._seen = (snapshot.version, self._clock())
+        if snapshot.value is None or snapshot.value.id == self._id:
+            return 0.0  # One's own from before, which lapsed or whose commit was in doubt, keeps nobody else out.
+        return self._seen[1] + snapshot.value.ttl * _MARGIN - self._clock()
+
+    def _take(self, snapshot: Snapshot[Tenure]) -> bool:
+        sent, self._id, self._token = self._clock(), uuid.uuid4().hex, 0
+        done = self._cell.compare_exchange_at(snapshot.version, self._tenure())
+        if done.applied:
+            self._token, self._until = done.version, sent + self.ttl
+        return done.applied and self.held
+
+    def _tenure(self) -> Tenure:
+        return Tenure(self._id, self.holder, self.ttl, self._token, time.time())
+
+    def _lost(self, text: str) -> None:
+        self._until, self._token = float("-inf"), 0
+        raise LeaseLost(text)

@@ -1,0 +1,198 @@
+"""Many named cells under a prefix, watched together.
+
+A map is a view over ordinary cells: `members/a` is the key "a" of the map "members". A key whose cell is empty is not
+in the map. Removing a key empties its cell; the record of that stays, so use keys that come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from tidewheel._cells import when
+from tidewheel._cells.backends.base import Held
+from tidewheel._cells.cell import CellWriter, Exchange, Snapshot, Version
+from tidewheel._cells.deadline import Deadline
+from tidewheel._cells.declared import type_name
+from tidewheel._cells.errors import Closed
+from tidewheel._cells.observed import Observed
+from tidewheel._cells.tickets import Ticket, Validator
+
+if TYPE_CHECKING:
+    from tidewheel._cells.connection import Connection
+
+T = TypeVar("T")
+
+
+class MapWhen:
+    """Waits for a map; each as in `When`."""
+
+    __slots__ = ("_map",)
+
+    def __init__(self, watched: Observed) -> None:
+        self._map = watched
+
+    def online(self, timeout: float | None = None) -> None:
+        """Wait until the backend answers and the map is up to date."""
+        self._map._wait(when.online(self._map), timeout, "was not online")
+
+    def offline(self, timeout: float | None = None) -> None:
+        """Wait until the backend does not answer."""
+        self._map._wait(when.offline(self._map), timeout, "was not offline")
+
+    def updated(self, timeout: float | None = None) -> None:
+        """Wait until any key changes after this call."""
+        self._map._wait(when.changed(self._map), timeout, "did not change")
+
+    def holds(self, key: str, timeout: float | None = None) -> None:
+        """Wait until the key is in the map; at once if it is."""
+        held: Any = self._map
+        held._wait(lambda: True if key in held else None, timeout, f"did not get the key {key!r}")
+
+
+class CellMapReader(Observed, Mapping[str, T], Generic[T]):
+    """A mapping of the values last seen here, by key. Open one with `Connection.map_reader`."""
+
+    __slots__ = ("_cells", "_connection", "_declared", "_prefix", "_type_name", "_validators", "name", "namespace")
+
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, declared: Any, declared_as: str | None
+    ) -> None:
+        super().__init__(f"cells {namespace}/{name}/ at {connection.url}", connection.is_online)
+        self.namespace = namespace
+        self.name = name
+        self._connection = connection
+        self._declared = declared
+        self._type_name = type_name(declared) if declared_as is None else declared_as
+        self._prefix = f"{namespace}/{name}/"
+        self._cells: dict[str, CellWriter[T]] = {}
+        self._validators: tuple[Validator, ...] = ()
+
+    def __getitem__(self, key: str) -> T:
+        value = self.snapshot(key).value
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        with self._condition:
+            return iter([key for key in sorted(self._cells) if self._cells[key].is_some()])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._prefix} {dict(self)})"
+
+    __hash__ = Observed.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def snapshot(self, key: str) -> Snapshot[T]:
+        """Return value and version of one key; version 0 if it was never written."""
+        if self._closed:
+            raise Closed(f"{self.where} was closed")
+        cell = self._cells.get(key)
+        return Snapshot(0, None) if cell is None else cell.snapshot()
+
+    def refresh(self, timeout: float | None = None) -> Self:
+        """Ask the backend for every key, and take over what is newer."""
+        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        for path, held in self._connection._backend.list(self._prefix, deadline).items():
+            self._changed(path, held)
+        return self
+
+    @property
+    def when(self) -> MapWhen:
+        """Waits for this map."""
+        return MapWhen(self)
+
+    def require_ticket(self, validator: Validator) -> Self:
+        """As for a cell, for every key."""
+        with self._condition:
+            self._validators = (*self._validators, validator)
+            for cell in self._cells.values():
+                cell.require_ticket(validator)
+        return self
+
+    def close(self) -> None:
+        """Stop following. Reads and waits then raise `Closed`."""
+        self._connection._forget(self)
+        self._mark_closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _cell(self, key: str) -> CellWriter[T]:
+        """Return the cell of a key; it learns of changes through the map alone."""
+        from tidewheel._cells.connection import check_name
+
+        with self._condition:
+            if key not in self._cells:
+                name = check_name(f"{self.name}/{key}")
+                cell: CellWriter[T] = CellWriter(
+                    self._connection, self.namespace, name, self._declared, self._type_name
+                )
+                for validator in self._validators:
+                    cell.require_ticket(validator)
+                self._cells[key] = cell
+            return self._cells[key]
+
+    def _changed(self, path: str, held: Held) -> None:
+        if not path.startswith(self._prefix):
+            return
+        with self._condition:
+            if self._closed:
+                return
+            cell = self._cell(path.removeprefix(self._prefix))
+            before = cell._changes
+            cell._install(held)
+            if cell._changes != before:
+                self._changes += 1
+                self._notify()
+
+
+class CellMapWriter(CellMapReader[T]):
+    """A map whose keys can be written. Each command is one cell's; none spans several keys."""
+
+    __slots__ = ("_ticket",)
+
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, declared: Any, declared_as: str | None
+    ) -> None:
+        super().__init__(connection, namespace, name, declared, declared_as)
+        self._ticket: Ticket | str | None = None
+
+    def present(self, ticket: Ticket | str | None) -> Self:
+        """Send this ticket along with every command from now on."""
+        self._ticket = ticket
+        return self
+
+    def write(self, key: str, value: T, *, timeout: float | None = None) -> Version:
+        """Replace the value of a key."""
+        return self._writer(key).write(value, timeout=timeout)
+
+    def remove(self, key: str, *, timeout: float | None = None) -> Version:
+        """Take a key out of the map; it need not be there."""
+        return self._writer(key).clear(timeout=timeout)
+
+    def compare_exchange(
+        self, key: str, current: T | None, new: T | None, *, timeout: float | None = None
+    ) -> Exchange[T]:
+        """Put `new` at a key if it holds `current`; None means that it is not in the map."""
+        return self._writer(key).compare_exchange(current, new, timeout=timeout)
+
+    def compare_exchange_at(
+        self, key: str, version: Version, new: T | None, *, timeout: float | None = None
+    ) -> Exchange[T]:
+        """Put `new` at a key if it is still at `version`; 0 means never written."""
+        return self._writer(key).compare_exchange_at(version, new, timeout=timeout)
+
+    def _writer(self, key: str) -> CellWriter[T]:
+        if self._closed:
+            raise Closed(f"{self.where} was closed")
+        return self._cell(key).present(self._ticket)

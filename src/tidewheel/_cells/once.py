@@ -1,0 +1,53 @@
+"""A value that is written once: the first write wins, and everybody sees that one."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from tidewheel._cells.cell import CellWriter
+
+T = TypeVar("T")
+
+
+class Settled(NamedTuple, Generic[T]):
+    """Whether this call's value is the one, and which one it is."""
+
+    won: bool
+    value: T
+
+
+class Once(Generic[T]):
+    """A cell that nobody overwrites, as long as all use it through this class. See `Connection.once`."""
+
+    def __init__(self, cell: CellWriter[T]) -> None:
+        self._cell = cell
+
+    def set(self, value: T, *, timeout: float | None = None) -> Settled[T]:
+        """Write the value unless there is one; return the one that stands.
+
+        After `Offline` the same call may be made again: a value of one's own that had won is then seen as another's.
+        """
+        done = self._cell.compare_exchange(None, value, timeout=timeout)
+        if done.applied:
+            return Settled(True, value)
+        assert done.seen is not None
+        return Settled(False, done.seen)
+
+    def get(self) -> T | None:
+        """Return the value if it was set, as far as is known here."""
+        return self._cell.read()
+
+    def wait(self, timeout: float | None = None) -> T:
+        """Wait until the value is set; return it."""
+        cell = self._cell
+        return cell._wait(cell.read, timeout, "was not set")
+
+    def close(self) -> None:
+        """Stop following."""
+        self._cell.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

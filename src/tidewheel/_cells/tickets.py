@@ -1,0 +1,177 @@
+"""Tickets: readers show only values whose writer had one.
+
+A ticket is a signed JWT (HS256 with a shared secret, or EdDSA with an Ed25519 key pair) with a subject, an
+audience, an expiry and an id by which it can be revoked. It travels with the value, so whoever may read the
+backend can copy it. To make copies worthless, issue it for the writer's own public key: the writer then
+signs every value.
+
+    issuer = TicketIssuer(secret, audience="thresholds")
+    cell.present(issuer.issue("node-1", lifetime=3600))
+    reader.require_ticket(TicketValidator(secret, audience="thresholds"))
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple, TypeAlias
+
+from tidewheel._cells.errors import TicketRefused
+from tidewheel.errors import ConfigError
+
+
+class Presented(NamedTuple):
+    """What came with a value: a ticket, a proof that it is the writer's own, and what was signed for that proof."""
+
+    ticket: str | None
+    proof: bytes | None
+    signed: bytes
+
+
+Validator: TypeAlias = Callable[[Presented], None]
+"""Raises `TicketRefused`, with the reason, for what it does not accept."""
+
+
+class Ticket:
+    """A writer's ticket, with its private key (Ed25519) if the ticket was issued for one."""
+
+    def __init__(self, text: str, key: Any = None) -> None:
+        self.text = text
+        self._key = None if key is None else _private_key(key)
+
+    def prove(self, signed: bytes) -> bytes | None:
+        """Sign what is written, if there is a key to do it with."""
+        if self._key is None:
+            return None
+        signature: bytes = self._key.sign(signed)
+        return signature
+
+
+class TicketIssuer:
+    """Makes tickets. `key` is the secret (bytes or str, HS256) or the Ed25519 private key (PEM or object, EdDSA)."""
+
+    def __init__(self, key: Any, *, audience: str, algorithm: str = "HS256", issuer: str | None = None) -> None:
+        _check_key(key, algorithm)
+        self._key = key
+        self._audience = audience
+        self._algorithm = algorithm
+        self._issuer = issuer
+
+    def issue(self, subject: str, *, lifetime: float, ticket_id: str | None = None, writer_key: Any = None) -> str:
+        """Return a ticket for `subject`, valid for `lifetime` seconds.
+
+        `writer_key`, an Ed25519 public key (PEM or object), makes it good only together with the private one.
+        """
+        now = time.time()
+        claims: dict[str, Any] = {
+            "sub": subject,
+            "aud": self._audience,
+            "iat": now,
+            "exp": now + lifetime,
+            "jti": ticket_id or str(uuid.uuid4()),
+        }
+        if self._issuer is not None:
+            claims["iss"] = self._issuer
+        if writer_key is not None:
+            claims["cnf"] = {"jwk": {"kty": "OKP", "crv": "Ed25519", "x": _public_text(writer_key)}}
+        text: str = _jwt().encode(claims, self._key, algorithm=self._algorithm)
+        return text
+
+
+class TicketValidator:
+    """Accepts tickets of one issuer for one audience: give it to `require_ticket`.
+
+    `revoked` says which ids are revoked: a collection, or a function that is asked each time (for example
+    `lambda ticket_id: ticket_id in (revocations.read() or ())` over a cell).
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        *,
+        audience: str,
+        algorithm: str = "HS256",
+        issuer: str | None = None,
+        revoked: Container[str] | Callable[[str], bool] = (),
+        leeway: float = 0,
+    ) -> None:
+        _check_key(key, algorithm)
+        self._key = key
+        self._audience = audience
+        self._algorithm = algorithm
+        self._issuer = issuer
+        self._revoked = revoked if callable(revoked) else revoked.__contains__
+        self._leeway = leeway
+
+    def __call__(self, presented: Presented) -> None:
+        """Raise `TicketRefused` unless the ticket is valid now and, if it names a key, the value is signed by it."""
+        if presented.ticket is None:
+            raise TicketRefused("its writer had no ticket")
+        jwt = _jwt()
+        try:
+            claims = jwt.decode(
+                presented.ticket,
+                self._key,
+                algorithms=[self._algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=self._leeway,
+                options={"require": ["exp", "aud", "jti"]},
+            )
+        except jwt.PyJWTError as error:
+            raise TicketRefused(f"its writer's ticket is not valid: {error}") from None
+        if self._revoked(claims["jti"]):
+            raise TicketRefused(f"its writer's ticket {claims['jti']} was revoked")
+        if "cnf" in claims:
+            self._check_proof(claims["cnf"], presented)
+
+    @staticmethod
+    def _check_proof(confirmation: Any, presented: Presented) -> None:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            text = confirmation["jwk"]["x"]
+            key = Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            key.verify(presented.proof or b"", presented.signed)
+        except (InvalidSignature, KeyError, TypeError, ValueError):
+            raise TicketRefused("it is not signed with the key that its writer's ticket was issued for") from None
+
+
+def _jwt() -> Any:
+    try:
+        import jwt
+    except ImportError:
+        raise ConfigError("tickets need PyJWT; install tidewheel[tickets]") from None
+    return jwt
+
+
+def _check_key(key: Any, algorithm: str) -> None:
+    """Refuse a key that the algorithm cannot use, when it is given and not when the first value comes."""
+    if algorithm not in ("HS256", "EdDSA"):
+        raise ConfigError(f"tickets are signed with HS256 or EdDSA, not {algorithm!r}")
+    if algorithm == "HS256" and (not isinstance(key, str | bytes) or len(key) < 32):
+        raise ConfigError("an HS256 secret must be a text or bytes of at least 32 characters")
+    try:
+        _jwt().get_algorithm_by_name(algorithm).prepare_key(key)
+    except (ValueError, TypeError, _jwt().PyJWTError) as error:
+        raise ConfigError(f"the key cannot be used with {algorithm}: {error}") from None
+
+
+def _private_key(key: Any) -> Any:
+    if isinstance(key, str | bytes):
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        return load_pem_private_key(key.encode() if isinstance(key, str) else key, None)
+    return key
+
+
+def _public_text(key: Any) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    if isinstance(key, str | bytes):
+        key = load_pem_public_key(key.encode() if isinstance(key, str) else key)
+    raw: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

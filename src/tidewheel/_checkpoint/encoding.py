@@ -1,0 +1,256 @@
+"""A checkpoint as bytes, and back: deterministic, lossless, and refused unless whole.
+
+The body is msgpack without maps: every mapping is a list of pairs in ascending order of their names, so that
+equal checkpoints give equal bytes and a name that comes twice is seen. Many shards share a file, so files are
+listed once and parts refer to them by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+
+from tidewheel._checkpoint.envelope import seal, unseal
+from tidewheel._checkpoint.manifest import (
+    CheckpointId,
+    Kind,
+    Manifest,
+    OperatorInfo,
+    SparkLog,
+    StagedOutput,
+)
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._time.frontier import Frontier
+from tidewheel.errors import ConfigError, CorruptError, StateError
+
+MAGIC = b"TIDEWCKP"
+VERSION = 1
+
+_K = TypeVar("_K", int, str)
+_V = TypeVar("_V")
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Part = tuple[_Count, int, int, int]
+"""Position of the file, sequence, bytes, keys."""
+_Parts = tuple[_Part | None, list[_Part]]
+
+
+class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    query: str
+    offsets: list[tuple[int, str]]
+    commits: list[tuple[int, str]]
+    files: list[tuple[str, str]]
+    seen: tuple[str, ...]
+
+
+class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What is written. No field has a default: a body that lacks one is refused, never filled in."""
+
+    stream_id: str
+    sequence: int
+    created_at: int
+    kind: Kind
+    run: str
+    batch: int | None
+    event_count: int
+    watermark_ns: int | None
+    source_offsets: list[tuple[str, int | str]]
+    operator_states: list[tuple[str, bytes]]
+    metadata: list[tuple[str, str]]
+    n_shards: int
+    parallelism: int
+    now: int
+    operators: list[tuple[str, tuple[str, str, int, int | None, str]]]
+    files: list[tuple[str, _Count, _Count]]
+    shards: list[tuple[_Count, _Parts]]
+    driver: _Parts
+    outputs: list[tuple[str, int, tuple[bytes, ...]]]
+    cells: list[tuple[str, int]]
+    frontiers: list[tuple[str, tuple[int | None, int]]]
+    counts: list[tuple[str, int]]
+    spark: _Spark | None
+    lineage: str
+    parent: int | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Body).decode
+
+
+def encode(state: Manifest) -> bytes:
+    """Return the checkpoint's bytes. Raises `StateError` for values that cannot be held."""
+    try:
+        return seal(MAGIC, VERSION, _encode(_body(state)))
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise StateError(
+            f"checkpoint {state.id.sequence} of stream {state.id.stream_id!r} cannot be written: {error}; "
+            "numbers must fit in 64 bits, texts be valid Unicode, and values have the declared types"
+        ) from None
+
+
+def decode(data: bytes, stream_id: str | None = None, where: str = "") -> Manifest:
+    """Return the checkpoint that these bytes hold, whole, or raise.
+
+    `CorruptError`: the bytes are not a whole, undamaged checkpoint. `StateError`: a newer format version,
+    or a checkpoint of another stream than `stream_id`. `where`, a path or URL, is put into the errors.
+    """
+    what = f"checkpoint {where}" if where else "checkpoint"
+    _, body = unseal(MAGIC, VERSION, data, what)
+    try:
+        state = _Reading(what).state(_decode(body))
+    except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
+        # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
+        raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
+    if stream_id is not None and state.id.stream_id != stream_id:
+        raise StateError(
+            f"{what}: it is of stream {state.id.stream_id!r}, not of {stream_id!r}; "
+            "look for it under its own stream's name"
+        )
+    return state
+
+
+def _body(state: Manifest) -> _Body:
+    table = _FileTable()
+    # Shards go first: they fill the table of files.
+    shards = [(shard, table.parts(parts)) for shard, parts in _pairs(state.shards)]
+    driver = table.parts(state.driver)
+    return _Body(
+        stream_id=state.id.stream_id,
+        sequence=state.id.sequence,
+        created_at=state.id.created_at,
+        kind=state.kind,
+        run=state.run,
+        batch=state.batch,
+        event_count=state.event_count,
+        watermark_ns=state.watermark_ns,
+        source_offsets=_pairs(state.source_offsets),
+        operator_states=_pairs(state.operator_states),
+        metadata=_pairs(state.metadata),
+        n_shards=state.n_shards,
+        parallelism=state.parallelism,
+        now=state.now,
+        operators=[(name, msgspec.structs.astuple(info)) for name, info in _pairs(state.operators)],
+        files=table.files(),
+        shards=shards,
+        driver=driver,
+        outputs=[msgspec.structs.astuple(output) for output in state.outputs],
+        cells=_pairs(state.cells),
+        frontiers=[(name, (frontier.time, frontier.active_at)) for name, frontier in _pairs(state.frontiers)],
+        counts=_pairs(state.counts),
+        spark=None if state.spark is None else _spark(state.spark),
+        lineage=state.lineage,
+        parent=state.parent,
+    )
+
+
+def _spark(log: SparkLog) -> _Spark:
+    return _Spark(log.query, _pairs(log.offsets), _pairs(log.commits), _pairs(log.files), log.seen)
+
+
+class _FileTable:
+    """The files of a checkpoint, each once, in the order in which they are first referred to."""
+
+    def __init__(self) -> None:
+        self._positions: dict[FileRef, int] = {}
+
+    def parts(self, parts: ShardParts) -> _Parts:
+        snapshot = None if parts.snapshot is None else self._part(parts.snapshot)
+        return snapshot, [self._part(part) for part in parts.deltas]
+
+    def _part(self, part: PartRef) -> _Part:
+        position = self._positions.setdefault(part.file, len(self._positions))
+        return position, part.sequence, part.bytes, part.keys
+
+    def files(self) -> list[tuple[str, int, int]]:
+        files = [(ref.name, ref.size, ref.checksum) for ref in self._positions]
+        if len({name for name, _, _ in files}) != len(files):
+            raise StateError(
+                f"the checkpoint refers to the file {_twice(files)!r} twice, with unequal sizes or checksums"
+            )
+        return files
+
+
+class _Reading:
+    """Builds the checkpoint from a decoded body; refuses what the types alone do not rule out."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._files: list[FileRef] = []
+
+    def state(self, body: _Body) -> Manifest:
+        named = self._named
+        if len({name for name, _, _ in body.files}) != len(body.files):
+            self._refuse(f"files: the name {_twice(body.files)!r} is there twice")
+        self._files = [FileRef(*file) for file in body.files]
+        return Manifest(
+            id=CheckpointId(body.stream_id, body.sequence, body.created_at),
+            kind=body.kind,
+            run=body.run,
+            batch=body.batch,
+            event_count=body.event_count,
+            watermark_ns=body.watermark_ns,
+            source_offsets=named("source_offsets", body.source_offsets),
+            operator_states=named("operator_states", body.operator_states),
+            metadata=named("metadata", body.metadata),
+            n_shards=body.n_shards,
+            parallelism=body.parallelism,
+            now=body.now,
+            operators=named("operators", body.operators, lambda info: OperatorInfo(*info)),
+            shards=named("shards", body.shards, self._parts),
+            driver=self._parts(body.driver),
+            outputs=tuple(StagedOutput(*output) for output in body.outputs),
+            cells=named("cells", body.cells),
+            frontiers=named("frontiers", body.frontiers, lambda frontier: Frontier(*frontier)),
+            counts=named("counts", body.counts),
+            spark=None if body.spark is None else self._spark(body.spark),
+            lineage=body.lineage,
+            parent=body.parent,
+        )
+
+    def _named(
+        self, field: str, pairs: Sequence[tuple[_K, Any]], make: Callable[[Any], Any] | None = None
+    ) -> dict[_K, Any]:
+        found = dict(pairs) if make is None else {name: make(value) for name, value in pairs}
+        if len(found) != len(pairs):
+            self._refuse(f"{field}: the name {_twice(pairs)!r} is there twice")
+        return found
+
+    def _spark(self, log: _Spark) -> SparkLog:
+        return SparkLog(
+            log.query,
+            self._named("spark.offsets", log.offsets),
+            self._named("spark.commits", log.commits),
+            self._named("spark.files", log.files),
+            log.seen,
+        )
+
+    def _parts(self, parts: _Parts) -> ShardParts:
+        snapshot, deltas = parts
+        files = self._files
+        try:
+            return ShardParts(
+                None if snapshot is None else PartRef(files[snapshot[0]], *snapshot[1:]),
+                tuple([PartRef(files[at], sequence, size, keys) for at, sequence, size, keys in deltas]),
+            )
+        except IndexError:
+            self._refuse(f"a shard refers past the end of the {len(files)} files listed")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise CorruptError(f"{self._what}: {why}; it was not written by this format")
+
+
+def _pairs(mapping: Mapping[_K, _V]) -> list[tuple[_K, _V]]:
+    # By name only: two pairs never tie, and values need not be comparable.
+    return sorted(mapping.items(), key=lambda pair: pair[0])
+
+
+def _twice(rows: Iterable[tuple[Any, ...]]) -> Any:
+    """Return the first name, the head of a row, that comes a second time."""
+    seen = set()
+    for name, *_ in rows:
+        if name in seen:
+            break
+        seen.add(name)
+    return name

@@ -1,0 +1,136 @@
+"""Checkpoints for a program that drives its own loop: it tells of its events, and they are made when due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.triggers import Progress, Triggers, due
+from tidewheel.errors import ConfigError, StateError
+
+Fill = Callable[[Manifest], Manifest]
+"""Gets a checkpoint with its id, count and watermark, and returns it with what the program adds to it."""
+
+
+class CheckpointManager:
+    """Makes checkpoints by events, batches or time, whichever comes first, for each stream by itself.
+
+    Call `recover` at the start and go on with the first event after the checkpoint it gives. A stream that
+    was not recovered starts after its newest checkpoint all the same: an event that is in it is refused.
+
+    >>> manager = CheckpointManager(CheckpointStore.open("memory:docs-manager"), every_events=2)
+    >>> for number in (7, 8, 12):
+    ...     taken = manager.on_event("orders", number, fill=lambda s: s.replace(metadata={"at": str(number)}))
+    >>> manager.recover("orders").metadata
+    {'at': '8'}
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        *,
+        every_events: int | None = None,
+        every_batches: int | None = None,
+        every_seconds: float | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.store = store
+        self.triggers = Triggers(every_events, every_batches, every_seconds)
+        self.total_checkpoints = 0
+        """Checkpoints made by this manager."""
+        self._clock = clock
+        self._streams: dict[str, Progress] = {}
+
+    def recover(self, stream_id: str) -> Manifest | None:
+        """Return the stream's newest checkpoint, whole, or `None`; counting goes on from it.
+
+        Go on with the first event after its `sequence`: be careful not to feed that event again.
+        """
+        state = self.store.latest(stream_id)
+        self._streams[stream_id] = Progress() if state is None else _recovered(state)
+        return state
+
+    def on_event(
+        self, stream_id: str, sequence: int, watermark_ns: int | None = None, *, fill: Fill | None = None
+    ) -> Manifest | None:
+        """Count one processed event; return the checkpoint if one was due.
+
+        Sequences grow, with gaps or without, from any start. `fill` is called only when a checkpoint is made.
+        """
+        return self._advance(stream_id, sequence, 1, 0, watermark_ns, fill)
+
+    def on_batch(
+        self,
+        stream_id: str,
+        sequence: int | None,
+        events: int,
+        watermark_ns: int | None = None,
+        *,
+        fill: Fill | None = None,
+    ) -> Manifest | None:
+        """Count one processed batch; `sequence` is that of its last event, `None` if it has no events."""
+        if events < 0 or (sequence is None) != (events == 0):
+            raise ConfigError(
+                f"a batch of stream {stream_id!r} was told with {events} events and the last sequence "
+                f"{sequence}; an empty batch has none, any other has one"
+            )
+        return self._advance(stream_id, sequence, events, 1, watermark_ns, fill)
+
+    def on_tick(self, stream_id: str, *, fill: Fill | None = None) -> Manifest | None:
+        """Make a checkpoint if one is due by time, though no event came."""
+        return self._advance(stream_id, None, 0, 0, None, fill)
+
+    def checkpoint(self, stream_id: str, *, fill: Fill | None = None) -> Manifest | None:
+        """Make a checkpoint now; `None` if no event came since the last one."""
+        progress = self._progress(stream_id)
+        if progress.events == 0 or progress.sequence is None:
+            return None
+        now = self._clock()
+        state = Manifest(
+            CheckpointId(stream_id, progress.sequence, now),
+            event_count=progress.event_count,
+            watermark_ns=progress.watermark_ns,
+        )
+        filled = state if fill is None else fill(state)
+        if filled.id != state.id:
+            raise ConfigError(f"`fill` must keep the checkpoint's id, {state.id}; it returned {filled.id}")
+        self.store.save(filled)
+        self._streams[stream_id] = progress.checkpointed(now)
+        self.total_checkpoints += 1
+        return filled
+
+    def _advance(
+        self,
+        stream_id: str,
+        sequence: int | None,
+        events: int,
+        batches: int,
+        watermark_ns: int | None,
+        fill: Fill | None,
+    ) -> Manifest | None:
+        progress = self._progress(stream_id)
+        if sequence is not None and progress.sequence is not None and sequence <= progress.sequence:
+            raise StateError(
+                f"event {sequence} of stream {stream_id!r} does not come after {progress.sequence}, which is "
+                "counted already; after a restart, go on with the first event after the recovered checkpoint"
+            )
+        now = self._clock()
+        progress = progress.advanced(now, sequence=sequence, events=events, batches=batches, watermark_ns=watermark_ns)
+        self._streams[stream_id] = progress
+        return self.checkpoint(stream_id, fill=fill) if due(self.triggers, progress, now) else None
+
+    def _progress(self, stream_id: str) -> Progress:
+        if stream_id not in self._streams:
+            self.recover(stream_id)
+        return self._streams[stream_id]
+
+
+def _recovered(state: Manifest) -> Progress:
+    return Progress(
+        sequence=state.sequence,
+        event_count=state.event_count,
+        watermark_ns=state.watermark_ns,
+        since=state.id.created_at,
+    )

@@ -1,0 +1,163 @@
+"""The manifest: what one commit says about a job. A checkpoint and a manifest are the same thing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._time.frontier import Frontier
+from tidewheel.errors import ConfigError
+
+Kind = Literal["batch", "claim", "flush", "import", "restore", "handover", "fork", "upgrade", "reshard"]
+"""Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's, a `fork` the first of its job."""
+
+FLEET_ENTRY = "fleet"
+"""The entry of the opaque states that holds a fleet's ledger."""
+
+
+class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
+    """Which checkpoint it is: the stream (a job's name) and the sequence.
+
+    `created_at`, in nanoseconds since the Unix epoch, is told but is no part of the identity: equality, hash
+    and order are those of `(stream_id, sequence)`.
+
+    >>> CheckpointId("orders", 7, created_at=1) == CheckpointId("orders", 7, created_at=2)
+    True
+    """
+
+    stream_id: str
+    sequence: int
+    created_at: int = msgspec.field(default_factory=time.time_ns)
+
+    def __post_init__(self) -> None:
+        if not self.stream_id:
+            raise ConfigError("a checkpoint needs the name of its stream; the name given is empty")
+        if not 0 <= self.sequence < 2**63:
+            raise ConfigError(f"a checkpoint's sequence is a number from 0 to 2**63 - 1, not {self.sequence}")
+
+    # Each comparison is written out: `msgspec.Struct` brings its own of those that are not, `!=` among them.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CheckpointId):
+            return NotImplemented
+        return (self.stream_id, self.sequence) == (other.stream_id, other.sequence)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: CheckpointId) -> bool:
+        return (self.stream_id, self.sequence) < (other.stream_id, other.sequence)
+
+    def __le__(self, other: CheckpointId) -> bool:
+        return (self.stream_id, self.sequence) <= (other.stream_id, other.sequence)
+
+    def __gt__(self, other: CheckpointId) -> bool:
+        return other < self
+
+    def __ge__(self, other: CheckpointId) -> bool:
+        return other <= self
+
+    def __hash__(self) -> int:
+        return hash((self.stream_id, self.sequence))
+
+
+class StagedOutput(msgspec.Struct, frozen=True, array_like=True):
+    """What the tasks staged for one sink in this commit; the tokens mean something to that sink only."""
+
+    sink: str
+    rows: int
+    tokens: tuple[bytes, ...] = ()
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What an operator's state is made of, so that tools can read it and a changed program is noticed."""
+
+    kind: str
+    codec: str
+    version: int
+    keys: int | None = None
+    fingerprint: str = ""
+
+
+class SparkLog(msgspec.Struct, frozen=True):
+    """What Spark's checkpoint folder is rebuilt from.
+
+    `query` is the query id in its `metadata` file. `offsets` and `commits` hold the text of the newest log
+    files by batch number, `files` other small files by their path, and `seen` the file source's newest
+    entries that have not yet gone into the manifest's `driver` parts.
+    """
+
+    query: str
+    offsets: dict[int, str] = {}
+    commits: dict[int, str] = {}
+    files: dict[str, str] = {}
+    seen: tuple[str, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One commit, whole: with the files it references, nothing else is needed to go on from it.
+
+    Times are nanoseconds since the Unix epoch. A watermark of `None` means that there is none yet, which is
+    not 0. Treat the mappings as frozen too; make a changed copy with `replace`.
+
+    >>> Manifest(CheckpointId("orders", 1)).watermark_ns is None
+    True
+    """
+
+    id: CheckpointId
+    kind: Kind = "batch"
+    run: str = ""
+    """The token of the run that made it."""
+    batch: int | None = None
+    """Spark's number of the newest batch in it."""
+    event_count: int = 0
+    watermark_ns: int | None = None
+    source_offsets: dict[str, int | str] = {}
+    """By source: a plain number, or the connector's own JSON text."""
+    operator_states: dict[str, bytes] = {}
+    """States held in the manifest itself, opaque; sharded state is in `shards`."""
+    metadata: dict[str, str] = {}
+    n_shards: int = 64
+    parallelism: int = 1
+    now: int = 0
+    """The pinned clock of the batch."""
+    operators: dict[str, OperatorInfo] = {}
+    shards: dict[int, ShardParts] = {}
+    driver: ShardParts = ShardParts()
+    """The driver's own tables, kept as one more shard."""
+    outputs: tuple[StagedOutput, ...] = ()
+    cells: dict[str, int] = {}
+    """The version of each cell that the batch saw."""
+    frontiers: dict[str, Frontier] = {}
+    counts: dict[str, int] = {}
+    spark: SparkLog | None = None
+    lineage: str = ""
+    """Changes at a fork and a restore: equal sequences of unequal lineage may differ."""
+    parent: int | None = None
+    """The sequence this one continues."""
+
+    @property
+    def of_fleet(self) -> bool:
+        """Whether it is the manifest of a fleet."""
+        return FLEET_ENTRY in self.operator_states
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def sequence(self) -> int:
+        """The number of this commit."""
+        return self.id.sequence
+
+    def files(self) -> frozenset[FileRef]:
+        """Return every state file that this checkpoint references."""
+        found: set[FileRef] = set(self.driver.files())
+        for parts in self.shards.values():
+            found.update(parts.files())
+        return frozenset(found)
+
+    def replace(self, **changes: Any) -> Manifest:
+        """Return a copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)

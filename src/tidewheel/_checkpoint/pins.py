@@ -1,0 +1,148 @@
+"""Pins: what must stay though no kept checkpoint may refer to it any more.
+
+A savepoint, a fork, an adopter and a long reader each hold one, as `pins/<name>.pin` in the folder of the
+job whose files they need. Every pin lists those files. A savepoint has the whole manifest too, so that it
+outlives its record in the chain.
+
+Who pins a kept checkpoint creates the pin first and then looks whether the checkpoint is still kept; the
+collector reads the chain first and the pins after it. So either the collector finds the checkpoint kept, or
+it finds the pin.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from tidewheel._checkpoint.encoding import decode, encode
+from tidewheel._checkpoint.envelope import seal, unseal
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import PINS
+from tidewheel._storage import Store
+from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
+
+PinKind = Literal["savepoint", "fork", "reader", "adopter"]
+
+MAGIC = b"TIDEWPIN"
+VERSION = 1
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]{0,199}")
+_SUFFIX = ".pin"
+
+
+class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One hold on a job's files. Times are nanoseconds since the Unix epoch."""
+
+    name: str
+    kind: PinKind
+    sequence: int
+    files: tuple[str, ...]
+    """Names of the files held. Those of other jobs are listed too, but are held by pins over there."""
+    manifest: bytes | None = None
+    """The encoded checkpoint itself."""
+    expires_at: int | None = None
+    holder: str = ""
+    """Who holds it, for people to read: a job, a host and process."""
+
+    def holds(self, now: int) -> bool:
+        """Whether it has not expired."""
+        return self.expires_at is None or now < self.expires_at
+
+    def state(self) -> Manifest:
+        """Return the checkpoint that the pin has a copy of."""
+        if self.manifest is None:
+            raise StateError(f"the {self.kind} pin {self.name!r} has no copy of checkpoint {self.sequence}")
+        return decode(self.manifest, where=f"in the pin {self.name!r}")
+
+
+def pin(
+    name: str,
+    kind: PinKind,
+    state: Manifest,
+    *,
+    copy: bool = False,
+    expires_at: int | None = None,
+    holder: str = "",
+) -> Pin:
+    """Return a pin on all that a checkpoint references.
+
+    A savepoint always has a copy of the checkpoint in it, the others only with `copy`.
+    """
+    check_name(name)
+    return Pin(
+        name=name,
+        kind=kind,
+        sequence=state.sequence,
+        files=tuple(sorted({file.name for file in state.files()})),
+        manifest=encode(state) if copy or kind == "savepoint" else None,
+        expires_at=expires_at,
+        holder=holder,
+    )
+
+
+def check_name(name: str) -> str:
+    """Return the name, or refuse it: it becomes a file's name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a savepoint or pin: use 1 to 200 letters, digits and _ . = -, "
+            "the first a letter, a digit or _"
+        )
+    return name
+
+
+class Pins:
+    """The pins of one job, in its folder."""
+
+    def __init__(self, folder: Store) -> None:
+        self._store = folder
+
+    def create(self, pin: Pin) -> None:
+        """Store a pin; `StateError` if another of that name is there. The same pin again is fine."""
+        if not self._store.create(_path(pin.name), _encode(pin)):
+            raise StateError(
+                f"there is already a pin {pin.name!r} at {self._store.url}; choose another name or drop that one first"
+            )
+
+    def renew(self, pin: Pin) -> None:
+        """Store a pin over the one of its name: a reader that goes on moves its expiry."""
+        self._store.write(_path(pin.name), _encode(pin))
+
+    def read(self, name: str) -> Pin:
+        """Return the pin of that name; `NotFound` if there is none."""
+        return self._read(_path(check_name(name)))
+
+    def drop(self, name: str) -> None:
+        """Remove a pin; an absent one is fine."""
+        self._store.delete(_path(check_name(name)))
+
+    def all(self) -> list[Pin]:
+        """Return every pin, by name. One that does not decode is an error: what it holds is not known."""
+        while True:
+            paths = [entry.path for entry in self._store.list(PINS) if entry.path.endswith(_SUFFIX)]
+            try:
+                return [self._read(path) for path in paths]
+            except NotFound:
+                # Dropped since it was listed. Another that was made from it, and holds the same files, may be
+                # missing in the list too: only a new list can tell.
+                continue
+
+    def _read(self, path: str) -> Pin:
+        return _decode(self._store.read(path), f"pin {path} at {self._store.url}")
+
+
+def _path(name: str) -> str:
+    return f"{PINS}/{name}{_SUFFIX}"
+
+
+def _encode(pin: Pin) -> bytes:
+    return seal(MAGIC, VERSION, msgspec.msgpack.encode(pin))
+
+
+def _decode(data: bytes, what: str) -> Pin:
+    _, body = unseal(MAGIC, VERSION, data, what)
+    try:
+        return msgspec.msgpack.decode(body, type=Pin)
+    except msgspec.DecodeError as error:
+        raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None

@@ -1,0 +1,34 @@
+"""Which records of a commit chain may go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidewheel._checkpoint.pins import Pin
+from tidewheel.errors import ConfigError
+
+
+def check_keep(keep: int) -> int:
+    """Return the number of checkpoints to keep, or refuse it: the newest always stays."""
+    if keep < 1:
+        raise ConfigError(f"the number of checkpoints to keep must be at least 1, not {keep}")
+    return keep
+
+
+def oldest_kept(sequences: Sequence[int], keep: int, pins: Iterable[Pin] = (), now: int = 0) -> int | None:
+    """Return the sequence below which records may go, or `None` if there are no records.
+
+    The newest `keep` stay. So does the checkpoint of every pin that has no copy of it and has not expired,
+    with all after it: records go in ascending order, so that what stands is unbroken. A savepoint has its
+    own copy and keeps no record.
+
+    >>> oldest_kept([3, 4, 5, 6], keep=2)
+    5
+    """
+    check_keep(keep)
+    if not sequences:
+        return None
+    ordered = sorted(sequences)
+    bound = ordered[max(0, len(ordered) - keep)]
+    held = (pin.sequence for pin in pins if pin.manifest is None and pin.holds(now))
+    return min((sequence for sequence in held if ordered[0] <= sequence < bound), default=bound)

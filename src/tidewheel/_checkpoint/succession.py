@@ -1,0 +1,39 @@
+"""What may follow a checkpoint. Pure; a fault of the engine becomes an error before anything is committed."""
+
+from __future__ import annotations
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel.errors import StateError
+
+
+def check_follows(parent: Manifest | None, state: Manifest) -> None:
+    """Refuse, with `StateError`, a checkpoint that cannot be the next after `parent` in a job's chain.
+
+    Sequences go up by one from 1, `n_shards` stays, and watermarks never go back, except that a `restore`
+    goes back to an older checkpoint's, and a `reshard` has written all state anew.
+    """
+    what = f"checkpoint {state.sequence} of {state.id.stream_id!r}"
+    expected = 1 if parent is None else parent.sequence + 1
+    if state.sequence != expected:
+        newest = "there is none yet" if parent is None else f"the newest is {parent.sequence}"
+        raise StateError(f"{what} cannot be committed: {newest}, so the next is {expected}")
+    if parent is None:
+        return
+    if state.n_shards != parent.n_shards and state.kind not in ("reshard", "restore"):
+        raise StateError(
+            f"{what} has {state.n_shards} shards, but the job's state has {parent.n_shards}: "
+            "the number is fixed for the life of a job's state; only `tidewheel state reshard` changes it"
+        )
+    if state.kind != "restore":
+        check_watermark(parent, state)
+
+
+def check_watermark(earlier: Manifest, state: Manifest) -> None:
+    """Refuse a watermark that is below an earlier checkpoint's, or `None` after there was one."""
+    before, after = earlier.watermark_ns, state.watermark_ns
+    if before is not None and (after is None or after < before):
+        raise StateError(
+            f"checkpoint {state.sequence} of {state.id.stream_id!r} has the watermark {after}, but "
+            "checkpoint "
+            f"{earlier.sequence} had {before} already: a watermark never goes back"
+        )

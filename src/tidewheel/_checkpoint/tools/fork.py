@@ -1,0 +1,123 @@
+"""Forks: a new job that begins where another's savepoint is, with the same files and none copied."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from tidewheel._checkpoint.encoding import encode
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.names import folder, shared
+from tidewheel._checkpoint.pinning import hold_savepoint
+from tidewheel._checkpoint.pins import Pin, Pins
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import drop_savepoint, job_at, make_savepoint, savepoints
+from tidewheel._checkpoint.unpublished import with_retraction
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._storage import Store
+from tidewheel.errors import NotFound, StateError
+
+
+def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
+    """Return the first commit of a new job that goes on from another's checkpoint. Pure.
+
+    Its sequence follows the parent's, since the parts of shards are labelled with it. It has the parent's offsets, and
+    none of its output.
+    """
+    parent = state.id.stream_id
+    metadata = with_retraction(state.metadata, state.replace(metadata={}), None)
+    return state.replace(
+        id=CheckpointId(job, state.sequence + 1),
+        kind="fork",
+        run=run,
+        metadata={**metadata, "forked-from": f"{parent} {savepoint}"},
+        shards={shard: shared_parts(parent, parts) for shard, parts in state.shards.items()},
+        driver=shared_parts(parent, state.driver),
+        outputs=(),
+        lineage=secrets.token_hex(4),
+        parent=None,
+    )
+
+
+def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
+    """Begin `new_job` from a savepoint of `job`, at the same state URL; return its first commit.
+
+    The files stay the parent's; a pin in the parent keeps them there for the fork.
+    """
+    parent = job_at(store, job)
+    if savepoint not in {pin.name for pin in savepoints(parent)}:
+        raise NotFound(f"job {job!r} has no savepoint {savepoint!r}; make it with: tidewheel checkpoints savepoint")
+    run = secrets.token_hex(6)
+    child = StreamCheckpoints(store, new_job)
+    if child.latest() is not None:
+        raise StateError(f"there is a job {new_job!r} at {store.url} already; a fork needs a name of its own")
+    name = _pin_name(new_job)
+    parent.pins.drop(name)
+    state = hold_savepoint(parent, savepoint, name, "fork", holder=new_job)
+    commit = forked(state, new_job, run, savepoint)
+    for owner, files in _owned(commit.files()).items():
+        if owner != folder(job):
+            pins = Pins(store.at(owner))
+            pins.drop(name)
+            pins.create(Pin(name, "fork", state.sequence, files, encode(state), holder=new_job))
+    child.begin(commit, origin=commit.metadata["forked-from"])
+    return commit
+
+
+def fork_newest(store: Store, job: str, new_job: str) -> Manifest:
+    """Begin `new_job` from the newest checkpoint of `job`."""
+    parent = job_at(store, job)
+    name = f"forking-{folder(new_job)}-{secrets.token_hex(4)}"
+    make_savepoint(parent, name)
+    try:
+        return fork(store, job, name, new_job)
+    finally:
+        drop_savepoint(parent, name)
+
+
+def release(store: Store, job: str) -> list[str]:
+    """Let go of what a fork holds in other jobs; return the folders of those jobs.
+
+    Refused while a checkpoint or pin of the fork needs any of it. Once none does, none will: what a fork commits refers to its
+    own files and to those that its newest checkpoint refers to. A fork that is no more needs nothing.
+    """
+    fork = StreamCheckpoints(store, job)
+    files = {file.name for state in fork.list() for file in state.files()}
+    files |= {name for pin in fork.pins.all() for name in pin.files}
+    needed = sorted(name for name in files if name.startswith("/") and name.split("/", 2)[1] != folder(job))
+    if needed:
+        raise StateError(
+            f"job {job!r} still needs {len(needed)} files of other jobs, such as {needed[0]}; it needs them no more when every "
+            "shard has a snapshot of its own and its older checkpoints and savepoints are gone: tidewheel checkpoints gc --keep"
+        )
+    name, released = _pin_name(job), []
+    for stream in CheckpointStore(store).streams():
+        pins = Pins(store.at(folder(stream)))
+        if any(pin.name == name for pin in pins.all()):
+            pins.drop(name)
+            released.append(folder(stream))
+    return released
+
+
+def _pin_name(job: str) -> str:
+    return f"fork-{folder(job)}"
+
+
+def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
+    """Return a shard's parts by the names that other streams at the same state URL know them by."""
+
+    def part(ref: PartRef) -> PartRef:
+        return PartRef(
+            FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum), ref.sequence, ref.bytes, ref.keys
+        )
+
+    return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))
+
+
+def _owned(files: Iterable[FileRef]) -> dict[str, tuple[str, ...]]:
+    """Return by job's folder the files that are there, as that job calls them: the savepoint may be of a fork itself."""
+    owned: dict[str, tuple[str, ...]] = {}
+    for file in sorted(files, key=lambda ref: ref.name):
+        _, owner, name = file.name.split("/", 2)
+        owned[owner] = (*owned.get(owner, ()), name)
+    return owned

@@ -1,0 +1,80 @@
+"""Going back: a restore is one more commit, which says again what an older one said.
+
+Sequences go on, so no file, output or record is ever written twice. The lineage is new, since local copies of the
+abandoned future must not mix with the new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.pinning import hold_checkpoint
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import At, find
+from tidewheel._checkpoint.unpublished import Span, carrying, outputs_of, retracted, with_retraction
+from tidewheel.errors import StateError
+
+_HOLD_NS = 10 * 60 * 10**9
+
+
+def restored(target: Manifest, newest: Manifest, later: Sequence[Manifest], run: str, keep_output: bool) -> Manifest:
+    """Return the commit that follows `newest` and goes back to `target`. Pure.
+
+    `later` are the commits after the target. Output that they published is void: the next run takes it back from its sinks
+    before it computes anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
+    `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
+    """
+    gone = next((span for span in retracted(newest) if outputs_of(target) in span), None)
+    if gone is not None and not keep_output:
+        raise StateError(
+            f"checkpoint {target.sequence} of {target.id.stream_id!r} is of a future that was abandoned by the restore "
+            f"{gone.before}: its output after {gone.after} was taken back and cannot be put in place again. "
+            "Go back to it without that output with --keep-output, or give it a job of its own with fork"
+        )
+    sequence = newest.sequence + 1
+    metadata = with_retraction(target.metadata, newest, None if keep_output else Span(target.sequence, sequence))
+    # As long as nothing was computed after the target, nobody knows whether its output was published.
+    owed = gone is None and not any(state.kind in ("batch", "flush") for state in later)
+    if owed and newest.sequence != target.sequence and not later:
+        # The records between are gone; only output that the newest still carries can be owed.
+        owed = outputs_of(newest) == outputs_of(target)
+    return target.replace(
+        id=CheckpointId(target.id.stream_id, sequence),
+        kind="restore",
+        run=run,
+        metadata=carrying(metadata, target) if owed else metadata,
+        outputs=target.outputs if owed else (),
+        now=max(target.now, newest.now),
+        lineage=secrets.token_hex(4),
+        parent=target.sequence,
+    )
+
+
+def abandoned_name(sequence: int) -> str:
+    """Return the name of the savepoint that holds what the restore of this sequence left behind."""
+    return f"before-restore-{sequence}"
+
+
+def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False) -> Manifest:
+    """Go back to a kept checkpoint or a savepoint; return the commit that says so. Nothing may run the job.
+
+    The future that is left behind stays as a savepoint, `abandoned_name`, until that is dropped.
+    """
+    run = secrets.token_hex(6)
+    target, newest = find(checkpoints, at), find(checkpoints)
+    later = [state for state in checkpoints.list() if state.sequence > target.sequence]
+    commit = restored(target, newest, later, run, keep_output)
+    # Stays whatever happens next: a commit that seemed to fail may have been made, and the same restore again finds it.
+    hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
+    # Held while the new record is not there yet: a collection beside it must not remove what it will need.
+    held = f"restoring-{run}"
+    if isinstance(at, int):
+        hold_checkpoint(checkpoints, at, held, "reader", expires_at=time.time_ns() + _HOLD_NS)
+    try:
+        checkpoints.commit(commit)
+    finally:
+        checkpoints.pins.drop(held)
+    return commit

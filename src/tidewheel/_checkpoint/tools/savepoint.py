@@ -1,0 +1,61 @@
+"""Savepoints: checkpoints with a name, which retention never touches; and how people say which checkpoint they mean."""
+
+from __future__ import annotations
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.pinning import hold_checkpoint
+from tidewheel._checkpoint.pins import Pin, check_name
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
+from tidewheel._storage import Store
+from tidewheel.errors import ConfigError, NotFound
+
+At = int | str | None
+"""A sequence, the name of a savepoint, or None for the newest."""
+
+
+def job_at(store: Store, job: str) -> StreamCheckpoints:
+    """Return the checkpoints of a job; `NotFound`, with the names of those there, if it has none."""
+    checkpoints = StreamCheckpoints(store, job)
+    if checkpoints.latest() is None:
+        known = CheckpointStore(store).streams()
+        there = f"there are {', '.join(map(repr, known))}" if known else "there is none at all"
+        raise NotFound(f"there is no checkpoint of a job {job!r} at {store.url}; {there}")
+    return checkpoints
+
+
+def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
+    """Return a kept checkpoint by its sequence, one that a savepoint holds by its name, or the newest."""
+    if isinstance(at, int):
+        return checkpoints.load(at)
+    if at is not None:
+        return _savepoint(checkpoints, at).state()
+    newest = checkpoints.latest()
+    if newest is None:
+        raise NotFound(f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}")
+    return newest
+
+
+def make_savepoint(checkpoints: StreamCheckpoints, name: str, at: int | None = None) -> Manifest:
+    """Give a kept checkpoint, by default the newest, a name; all that it needs then stays until the name is dropped."""
+    if check_name(name).isdigit():
+        raise ConfigError(f"a savepoint cannot be called {name!r}: a number means a sequence; put a letter in it")
+    sequence = find(checkpoints).sequence if at is None else at
+    return hold_checkpoint(checkpoints, sequence, name, "savepoint")
+
+
+def savepoints(checkpoints: StreamCheckpoints) -> list[Pin]:
+    """Return the savepoints of a job, by name."""
+    return [pin for pin in checkpoints.pins.all() if pin.kind == "savepoint"]
+
+
+def drop_savepoint(checkpoints: StreamCheckpoints, name: str) -> None:
+    """Let go of a savepoint; what only it needed goes with the next collection."""
+    checkpoints.pins.drop(_savepoint(checkpoints, name).name)
+
+
+def _savepoint(checkpoints: StreamCheckpoints, name: str) -> Pin:
+    known = {pin.name: pin for pin in savepoints(checkpoints)}
+    if name not in known:
+        there = f"there are {', '.join(map(repr, known))}" if known else "there are none"
+        raise NotFound(f"job {checkpoints.stream_id!r} has no savepoint {name!r}; {there}")
+    return known[name]

@@ -1,0 +1,125 @@
+"""The state of a checkpoint as data: one key, all keys, all of an operator. Reads files alone; a running job is not disturbed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
+from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
+from tidewheel._checkpoint.state_files import LOOK_UP_TAIL, opener
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import At, find
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._state.codec import Codec, codec_named
+from tidewheel._state.references import ShardParts
+from tidewheel._state.shard_contents import shard_get, shard_table
+from tidewheel._storage import Store
+from tidewheel.errors import NotFound
+
+HOLD_SECONDS = 3600.0
+"""How long a reader's pin holds unless told otherwise."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The answer to a look-up: the committed value of a key and the sequence of the checkpoint that it is of."""
+
+    operator: str
+    key: Any
+    found: bool
+    value: Any
+    sequence: int
+
+
+class StateReader:
+    """The state of one checkpoint."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        """Take the store at the state URL, and the checkpoint."""
+        self.manifest = manifest
+        self._store = store
+        self._fetch = opener(store, manifest.id.stream_id)
+
+    def info(self, operator: str) -> OperatorInfo:
+        """Return what is known of an operator with state; `NotFound`, with those there, if it is not known.
+
+        `operator/timers` and the like name a second table of an operator.
+        """
+        known = self.manifest.operators
+        info = known.get(operator) or known.get(operator.partition("/")[0])
+        if info is None:
+            there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "there is none with state yet"
+            raise NotFound(
+                f"checkpoint {self.manifest.sequence} of job {self.manifest.id.stream_id!r} has no operator {operator!r}; {there}"
+            )
+        return info
+
+    def codec(self, operator: str) -> Codec:
+        """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused."""
+        return codec_named(self.info(operator).codec)
+
+    def get(self, operator: str, key: Any, codec: Codec | None = None) -> Found:
+        """Look up one key; reads the index and at most one block of each part of its shard, newest first."""
+        codec = codec or self.codec(operator)
+        stored = to_stored(key)
+        shard = shard_of_stored(stored, self.manifest.n_shards)
+        parts = self.manifest.shards.get(shard, ShardParts())
+        fetch = opener(self._store, self.manifest.id.stream_id, LOOK_UP_TAIL)
+        raw = shard_get(parts, shard, operator, stored, fetch)
+        value = None if raw is None else codec.decode(raw)
+        return Found(operator, key, raw is not None, value, self.manifest.sequence)
+
+    def scan(self, operator: str, codec: Codec | None = None, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+        """Yield every key of an operator with its value, shard by shard; with `prefix`, only text keys that start with it."""
+        codec = codec or self.codec(operator)
+        for key, raw in self.raw(operator, prefix):
+            yield key, codec.decode(raw)
+
+    def keys(self, operator: str, prefix: str = "") -> Iterator[Any]:
+        """Yield every key of an operator, shard by shard."""
+        self.info(operator)
+        return (key for key, _ in self.raw(operator, prefix))
+
+    def raw(self, operator: str, prefix: str = "") -> Iterator[tuple[Any, bytes]]:
+        """Yield every key of an operator with its encoded state."""
+        begin = to_stored(prefix) if prefix else b""
+        for shard in sorted(self.manifest.shards):
+            for stored, value in sorted(self.shard(operator, shard).items()):
+                if stored.startswith(begin):
+                    yield from_stored(stored), value
+
+    def shard(self, operator: str, shard: int) -> dict[bytes, bytes]:
+        """Return an operator's encoded state of one shard, by stored key, in no order."""
+        parts = self.manifest.shards.get(shard, ShardParts())
+        return shard_table(parts, shard, self._fetch, operator)
+
+
+def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) -> tuple[Manifest, str]:
+    """Pin a checkpoint for a reader; return it and the name of the pin, which expires by itself."""
+    name = f"reader-{os.urandom(6).hex()}"
+    expires = time.time_ns() + int(seconds * 1e9)
+    if isinstance(at, str):
+        return hold_savepoint(checkpoints, at, name, "reader", expires_at=expires), name
+    while True:
+        sequence = find(checkpoints).sequence if at is None else at
+        try:
+            return hold_checkpoint(checkpoints, sequence, name, "reader", expires_at=expires), name
+        except NotFound:
+            if at is not None:
+                raise
+            # The newest was overtaken and let go before it was pinned; there is a newer one now.
+
+
+@contextmanager
+def held(store: Store, checkpoints: StreamCheckpoints, at: At = None) -> Iterator[StateReader]:
+    """Read a checkpoint that stays until the block ends, or an hour has passed."""
+    manifest, name = hold(checkpoints, at)
+    try:
+        yield StateReader(store, manifest)
+    finally:
+        checkpoints.pins.drop(name)

@@ -1,0 +1,96 @@
+"""Is everything there that a job's checkpoints refer to, and is it what was written?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tidewheel._checkpoint.encoding import decode
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import CHAIN
+from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import savepoints
+from tidewheel._state.references import FileRef
+from tidewheel._storage import Store
+from tidewheel._storage.chain import Chain
+from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
+
+_BAD = (CorruptError, NotFound, StateError, StorageError)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is missing or damaged, and which checkpoints cannot do without it."""
+
+    what: str
+    """A file's name below the job's folder, or a record of the chain."""
+    found: str
+    checkpoints: tuple[str, ...]
+    """Sequences, and names of savepoints."""
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """What was looked at and what is wrong with it."""
+
+    checkpoints: int
+    files: int
+    bytes: int
+    problems: tuple[Problem, ...]
+
+
+def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) -> Verification:
+    """Read everything that the kept checkpoints and savepoints of a job refer to, or one of them, and check every checksum."""
+    job = checkpoints.stream_id
+    states, problems = _states(checkpoints, at)
+    users: dict[FileRef, list[str]] = {}
+    for label, state in states:
+        for file in state.files():
+            users.setdefault(file, []).append(label)
+    read = 0
+    for file in sorted(users, key=lambda ref: ref.name):
+        try:
+            opener(store, job)(file).verify()
+            read += file.size
+        except _BAD as error:
+            if isinstance(error, NotFound) and not _still_kept(checkpoints, users[file]):
+                continue
+            problems.append(Problem(file.name, str(error), tuple(users[file])))
+    return Verification(len(states), len(users), read, tuple(problems))
+
+
+def together(verifications: Iterable[Verification]) -> Verification:
+    """Return several as one."""
+    found = list(verifications)
+    return Verification(
+        sum(each.checkpoints for each in found),
+        sum(each.files for each in found),
+        sum(each.bytes for each in found),
+        tuple(problem for each in found for problem in each.problems),
+    )
+
+
+def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[str, Manifest]], list[Problem]]:
+    if at is not None:
+        return [(str(at), checkpoints.load(at))], []
+    found: list[tuple[str, Manifest]] = []
+    problems: list[Problem] = []
+    chain = Chain(checkpoints.folder, CHAIN)
+    for number in chain.numbers():
+        try:
+            found.append((str(number), decode(chain.read(number), checkpoints.stream_id, f"in record {number}")))
+        except NotFound:
+            continue  # Let go by a run since it was listed.
+        except _BAD as error:
+            problems.append(Problem(f"{CHAIN}, record {number}", str(error), (str(number),)))
+    try:
+        found += [(pin.name, pin.state()) for pin in savepoints(checkpoints)]
+    except _BAD as error:
+        problems.append(Problem("pins", str(error), ()))
+    return found, problems
+
+
+def _still_kept(checkpoints: StreamCheckpoints, labels: list[str]) -> bool:
+    """Whether any of these is still there: a run beside us may have let go of it while we read."""
+    kept = {str(number) for number in Chain(checkpoints.folder, CHAIN).numbers()}
+    return any(label in kept or not label.isdigit() for label in labels)

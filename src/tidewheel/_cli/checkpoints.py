@@ -1,0 +1,226 @@
+"""`tidewheel checkpoints`: list, show, compare, check, rewind and branch the checkpoints of a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._cli.failures import show as show_error
+from tidewheel._cli.stored import AsJson, JobName, State, at_of, shown, size, when
+from tidewheel._core.keys import from_stored
+from tidewheel._program.stored_job import StoredJob
+from tidewheel._state.codec import codec_named
+from tidewheel.errors import TidewheelError
+
+app = typer.Typer(help="List, check, compare, rewind and branch a job's checkpoints.", no_args_is_help=True)
+
+Seq = Annotated[str, typer.Argument(metavar="SEQ|NAME", help="A checkpoint's sequence, or a savepoint's name.")]
+
+
+@app.command("list")
+def list_(job: JobName, state: State, as_json: AsJson = False) -> None:
+    """List the kept checkpoints and the savepoints."""
+    stored = StoredJob(job, state=state)
+    rows = [_row(found, "") for found in stored.list()]
+    rows += [_row(pin.state(), pin.name) for pin in stored.savepoints()]
+    if as_json:
+        for row in rows:
+            typer.echo(shown(row))
+        return
+    table = Table(
+        "sequence", "kind", "made", "batch", "events", "files", "state", "savepoint", box=None, pad_edge=False
+    )
+    for row in rows:
+        batch = "" if row["batch"] is None else str(row["batch"])
+        cells = [str(row["sequence"]), row["kind"], row["created"], batch, str(row["events"])]
+        table.add_row(*cells, str(row["files"]), size(row["bytes"]), row["savepoint"])
+    Console().print(table)
+
+
+@app.command()
+def show(job: JobName, state: State, at: Annotated[str | None, typer.Argument(metavar="[SEQ|NAME]")] = None) -> None:
+    """Show one checkpoint, by default the newest, as JSON."""
+    found = StoredJob(job, state=state).show(at_of(at))
+    operators = {
+        name: {"kind": info.kind, "codec": info.codec, "version": info.version}
+        for name, info in found.operators.items()
+    }
+    described = _row(found, "") | {
+        "run": found.run,
+        "parent": found.parent,
+        "lineage": found.lineage,
+        "n_shards": found.n_shards,
+        "parallelism": found.parallelism,
+        "watermark_ns": found.watermark_ns,
+        "source_offsets": found.source_offsets,
+        "operators": operators,
+        "counts": found.counts,
+        "cells": found.cells,
+        "outputs": {output.sink: output.rows for output in found.outputs},
+        "metadata": found.metadata,
+    }
+    typer.echo(_pretty(described))
+
+
+@app.command()
+def diff(
+    job: JobName,
+    a: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint or savepoint.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The later one.")],
+    state: State,
+    samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show of each operator.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show which keys of which operator changed between two checkpoints."""
+    stored = StoredJob(job, state=state)
+    found = stored.diff(at_of(a), at_of(b), samples=samples)
+    info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
+    for each in found:
+        codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
+        changes = [
+            {"key": from_stored(c.key), "before": _decoded(c.before, codec), "after": _decoded(c.after, codec)}
+            for c in each.samples
+        ]
+        if as_json:
+            counts = {"operator": each.table, "added": each.added, "changed": each.changed, "dropped": each.dropped}
+            typer.echo(shown(counts | {"samples": changes}))
+            continue
+        typer.echo(f"{each.table}: {each.added} added, {each.changed} changed, {each.dropped} dropped")
+        for change in changes:
+            typer.echo(f"  {shown(change['key'])}: {shown(change['before'])} -> {shown(change['after'])}")
+    if not found and not as_json:
+        typer.echo("no difference")
+
+
+@app.command()
+def verify(
+    job: JobName,
+    state: State,
+    at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="Only this checkpoint.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that all that the checkpoints refer to is there and undamaged. Exit status 1 if it is not."""
+    found = StoredJob(job, state=state).verify(at)
+    if as_json:
+        typer.echo(shown(found))
+    else:
+        for problem in found.problems:
+            needed = f" (needed by {', '.join(problem.checkpoints)})" if problem.checkpoints else ""
+            show_error(f"{problem.what}{needed}: {problem.found}")
+        state_of = f"{len(found.problems)} problems" if found.problems else "all good"
+        typer.echo(f"{found.checkpoints} checkpoints, {found.files} files, {size(found.bytes)} read: {state_of}")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def restore(
+    job: JobName,
+    at: Seq,
+    state: State,
+    keep_output: Annotated[
+        bool, typer.Option("--keep-output", help="Leave published output in place; it then comes a second time.")
+    ] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Fence whoever runs the job now.")] = False,
+    cells: Annotated[str | None, typer.Option(metavar="URL", help="The job's cells, if not beside its state.")] = None,
+) -> None:
+    """Go back: the next run goes on from that checkpoint, source offsets included.
+
+    It first takes back what its sinks published after it. The future left behind stays as a savepoint.
+    """
+    done = StoredJob(job, state=state).restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
+    typer.echo(
+        f"restored to {done.parent} as {done.sequence}; the future left behind is the savepoint "
+        f"before-restore-{done.sequence}"
+    )
+
+
+@app.command()
+def savepoint(
+    job: JobName,
+    name: Annotated[str, typer.Argument(help="The savepoint's name.")],
+    state: State,
+    at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="By default the newest checkpoint.")] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Let go of the savepoint.")] = False,
+) -> None:
+    """Give a checkpoint a name: it stays, with all that it needs, whatever retention does."""
+    stored = StoredJob(job, state=state)
+    if drop:
+        stored.drop_savepoint(name)
+        typer.echo(f"savepoint {name} dropped")
+        return
+    typer.echo(f"savepoint {name} of checkpoint {stored.savepoint(name, at).sequence}")
+
+
+@app.command()
+def fork(
+    job: JobName,
+    name: Annotated[str, typer.Argument(help="A savepoint of the job.")],
+    new_job: Annotated[str, typer.Argument(metavar="NEW_JOB", help="The new job's name.")],
+    state: State,
+) -> None:
+    """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied."""
+    made = StoredJob(job, state=state).fork(name, new_job)
+    typer.echo(f"job {new_job} begins at {made.show().sequence}, from {job} {name}")
+
+
+@app.command()
+def release(job: JobName, state: State) -> None:
+    """Let go of the files that a fork shares with its parent, once it needs none of them, or is no more."""
+    released = StoredJob(job, state=state).release()
+    typer.echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
+
+
+@app.command()
+def gc(
+    job: JobName,
+    state: State,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Let go of checkpoints beyond the newest so many first.")
+    ] = None,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds for which a file stays in any case.")] = 600,
+    as_json: AsJson = False,
+) -> None:
+    """Remove files that no checkpoint and no pin needs. Safe beside a running job."""
+    found = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
+    if as_json:
+        typer.echo(shown(found))
+        return
+    for name in found.files:
+        typer.echo(name)
+    verb = "would go" if dry_run else "removed"
+    typer.echo(f"{len(found.files)} files, {size(found.bytes)} {verb}")
+
+
+def _row(found: Manifest, savepoint: str) -> dict[str, Any]:
+    files = found.files()
+    return {
+        "sequence": found.sequence,
+        "kind": found.kind,
+        "created": when(found.id.created_at),
+        "batch": found.batch,
+        "events": found.event_count,
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
+        "savepoint": savepoint,
+    }
+
+
+def _decoded(raw: bytes | None, codec: str) -> Any:
+    if raw is None:
+        return None
+    try:
+        return codec_named(codec).decode(raw)
+    except TidewheelError:
+        return f"{len(raw)} bytes"
+
+
+def _pretty(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(shown(value), indent=2)

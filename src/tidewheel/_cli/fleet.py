@@ -1,0 +1,182 @@
+"""`tidewheel fleet`: look at a fleet, drain a node, trim the inbox."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidewheel._cells import open_cells
+from tidewheel._cli.failures import Commands
+from tidewheel._cli.node import Cells, Inbox
+from tidewheel._cli.stored import AsJson, JobName, State
+from tidewheel._connectors.inbox import open_inbox
+from tidewheel._fleet.assignment import Assignment
+from tidewheel._fleet.chains import Chains
+from tidewheel._fleet.coordinator import NAMESPACE
+from tidewheel._fleet.errors import UnknownFleet, UnknownNode
+from tidewheel._fleet.handover import ORIGIN
+from tidewheel._fleet.inbox_retention import needed_from
+from tidewheel._fleet.membership import drains
+from tidewheel._fleet.status import FleetStatus, NodeStatus, Observer
+from tidewheel._storage import open_store
+from tidewheel.errors import TidewheelError
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, help="Nodes that run one job together.")
+
+
+@app.command()
+def status(
+    job: JobName,
+    cells: Cells,
+    inbox: Inbox,
+    state: State,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a fleet: its nodes, who holds which shard, how far each is behind, and what moves.
+
+    For example:
+
+        tidewheel fleet status clicks --cells etcd://host:2379/fleet --inbox nats://host:4222/clicks --state s3://bucket/state
+    """
+    with open_cells(cells) as connection, open_inbox(inbox) as opened:
+        observer = Observer(connection, Chains(open_store(state), job), opened)
+        if as_json:
+            typer.echo(msgspec.json.encode(observer.look()).decode())
+        elif watch:
+            with Live(shown(observer.look()), auto_refresh=False) as live:
+                while True:
+                    time.sleep(1.0)
+                    live.update(shown(observer.look()), refresh=True)
+        else:
+            Console().print(shown(observer.look()))
+
+
+@app.command()
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
+    job: Annotated[str, typer.Option("--job", metavar="JOB", help="The job's name.")],
+    cells: Cells,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the node has left.")] = 60.0,
+) -> None:
+    """Ask a node to finish its batch, leave, and end; the others take its shards. No event is lost or counted twice."""
+    with open_cells(cells) as connection:
+        assignment = connection.reader(
+            f"{job}/assignment", Assignment, namespace=NAMESPACE, type_name="tidewheel.Assignment"
+        )
+        standing = assignment.read()
+        if standing is None:
+            raise UnknownFleet(f"there is no fleet of job {job!r} at {connection.url}; check the name and the URL")
+        if node not in standing.members:
+            known = ", ".join(sorted(standing.members)) or "none"
+            raise UnknownNode(f"there is no node {node!r} in the fleet of {job!r}; its members are: {known}")
+        drains(connection, job).write(node, time.time())
+        deadline = time.monotonic() + wait
+        while (standing := assignment.read()) is not None and node in standing.members:
+            if time.monotonic() >= deadline:
+                raise TidewheelError(
+                    f"node {node!r} has not left within {wait:g} s; it does when its batch is committed. Look at "
+                    "`tidewheel fleet status`"
+                )
+            time.sleep(0.1)
+        typer.echo(f"node {node} has left the fleet of {job}")
+
+
+@app.command()
+def trim(
+    job: JobName,
+    inbox: Inbox,
+    state: State,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is not needed.")] = False,
+) -> None:
+    """Let go of the events that no node and no kept checkpoint needs any more. An inbox grows until this is done.
+
+    The inbox may keep more: whole files, and at NATS the last hour, by which a producer's repeats are told. Events may be routed
+    and counted meanwhile. For example, once an hour:
+
+        tidewheel fleet trim clicks --inbox nats://host:4222/clicks --state s3://bucket/state
+    """
+    with open_inbox(inbox) as opened:
+        chains = Chains(open_store(state), job)
+        if chains.of(ORIGIN).latest() is None:
+            raise UnknownFleet(f"there is no fleet of job {job!r} at {chains.store.url}; check the name and the URL")
+        needed = needed_from(chains)
+        unread = [shard for shard, position in needed.items() if not position]
+        began = min(opened.start().values())
+        if unread:
+            typer.echo(f"all of {opened.url} is needed: nothing was counted yet of the shards {ranges(sorted(unread))}")
+        elif dry_run:
+            typer.echo(f"{opened.url} begins at {began} and is needed from {min(needed.values())} on")
+        else:
+            opened.trim(needed)
+            typer.echo(f"{opened.url} begins at {min(opened.start().values())}, before at {began}")
+
+
+def shown(fleet: FleetStatus) -> Group:
+    """Return a fleet as tables for people."""
+    title = Text(
+        f"{fleet.job}: {len(fleet.nodes)} nodes, {fleet.n_shards} shards, epoch {fleet.epoch}, {fleet.lag:,} events behind, "
+        f"{fleet.moves} shards on the move"
+    )
+    nodes = Table("node", "state", "run", "shards", "of", "events", "last commit", "seen", box=None)
+    for node in fleet.nodes:
+        nodes.add_row(
+            node.name,
+            _state(node),
+            "" if node.run is None else str(node.run),
+            str(node.shards),
+            str(node.assigned),
+            f"{node.events:,}",
+            _ago(node.committed),
+            _ago(node.renewed),
+        )
+    shards = Table("shards", "owner", "holder", "behind", "", box=None)
+    for (owner, holder, moving), group in _grouped(fleet).items():
+        shards.add_row(
+            ranges(shard for shard, _ in group),
+            owner or "nobody",
+            holder or "nobody",
+            f"{sum(behind for _, behind in group):,}",
+            "moving" if moving else "",
+        )
+    return Group(title, Text(), nodes, Text(), shards)
+
+
+def _grouped(fleet: FleetStatus) -> dict[tuple[str | None, str | None, bool], list[tuple[int, int]]]:
+    groups: dict[tuple[str | None, str | None, bool], list[tuple[int, int]]] = {}
+    for shard in fleet.shards:
+        groups.setdefault((shard.owner, shard.holder, shard.moving), []).append((shard.shard, shard.lag))
+    return groups
+
+
+def _state(node: NodeStatus) -> str:
+    if not node.member:
+        return "gone"
+    return "draining" if node.draining else "member"
+
+
+def _ago(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.1f} s ago"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers in short.
+
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

@@ -1,0 +1,62 @@
+"""`tidewheel state move`: keys of one stopped job, with all their state, to another."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tidewheel._cli.stored import AsJson, JobName, State, key_candidates, shown
+from tidewheel._engine.move import Place
+from tidewheel._engine.move import move as move_keys
+from tidewheel._program.stored_job import StoredJob
+from tidewheel.errors import StateError
+
+
+def move(
+    source: JobName,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The job that the keys move to.")],
+    state: State,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")
+    ] = None,
+    shards: Annotated[
+        list[int] | None,
+        typer.Option("--shard", min=0, help="All keys of this shard of JOB; may be given several times."),
+    ] = None,
+    to_state: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where TARGET's state lives, if elsewhere than JOB's.")
+    ] = None,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the jobs' cells are, if not beside their state.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move keys of a stopped job, with the state of all their operators, to another stopped job.
+
+    Each key is in exactly one of the two jobs, whatever dies when: what was begun is finished when either job starts next.
+    TARGET must have run once, with the same operators.
+
+    For example:
+
+        tidewheel state move clicks clicks-eu ada bob --state s3://bucket/state
+
+        tidewheel state move clicks clicks-2 --shard 0 --shard 1 --state file:///data --to-state s3://bucket/state
+    """
+    places = Place(source, state, cells), Place(target, to_state or state, cells)
+    if keys:
+        stored = StoredJob(source, state=state)
+        transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])
+    else:
+        transfer = move_keys(*places, shards=shards)
+    told = {"transfer": transfer.id, "keys": transfer.keys, "from": source, "to": target}
+    typer.echo(shown(told) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
+
+
+def _meant(stored: StoredJob, text: str) -> Any:
+    """Return the key that a text means: a number may be a number or text, and whichever has state is meant."""
+    operators = stored.show().operators
+    for candidate in key_candidates(text):
+        if any(stored.get(operator, candidate).found for operator in operators):
+            return candidate
+    raise StateError(f"the key {text} has no state in job {stored.name!r}; nothing is moved")

@@ -1,0 +1,122 @@
+"""`tidewheel node`: take part in a fleet that runs one job on several machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from tidewheel._cli.failures import Verbose
+from tidewheel._cli.program import load_job
+from tidewheel._cli.progress import facts, line
+from tidewheel._fleet.membership import LEASE_SECONDS
+from tidewheel._fleet.node import Node, NodeOptions
+
+Cells = Annotated[
+    str,
+    typer.Option("--cells", metavar="URL", envvar="TIDEWHEEL_CELLS", help="Where the fleet agrees: etcd:, a folder, …"),
+]
+Inbox = Annotated[
+    str,
+    typer.Option("--inbox", metavar="URL", envvar="TIDEWHEEL_INBOX", help="The fleet's inbox: a folder, file:, nats:"),
+]
+
+
+def node(
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job",
+            metavar="PROGRAM[:JOB]",
+            help="The program, a Python file whose job reads an inbox; the same on all.",
+        ),
+    ],
+    cells: Cells,
+    inbox: Inbox,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the state lives; all nodes reach it."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="This node's name; by default made from the host's and the process's.")
+    ] = None,
+    lease: Annotated[
+        float, typer.Option(min=1.0, help="Seconds without a sign of life after which others take the shards.")
+    ] = LEASE_SECONDS,
+    parallelism: Annotated[int | None, typer.Option(min=1, help="Tasks per batch.")] = None,
+    trigger: Annotated[str | None, typer.Option(help="How often to look for events, such as '2 seconds'.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")] = None,
+    restarts: Annotated[int, typer.Option(min=0, help="How many failures in a row to survive.")] = 5,
+    local: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Take part in a fleet: run some of a job's shards, take over those of nodes that are gone, give way to new ones.
+
+    Ctrl-C or SIGTERM finishes the batch and leaves; the other nodes take the shards at once. A second Ctrl-C aborts, and they
+    take them when the lease has lapsed. Both are safe.
+
+    For example:
+
+        tidewheel node --job clicks.py --cells etcd://host:2379/fleet --inbox nats://host:4222/clicks --state s3://bucket/state
+
+    Exit status: 0 the node left as asked, 1 an error, 2 a living node has the name, 130 aborted.
+    """
+    from tidewheel._cli.run import _settings, _trigger
+    from tidewheel._spark.driver import RunOptions
+    from tidewheel._spark.node import SparkEngine
+
+    loaded = load_job(job)
+    if state is not None:
+        loaded.state = state
+    told = _Told(as_json)
+    run = RunOptions(
+        parallelism=parallelism,
+        trigger=_trigger(trigger),
+        master=master,
+        local=local,
+        conf=_settings(conf),
+        restarts=restarts,
+        progress=lambda batch: told("batch", facts(batch) if as_json else {"": line(batch)}),
+    )
+    chosen = name or default_name()
+    told.node = chosen
+    Node(loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, told)).execute()
+
+
+def default_name() -> str:
+    """Return a name that no other process of the fleet has."""
+    import os
+    import re
+    import socket
+
+    return re.sub(r"[^A-Za-z0-9.-]", "-", f"{socket.gethostname()}-{os.getpid()}")
+
+
+class _Told:
+    """Prints what happens to a node, a line each."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.node = ""
+
+    def __call__(self, event: str, about: dict[str, Any]) -> None:
+        if self.as_json:
+            print(json.dumps({"event": event, "node": self.node, "at": time.time(), **about}), flush=True)
+            return
+        said = " ".join(f"{name} {_shown(value)}".strip() for name, value in about.items())
+        print(f"{self.node}: {event} {said}", flush=True, file=sys.stdout)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,99 @@
+"""`tidewheel rescale`: how many tasks a job uses, changed while it runs, and how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._cli.stored import AsJson, JobName, State, shown, when
+from tidewheel._engine.control import JobCells, cells_url
+from tidewheel._engine.control import rescale as order
+from tidewheel._program.stored_job import StoredJob
+from tidewheel.errors import ConfigError
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Commits one after the other that were made with the same number of tasks."""
+
+    parallelism: int
+    first: int
+    last: int
+    since: int
+    """When the first of them was made, in ns since the Unix epoch."""
+    batches: int
+
+
+def stretches(commits: Iterable[Manifest]) -> list[Stretch]:
+    """Return how the parallelism went, from the commits in which tasks worked, ascending. Pure."""
+    found: list[Stretch] = []
+    for commit in commits:
+        if commit.kind not in ("batch", "flush"):
+            continue
+        if found and found[-1].parallelism == commit.parallelism:
+            found[-1] = msgspec.structs.replace(found[-1], last=commit.sequence, batches=found[-1].batches + 1)
+        else:
+            found.append(Stretch(commit.parallelism, commit.sequence, commit.sequence, commit.id.created_at, 1))
+    return found
+
+
+def rescale(
+    job: JobName,
+    state: State,
+    tasks: Annotated[
+        int | None, typer.Argument(metavar="[N]", help="How many tasks to use; without it the history is shown.")
+    ] = None,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a job, running or not, how many tasks to use from its next batch on. No state is rewritten.
+
+    The order stays until another is given, also over restarts. N is between 1 and the job's number of shards.
+
+    Without N: what is ordered, and how many tasks the kept commits were made with.
+
+    For example:
+
+        tidewheel rescale clicks 8 --state s3://bucket/state
+
+        tidewheel rescale clicks --state s3://bucket/state
+    """
+    stored = StoredJob(job, state=state)
+    url = f"{cells.rstrip('/')}/{job}" if cells else cells_url(state, job)
+    newest = stored.show()
+    if tasks is not None:
+        if not 1 <= tasks <= newest.n_shards:
+            raise ConfigError(
+                f"the parallelism of job {job!r} is between 1 and its {newest.n_shards} shards, not {tasks}"
+            )
+        order(url, tasks)
+        told = {"job": job, "ordered": tasks, "was": newest.parallelism, "after": newest.sequence}
+        text = (
+            f"{job}: {tasks} tasks from the next batch on (commit {newest.sequence} was made with {newest.parallelism})"
+        )
+        typer.echo(shown(told) if as_json else text)
+        return
+    connection = JobCells(url, ())
+    try:
+        ordered = connection.parallelism()
+    finally:
+        connection.close()
+    history = stretches(stored.list())
+    if as_json:
+        typer.echo(shown({"job": job, "ordered": ordered, "n_shards": newest.n_shards, "history": history}))
+        return
+    typer.echo(
+        f"{job}: {f'{ordered} tasks are ordered' if ordered else 'nothing is ordered'}, {newest.n_shards} shards"
+    )
+    table = Table("tasks", "from", "to", "batches", "since", box=None, pad_edge=False)
+    for stretch in history:
+        numbers = (stretch.parallelism, stretch.first, stretch.last, stretch.batches)
+        table.add_row(*map(str, numbers), when(stretch.since))
+    Console().print(table)

@@ -1,0 +1,39 @@
+"""`tidewheel state reshard`: another number of shards for a stopped job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidewheel._cli.stored import AsJson, JobName, State, shown, size
+from tidewheel._engine.move import Place
+from tidewheel._engine.reshard import reshard as reshard_job
+
+
+def reshard(
+    job: JobName,
+    n_shards: Annotated[int, typer.Argument(metavar="N", help="The new number of shards, a power of two.")],
+    state: State,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all state of a stopped job anew, in another number of shards, check it, and switch to it by one commit.
+
+    The program must then say n_shards=N. Checkpoints from before stay, and can be restored.
+
+    For example:
+
+        tidewheel state reshard clicks 256 --state s3://bucket/state
+    """
+    done = reshard_job(Place(job, state, cells), n_shards)
+    if as_json:
+        typer.echo(shown({"job": job, **{name: getattr(done, name) for name in done.__struct_fields__}}))
+        return
+    entries = sum(tally.entries for tally in done.tables.values())
+    typer.echo(
+        f"{job}: {done.before} shards became {done.after} with commit {done.sequence}; {entries} entries of "
+        f"{len(done.tables)} tables, {size(done.bytes)}, read again and equal. Run it with n_shards={done.after}"
+    )

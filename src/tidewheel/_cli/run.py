@@ -1,0 +1,108 @@
+"""`tidewheel run`: run a program's job."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from tidewheel._cli.failures import Verbose
+from tidewheel._cli.program import load_job
+from tidewheel._cli.progress import progress_for
+
+_INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h|days?)")
+
+Program = Annotated[
+    str,
+    typer.Argument(metavar="PROGRAM[:JOB]", help="A Python file, and the variable of the job where it has several."),
+]
+
+
+def _trigger(text: str | None) -> str | None:
+    if text is None or text in ("available-now", "once") or _INTERVAL.fullmatch(text):
+        return text
+    raise typer.BadParameter(f"{text!r} is none of available-now, once, and an interval such as '5 seconds'")
+
+
+def _settings(items: list[str] | None) -> dict[str, str]:
+    pairs = [item.partition("=") for item in items or ()]
+    wrong = [name for name, equals, _ in pairs if not equals]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} lacks its value; write NAME=VALUE", param_hint="--conf")
+    return {name: value for name, _, value in pairs}
+
+
+def run(
+    program: Program,
+    state: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the state lives: file:///data/state, s3://bucket/prefix, …")
+    ] = None,
+    parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Tasks per batch, up to the job's shards; may differ at every start.")
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            callback=_trigger, help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on."
+        ),
+    ] = None,
+    bounded: Annotated[
+        bool, typer.Option("--bounded", help="Read all there is, close every window, and end the job for good.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master: local[4], spark://host:7077, …; by default all cores of this machine."),
+    ] = None,
+    restarts: Annotated[int, typer.Option(min=0, help="How many failures to survive by starting again.")] = 0,
+    backoff: Annotated[float, typer.Option(min=0, help="Seconds before the first restart; they double.")] = 1.0,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Fence whoever runs the job now: it stops at its next commit.")
+    ] = False,
+    allow_dropped_state: Annotated[
+        bool, typer.Option("--allow-dropped-state", help="Go on though the program lacks an operator that has state.")
+    ] = False,
+    local: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state, on every host.")
+    ] = None,
+    shared_state: Annotated[
+        bool, typer.Option("--shared-state", help="The state's folder is on a file system that all hosts share.")
+    ] = False,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
+    ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run the job of a program until it ends.
+
+    Ctrl-C finishes the batch and stops; a second one aborts. Both are safe: the next run goes on from the last commit.
+
+    The program is a Python file that makes a Job; if it runs the job itself, it does so under
+    `if __name__ == "__main__":`.
+
+    For example:
+
+        tidewheel run clicks.py
+
+        tidewheel run clicks.py:hourly --state s3://bucket/state --trigger "5 seconds" --restarts 10
+
+        tidewheel run clicks.py --trigger available-now --parallelism 4 --json
+
+    Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
+    """
+    options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
+    options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
+    options |= {"shared_state": shared_state}
+    given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
+    options |= {name: value for name, value in given.items() if value is not None}
+    job = load_job(program)
+    if state is not None:
+        job.state = state
+    progress = progress_for(as_json)
+    progress.started(job)
+    progress.ended(job.run(**options, progress=progress.batch))

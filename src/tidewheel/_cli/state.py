@@ -1,0 +1,94 @@
+"""`tidewheel state`: the state of a job as data, whether it runs or not."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from tidewheel._cli.move import move
+from tidewheel._cli.reshard import reshard
+from tidewheel._cli.stored import AsJson, AtOption, JobName, State, at_of, key_candidates, shown
+from tidewheel._program.stored_job import StoredJob
+
+app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
+app.command()(move)
+app.command()(reshard)
+
+OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
+Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]
+Prefix = Annotated[str, typer.Option(help="Only text keys that start with this.")]
+
+
+@app.command()
+def keys(
+    job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
+) -> None:
+    """List an operator's keys, one JSON value a line."""
+    found = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
+    for key in islice(found, limit):
+        typer.echo(shown(key))
+
+
+@app.command()
+def get(
+    job: JobName,
+    operator: OperatorName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")],
+    state: State,
+    at: AtOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look up one key: its committed value, as JSON. Exit status 1 if it has none.
+
+    With --json the sequence of the checkpoint is shown too.
+    """
+    stored = StoredJob(job, state=state)
+    # A number may be a number or text: whichever has state is meant.
+    answers = [stored.get(operator, candidate, at=at_of(at)) for candidate in key_candidates(key)]
+    answer = next((answer for answer in answers if answer.found), answers[0])
+    typer.echo(shown(answer) if as_json else shown(answer.value))
+    if not answer.found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def scan(
+    job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
+) -> None:
+    """Show an operator's keys and values, one JSON object a line."""
+    found = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
+    for key, value in islice(found, limit):
+        typer.echo(shown({"key": key, "value": value}))
+
+
+@app.command()
+def export(
+    job: JobName,
+    operator: OperatorName,
+    path: Annotated[str, typer.Argument(metavar="FILE", help="The Parquet file to write.")],
+    state: State,
+    at: AtOption = None,
+) -> None:
+    """Write an operator's state to a Parquet file: the column key, then the value's fields, or value."""
+    written = StoredJob(job, state=state).export(operator, path, at=at_of(at))
+    typer.echo(f"{written} keys in {path}")
+
+
+@app.command("import")
+def import_(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM[:JOB]", help="The job's program: it knows the types.")],
+    operator: OperatorName,
+    path: Annotated[str, typer.Argument(metavar="FILE", help="A Parquet file with a column key, as export writes it.")],
+    state: Annotated[str | None, typer.Option("--state", "-s", metavar="URL", help="If not the program's own.")] = None,
+    key: Annotated[str, typer.Option(help="The column with the key.")] = "key",
+) -> None:
+    """Give a job's operator its state before the job's first batch, from a Parquet file."""
+    from tidewheel._cli.program import load_job
+    from tidewheel._engine.import_state import import_state
+
+    job = load_job(program)
+    if state is not None:
+        job.state = state
+    typer.echo(f"{import_state(job, operator, path, key=key)} keys imported into {operator} of {job.name}")

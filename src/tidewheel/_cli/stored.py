@@ -1,0 +1,45 @@
+"""What the commands over stored jobs share: which job, which checkpoint, and how sizes and times are shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from tidewheel._checkpoint.tools.text import key_candidates, shown
+
+__all__ = ["AsJson", "AtOption", "JobName", "State", "at_of", "key_candidates", "shown", "size", "when"]
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+State = Annotated[
+    str, typer.Option("--state", "-s", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the job's state lives.")
+]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="SEQ|NAME", help="A checkpoint or savepoint; by default the newest.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+
+
+def at_of(text: str | None) -> int | str | None:
+    """Return the sequence or name that was given."""
+    return int(text) if text is not None and text.isdigit() else text
+
+
+def when(nanoseconds: int) -> str:
+    """Return a time for people."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> size(10), size(20_000)
+    ('10 B', '19.5 KiB')
+    """
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError

@@ -1,0 +1,65 @@
+"""avro: a record by its schema, without the schema."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec, declared_shape, fitted
+from tidewheel._values.columns import records
+from tidewheel.errors import ConfigError
+
+
+def avro(schema: str | Mapping[str, Any], declared: Any = None) -> PayloadCodec:
+    """Read and write Avro's binary encoding of a schema, which is a dict or JSON: records as dicts, or as a declared type.
+
+    A payload is the record alone, as Avro's "schemaless" writers make it: neither a file's header nor a registry's
+    number before it. Bytes behind the record make it undecodable.
+    """
+    return Avro(schema, declared)
+
+
+class Avro(PayloadCodec):
+    """Avro by fastavro."""
+
+    name = "avro"
+
+    def __init__(self, schema: str | Mapping[str, Any], declared: Any) -> None:
+        """Check schema and type."""
+        try:
+            import fastavro
+        except ImportError as error:
+            raise ConfigError("Avro needs the package fastavro: pip install 'tidewheel[avro]'") from error
+        try:
+            self.schema = fastavro.parse_schema(json.loads(schema) if isinstance(schema, str) else dict(schema))
+        except Exception as error:
+            raise ConfigError(f"the Avro schema cannot be used: {type(error).__name__}: {error}") from error
+        self.shape = declared_shape(self.name, declared)
+
+    def decode(self, payload: bytes) -> Any:
+        """Return the record."""
+        from fastavro import schemaless_reader
+
+        stream = io.BytesIO(payload)
+        record = schemaless_reader(stream, self.schema, None)
+        if stream.tell() != len(payload):
+            raise ValueError(f"{len(payload) - stream.tell()} bytes are left behind the record")
+        return fitted(record, self.shape)
+
+    def encode(self, columns: pa.RecordBatch) -> list[bytes]:
+        """Return a record per row."""
+        from fastavro import schemaless_writer
+
+        payloads = []
+        for record in records(columns):
+            out = io.BytesIO()
+            try:
+                schemaless_writer(out, self.schema, record)
+            except Exception as error:
+                raise ConfigError(f"the record {record!r} does not fit the Avro schema: {error}") from error
+            payloads.append(out.getvalue())
+        return payloads

@@ -1,0 +1,54 @@
+"""What a codec of payloads is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._values import ANY, DICT, Shape, shape_of
+from tidewheel.errors import ConfigError
+
+
+class PayloadCodec(ABC):
+    """Turns the bytes of a message into a record, and records into bytes. It travels to the tasks."""
+
+    name: ClassVar[str]
+    shape: Shape = DICT
+    """What the records look like in the program."""
+
+    @abstractmethod
+    def decode(self, payload: bytes) -> Any:
+        """Return the record; any exception says that the payload is none, and why."""
+
+    @abstractmethod
+    def encode(self, columns: pa.RecordBatch) -> list[bytes]:
+        """Return the payload of each row; columns that cannot be encoded are a `ConfigError`."""
+
+
+def declared_shape(codec: str, declared: Any) -> Shape:
+    """Return the shape of records of a declared type, dicts where none is declared."""
+    if declared is None:
+        return DICT
+    shape = shape_of(declared)
+    if shape == ANY:
+        raise ConfigError(
+            f"the {codec} codec decodes into a dataclass, a msgspec.Struct or a plain type, not {declared!r}"
+        )
+    return shape
+
+
+def fitted(record: Any, shape: Shape) -> Any:
+    """Return a decoded dict as the declared type."""
+    return record if shape == DICT else msgspec.convert(record, shape.type)
+
+
+def payload_codec(given: Any) -> PayloadCodec:
+    """Return the codec, or raise an error that tells which there are."""
+    if isinstance(given, PayloadCodec):
+        return given
+    raise ConfigError(
+        f"{given!r} is not a codec of payloads; see tidewheel.codecs: json(Type), avro(schema), protobuf(Message), raw()"
+    )

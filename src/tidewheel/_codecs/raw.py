@@ -1,0 +1,45 @@
+"""raw: the bytes as they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec
+from tidewheel._values import Shape
+from tidewheel.errors import ConfigError
+
+
+def raw(column: str = "value") -> PayloadCodec:
+    """Take the bytes as they are: a record is `bytes`; to be sent, it is the one column of this name, bytes or text."""
+    return Raw(column)
+
+
+class Raw(PayloadCodec):
+    """Bytes."""
+
+    name = "raw"
+    shape = Shape("scalar", bytes)
+
+    def __init__(self, column: str) -> None:
+        """Take the column to send."""
+        self.column = column
+
+    def decode(self, payload: bytes) -> bytes:
+        """Return the payload."""
+        return payload
+
+    def encode(self, columns: pa.RecordBatch) -> list[bytes]:
+        """Return the column's values."""
+        at = columns.schema.get_field_index(self.column)
+        if at < 0:
+            raise ConfigError(
+                f"the codec raw sends the column {self.column!r}, and the records have {', '.join(columns.schema.names)}; "
+                "make that column, or take another codec"
+            )
+        found = columns.column(at)
+        if not (pa.types.is_binary(found.type) or pa.types.is_string(found.type) or pa.types.is_null(found.type)):
+            raise ConfigError(
+                f"the codec raw sends bytes or text, and the column {self.column!r} is {found.type}; take the codec json"
+            )
+        payloads: list[bytes] = found.cast(pa.binary()).to_pylist()
+        return payloads

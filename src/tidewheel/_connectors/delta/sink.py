@@ -1,0 +1,114 @@
+"""delta: rows in a Delta Lake table, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidewheel._connectors.delta.columns import check_partitions, check_types, created, fitted
+from tidewheel._connectors.delta.table import Place, client
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches, published_batches, together, typed
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def delta(url: str, *, partition_by: str | Sequence[str] = (), create: bool = True) -> Delta:
+    """Add records to a Delta Lake table. Exactly once: a commit's records are one commit of the table, under the commit's number.
+
+    `url` is a local folder or a place in an object store, `s3://bucket/table?endpoint=…&region=…`, with the credentials in the
+    environment. Of the store it takes conditional puts. A table that is not there is made by the first batch from the types of
+    the records, which the operator before declares (`returns=…`), partitioned by the columns `partition_by`; with `create=False`
+    it must be there. Records that the table cannot take, or only by cutting something off, fail their batch before it is
+    committed.
+
+    Only the driver writes: the output passes through it. Readers see a commit's records all at once.
+    """
+    return Delta(url, partition_by, create)
+
+
+class Delta(Sink):
+    """Exactly once: a batch is one commit of the table, with the batch's number as its transaction identifier."""
+
+    guarantee = "exactly once"
+
+    def __init__(self, url: str, partition_by: str | Sequence[str] = (), create: bool = True) -> None:
+        """Check the settings; the table is looked at when the job starts."""
+        client()
+        # A local path means the same wherever the driver stands later.
+        self.place = Place(FileStore.from_url(url).url if "://" not in url else url)
+        self.place.location()
+        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self.create = create
+        self.schema: pa.Schema | None = None
+        """The table's columns when the job started; tasks check their records by it."""
+        self._table: DeltaTable | None = None
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"Delta table at {self.place.url}"
+
+    def start(self, job: str) -> None:
+        """Check that the table is there or can be made, and that it is partitioned as told."""
+        table = self.place.open("the delta sink")
+        if table is None:
+            if not self.create:
+                raise ConfigError(
+                    f"there is no Delta table at {self.place.url}; make it, or let the sink do so (create=True)"
+                )
+            return
+        found = tuple(table.metadata().partition_columns)
+        if self.partition_by and found != self.partition_by:
+            raise ConfigError(
+                f"the Delta table at {self.place.url} is partitioned by {', '.join(found) or 'nothing'}, and the sink is told "
+                f"{', '.join(self.partition_by)} (partition_by); leave it out, or write to another table"
+            )
+        self.schema = pa.schema(table.schema())
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output, staged in the job's store."""
+        return _DeltaPartition(self, staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Add the batch to the table, unless it is in there."""
+        if not publication.tokens:
+            return
+        who = f"sink {publication.sink!r}"
+        batches = published_batches(publication.store, publication.tokens)
+        rows = together([pa.Table.from_batches([batch]) for batch in batches], publication.sink)
+        # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
+        table, self._table = self._table or self.place.open(who), None
+        if table is None:
+            table = self.place.create(who, created(rows.schema), self.partition_by)
+        self.place.add(table, fitted(rows, pa.schema(table.schema()), who, "the table"), publication)
+        self._table = table
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the open table in the driver."""
+        return {**self.__dict__, "_table": None}
+
+
+class _DeltaPartition(StagedBatches):
+    """A task's rows, in the table's own types."""
+
+    def __init__(self, sink: Delta, staging: Staging) -> None:
+        super().__init__(staging)
+        self._sink = sink
+        self._who = f"sink {staging.sink!r}"
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Check and keep the rows."""
+        if not columns.num_rows:
+            return
+        columns = typed(columns)
+        check_types(columns.schema, self._who)
+        if self._sink.partition_by:
+            check_partitions(columns.schema.names, self._sink.partition_by, self._who)
+        schema = self._sink.schema or created(columns.schema)
+        for batch in fitted(pa.Table.from_batches([columns]), schema, self._who, "the table").to_batches():
+            super().write(batch)

@@ -1,0 +1,189 @@
+"""What a delta sink does with its table: open it, make it, and add a batch to it in one commit.
+
+A commit of a Delta table carries the number of the batch under the sink's name, its *transaction identifier*. Of two commits
+with the same name that know nothing of each other only one succeeds, so whoever comes second looks again, and finds the batch
+in there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._connectors.marker import Marker, digest
+from tidewheel._connectors.sink import Publication
+from tidewheel._core import faults
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import ConfigError, OperatorError, StorageError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the batch is not in it")
+ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
+
+_TRIES = 10
+_LOOK_BACK = 200
+_SAID = "tidewheel"
+_TERMINAL = re.compile(r"\x1b\[[0-9;]*m|↳")
+_AWAY = re.compile(r"error sending request|[Cc]onnect|timed out|dns|status code: 5|50[0-9] ")
+_DENIED = re.compile(r"40[13] |privileges|[Cc]redential")
+
+T = TypeVar("T")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What a commit says of itself in the table's history."""
+
+    sink: str
+    sequence: int
+    digest: int
+
+
+def client() -> ModuleType:
+    """Return deltalake, or say how to get it."""
+    try:
+        import deltalake
+    except ImportError as error:
+        raise ConfigError("a delta sink needs deltalake: pip install 'tidewheel[delta]'") from error
+    return deltalake
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is, and how the Delta client gets there. Credentials are in the environment."""
+
+    url: str
+
+    def location(self) -> tuple[str, dict[str, str]]:
+        """Return the place and the options as the Delta client takes them."""
+        if "://" not in self.url or self.url.startswith("file:"):
+            return FileStore.from_url(self.url).root, {}
+        from tidewheel._storage.remote import settings
+
+        place, options, retry_s = settings(self.url)
+        # The client gives up by whichever comes first, the number or the time.
+        retries = {"max_retries": "1000", "retry_timeout": f"{retry_s:g}s"}
+        return place, {"conditional_put": "etag", **retries, **{name: _text(value) for name, value in options.items()}}
+
+    def open(self, who: str) -> DeltaTable | None:
+        """Return the table as it is now, None if there is none."""
+        deltalake = client()
+        place, options = self.location()
+        if not options and not os.path.isdir(f"{place}/_delta_log"):
+            return None
+        try:
+            table: DeltaTable = self.explained(who, lambda: deltalake.DeltaTable(place, storage_options=options))
+        except _NoTable:
+            return None
+        return table
+
+    def create(self, who: str, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
+        """Make the table, unless somebody has; return it."""
+        deltalake = client()
+        place, options = self.location()
+        self.explained(
+            who,
+            lambda: deltalake.DeltaTable.create(
+                place, schema, mode="ignore", partition_by=list(partition_by), storage_options=options
+            ),
+        )
+        table = self.open(who)
+        assert table is not None
+        return table
+
+    def add(self, table: DeltaTable, rows: pa.Table, publication: Publication) -> None:
+        """Add a batch, unless it is there already; all of it or nothing."""
+        deltalake = client()
+        who, name = f"sink {publication.sink!r}", name_of(publication)
+        said = _Said(name, publication.sequence, digest(publication))
+        properties = deltalake.CommitProperties(
+            custom_metadata={_SAID: msgspec.json.encode(said).decode()},
+            app_transactions=[deltalake.Transaction(name, publication.sequence)],
+        )
+        for _ in range(_TRIES):
+            if _is_there(table, publication):
+                return
+            faults.point(ADDING)
+            try:
+                self.explained(
+                    who, lambda: deltalake.write_deltalake(table, rows, mode="append", commit_properties=properties)
+                )
+            except _Overtaken:
+                # Whoever it was, it may have been ourselves: a commit whose answer was lost.
+                self.explained(who, table.update_incremental)
+                continue
+            faults.point(ADDED)
+            return
+        raise StorageError(
+            f"{who}: the Delta table at {self.url} changed {_TRIES} times while the output was added; it is committed, and the "
+            "next start adds it"
+        )
+
+    def explained(self, who: str, work: Callable[[], T]) -> T:
+        """Do work, and turn the Delta client's errors into ours."""
+        errors = client().exceptions
+        try:
+            return work()
+        except errors.TableNotFoundError:
+            raise _NoTable(f"{who}: there is no Delta table at {self.url}") from None
+        except errors.CommitFailedError as error:
+            raise _Overtaken(f"{who}: {_line(error)}") from None
+        except Exception as error:
+            text = _line(error)
+        if _DENIED.search(text):
+            raise ConfigError(
+                f"{who}: the store of the Delta table at {self.url} refuses us: {text}. Set the credentials in the environment "
+                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
+            )
+        if _AWAY.search(text):
+            raise StorageError(
+                f"{who}: the store of the Delta table at {self.url} is away: {text}. Nothing committed is lost: start again when "
+                "it is back, and the output is published"
+            )
+        raise OperatorError(
+            f"{who}: the Delta table at {self.url} refuses the output: {text}. Nothing committed is lost: correct the table and "
+            "start again"
+        )
+
+
+class _NoTable(StorageError):
+    """There is no table there."""
+
+
+class _Overtaken(StorageError):
+    """Another commit came first."""
+
+
+def name_of(publication: Publication) -> str:
+    """Return the sink's name in the table's transactions."""
+    return f"tidewheel:{publication.job}:{publication.sink}"
+
+
+def _is_there(table: DeltaTable, publication: Publication) -> bool:
+    name = name_of(publication)
+    newest = table.transaction_version(name)
+    if newest is None or newest < publication.sequence:
+        return False
+    said = [msgspec.json.decode(commit[_SAID], type=_Said) for commit in table.history(_LOOK_BACK) if _SAID in commit]
+    published = {each.sequence: each.digest for each in said if each.sink == name}
+    # A table forgets its oldest commits in time, and what we publish again at every start is the newest of ours.
+    if newest == publication.sequence and newest not in published:
+        return True
+    return Marker({newest: -1, **published}).has(publication)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(error: Exception) -> str:
+    """Return what the client says, on one line of a readable length."""
+    return " ".join(_TERMINAL.sub("", str(error)).split())[:400]

@@ -1,0 +1,1 @@
+"""Files in folders and object stores: sources and sink."""

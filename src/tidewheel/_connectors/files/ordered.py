@@ -1,0 +1,102 @@
+"""Files in the order of their names, one per batch, each read by one task from its first line to its last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidewheel._connectors.schema import spark_schema
+from tidewheel._connectors.source import Source
+from tidewheel._values import Shape
+from tidewheel.errors import ConfigError, StateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMATS = ("parquet", "json", "csv", "text")
+_CSV_OPTIONS = {"header", "sep"}
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far files have been read: the last one, and how many there were up to it."""
+
+    file: str = ""
+    read: int = 0
+
+
+def next_file(names: Sequence[str], at: Position, last: str | None = None) -> Position:
+    """Return the position after the file that comes next, or the same if there is none, none up to `last`.
+
+    `names` is what the folder has now. Files that were read may have been removed; more of them than were read is a file
+    that turned up too late, which would be left out, and so an error.
+
+    >>> next_file(["b", "a"], Position()), next_file(["b", "a"], Position("a", 1)), next_file(["a"], Position("a", 1))
+    (Position(file='a', read=1), Position(file='b', read=2), Position(file='a', read=1))
+    """
+    behind = [name for name in names if name <= at.file]
+    if len(behind) > at.read:
+        raise StateError(
+            f"files are read in the order of their names; up to {at.file!r}, {at.read} were, and now there are {len(behind)} "
+            f"up to there: one of {', '.join(sorted(behind)[-5:])} came too late. Give it a name behind {at.file!r}"
+        )
+    ahead = [name for name in names if name > at.file and (last is None or name <= last)]
+    return Position(min(ahead), at.read + 1) if ahead else at
+
+
+def visible_files(folder: str) -> list[str]:
+    """Return the names of a folder's files, without those that begin with `.` or `_`."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if not entry.name.startswith((".", "_")) and entry.is_file()]
+
+
+class OrderedFiles(Source):
+    """One file per batch, in the order of names."""
+
+    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any]) -> None:
+        """Take the settings; the folder is looked at when the job starts."""
+        known = _CSV_OPTIONS if format == "csv" else set()
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            offer = f"; it knows {', '.join(sorted(known))}" if known else ""
+            raise ConfigError(f"ordered=True does not know the option {', '.join(unknown)} for {format}{offer}")
+        self.path, self.format, self.schema, self.options = path, format, schema, options
+
+    def declared(self, shape: Shape) -> Source:
+        """Take the columns from what the program declares, if nothing else tells them."""
+        if self.schema is not None or shape.schema() is None:
+            return self
+        return OrderedFiles(self.path, self.format, shape.schema(), self.options)
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"{self.format} files in {self.path}, in the order of their names"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the streaming DataFrame."""
+        from tidewheel._connectors.files.ordered_stream import NAME, OrderedStream
+
+        try:
+            names = visible_files(self.path)
+        except OSError as error:
+            raise ConfigError(f"the folder {self.path} of the source cannot be read: {error.strerror}") from error
+        spark.dataSource.register(OrderedStream)
+        options = {"path": self.path, "read": self.format, **{name: str(value) for name, value in self.options.items()}}
+        return spark.readStream.format(NAME).schema(self._schema(names)).options(**options).load()
+
+    def _schema(self, names: list[str]) -> StructType:
+        if self.schema is not None:
+            return spark_schema(self.schema)
+        if self.format == "text":
+            return spark_schema("value string")
+        if self.format == "parquet" and names:
+            from pyarrow import parquet
+
+            return spark_schema(parquet.read_schema(os.path.join(self.path, min(names))).remove_metadata())
+        raise ConfigError(
+            f"{self.describe()}: nothing tells their columns; give schema='user string, amount long', "
+            "or declare value=… at the source"
+        )

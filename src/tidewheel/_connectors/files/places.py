@@ -1,0 +1,273 @@
+"""Where output files are put: a local folder, or a store at a URL. What a sink needs of either is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tidewheel._connectors.files.formats import CheckedFile
+from tidewheel._storage import Store, open_store
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import NotFound, StorageError
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: make room and start again",
+    errno.EDQUOT: "the disk quota is used up: make room and start again",
+    errno.EACCES: "this user may not: change the owner or the mode",
+    errno.EPERM: "this user may not: change the owner or the mode",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EEXIST: "there is a file of that name",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+class Place(ABC):
+    """Files under relative paths. Errors are `StorageError`s that say what, where and what to do."""
+
+    @abstractmethod
+    def at(self, path: str) -> str:
+        """Return where a path is, for messages."""
+
+    @abstractmethod
+    def check(self, folder: str) -> None:
+        """Write something to a folder, and remove it."""
+
+    @abstractmethod
+    def begin(self, path: str) -> CheckedFile:
+        """Begin a file that nobody has begun. It is there, whole, when it is closed, and durable after `sync`."""
+
+    @abstractmethod
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the files of a folder by name, and their sizes; nothing if it is not there."""
+
+    @abstractmethod
+    def has(self, path: str) -> bool:
+        """Tell whether there is a file."""
+
+    @abstractmethod
+    def move(self, path: str, to: str) -> None:
+        """Give a file another path; `NotFound` if it is not there. A crash may leave it under both, never under neither."""
+
+    @abstractmethod
+    def touch(self, path: str) -> None:
+        """Make a file that has no meaning but its name."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Remove a file; an absent one is fine."""
+
+    @abstractmethod
+    def sync(self, folders: Iterable[str]) -> None:
+        """Make what was moved to or begun in these folders durable."""
+
+    @abstractmethod
+    def walk(self, hidden: str) -> Iterator[str]:
+        """Yield the path of every file, at any depth, but those below the folder `hidden`."""
+
+
+def place_at(path: str) -> Place:
+    """Return the place at a path or URL, such as `storage.open` takes."""
+    store = open_store(path)
+    return LocalFolder(Path(store.root)) if isinstance(store, FileStore) else InStore(store)
+
+
+class LocalFolder(Place):
+    """A folder that all tasks reach under the same path. Moving is renaming."""
+
+    def __init__(self, root: Path) -> None:
+        """Take its absolute path; it is made when something is written."""
+        self.root = root
+
+    def at(self, path: str) -> str:
+        """Return the absolute path."""
+        return str(self.root / path)
+
+    def check(self, folder: str) -> None:
+        """Write a file without a name."""
+        with self._explained("write to", folder):
+            _make_folder(self.root / folder)
+            with tempfile.TemporaryFile(dir=self.root / folder):
+                pass
+
+    def begin(self, path: str) -> CheckedFile:
+        """Open the file itself: under a name that nobody looks at until it is whole."""
+        full = self.root / path
+        with self._explained("write", path):
+            _make_folder(full.parent)
+            return CheckedFile(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """List the folder."""
+        found = {}
+        with (
+            self._explained("read", folder),
+            contextlib.suppress(FileNotFoundError),
+            os.scandir(self.root / folder) as items,
+        ):
+            for item in items:
+                with contextlib.suppress(FileNotFoundError):
+                    found[item.name] = item.stat().st_size
+        return found
+
+    def has(self, path: str) -> bool:
+        """Look."""
+        return (self.root / path).exists()
+
+    def move(self, path: str, to: str) -> None:
+        """Rename."""
+        target = self.root / to
+        with self._explained("publish", to):
+            _make_folder(target.parent)
+            try:
+                os.rename(self.root / path, target)
+            except FileNotFoundError as error:
+                raise NotFound(f"there is no {self.at(path)}") from error
+
+    def touch(self, path: str) -> None:
+        """Make an empty file."""
+        # Not synced: a marker lost with the power makes the newest sequence be published again, which finds it in place.
+        with self._explained("write", path):
+            (self.root / path).touch()
+
+    def remove(self, path: str) -> None:
+        """Unlink."""
+        with self._explained("remove", path):
+            (self.root / path).unlink(missing_ok=True)
+
+    def sync(self, folders: Iterable[str]) -> None:
+        """Bring the names in the folders to the disk."""
+        for folder in folders:
+            # A reader may have taken away the whole folder of a partition.
+            with self._explained("write", folder), contextlib.suppress(FileNotFoundError):
+                _sync_folder(self.root / folder)
+
+    def walk(self, hidden: str) -> Iterator[str]:
+        """Walk."""
+        for parent, folders, names in os.walk(self.root):
+            folders[:] = [name for name in folders if name != hidden]
+            for name in names:
+                yield os.path.relpath(os.path.join(parent, name), self.root)
+
+    @contextlib.contextmanager
+    def _explained(self, verb: str, path: str) -> Iterator[None]:
+        """Turn an error of the disk into one that says what, where, and what to do."""
+        with explained(verb, self.at(path)):
+            yield
+
+
+class InStore(Place):
+    """A store of objects. Moving is copying, inside the store, and deleting; what is written is durable at once."""
+
+    def __init__(self, store: Store) -> None:
+        """Take the store."""
+        self.store = store
+
+    def at(self, path: str) -> str:
+        """Return the path and the store's URL."""
+        return f"{path} at {self.store.url}" if path else self.store.url
+
+    def check(self, folder: str) -> None:
+        """Write an object and delete it."""
+        probe = f"{folder}/probe"
+        self.store.write(probe, b"")
+        self.store.delete(probe)
+
+    def begin(self, path: str) -> CheckedFile:
+        """Write to a file of this machine first: a store takes an object as a whole, and memory may not hold it."""
+        with explained("write", "a temporary file"):
+            descriptor, name = tempfile.mkstemp(prefix="tidewheel-")
+            os.unlink(name)
+        return _Uploaded(descriptor, self.store, path)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """List the objects right below the folder."""
+        cut = len(folder) + 1
+        found = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
+        return {name: size for name, size in found.items() if "/" not in name}
+
+    def has(self, path: str) -> bool:
+        """Read a byte of it."""
+        try:
+            self.store.read_range(path, 0, 1)
+        except NotFound:
+            return False
+        except StorageError:
+            # It is there and empty, or the store is away, which the next access tells.
+            return True
+        return True
+
+    def move(self, path: str, to: str) -> None:
+        """Copy and delete."""
+        self.store.move(path, to)
+
+    def touch(self, path: str) -> None:
+        """Write an object without content."""
+        self.store.write(path, b"")
+
+    def remove(self, path: str) -> None:
+        """Delete."""
+        self.store.delete(path)
+
+    def sync(self, folders: Iterable[str]) -> None:
+        """Do nothing."""
+
+    def walk(self, hidden: str) -> Iterator[str]:
+        """List everything."""
+        for entry in self.store.list():
+            if entry.path.partition("/")[0] != hidden:
+                yield entry.path
+
+
+class _Uploaded(CheckedFile):
+    """A file that goes to a store when it is closed."""
+
+    def __init__(self, descriptor: int, store: Store, path: str) -> None:
+        super().__init__(descriptor)
+        self._store, self._path = store, path
+
+    def close(self) -> None:
+        """Bring it to the store."""
+        if self.closed:
+            return
+        try:
+            with mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) as content:
+                self._store.write(self._path, content)  # type: ignore[arg-type]
+        finally:
+            self.discard()
+
+
+@contextlib.contextmanager
+def explained(verb: str, path: str) -> Iterator[None]:
+    """Turn an error of the disk into one that says what, where, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "check the disk and the path")
+        raise StorageError(
+            f"could not {verb} {path}: {error.strerror or error}; {advice}. Nothing committed is lost"
+        ) from error
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each durable, where they are not there."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

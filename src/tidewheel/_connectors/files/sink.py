@@ -1,0 +1,209 @@
+"""files: a folder of Parquet or JSON-lines files, local or in an object store, exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import get_args
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._connectors.files import hive
+from tidewheel._connectors.files.formats import Format, RowWriter, row_writer
+from tidewheel._connectors.files.places import explained, place_at
+from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, whole
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import typed
+from tidewheel._core import faults
+from tidewheel._storage import open_store
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import ConfigError, OperatorError, StorageError
+
+WRITTEN = faults.declare("files.written", "a task's output file is durable in the staging folder")
+PLACED = faults.declare("files.placed", "one output file is in place, others may not be, the marker is not set")
+MARKED = faults.declare("files.marked", "a files sink's marker is set, what failed attempts left is not removed")
+
+_OPEN_FILES = 64
+_CODECS = ("snappy", "zstd", "gzip", "none")
+
+
+def files(
+    path: str | os.PathLike[str],
+    format: Format = "parquet",
+    *,
+    partition_by: str | Sequence[str] = (),
+    compression: str = "snappy",
+) -> Files:
+    """Write records to files in a folder, as Parquet or JSON lines. Exactly once: each record is in one file, whatever is killed.
+
+    Every task that has records writes one file per commit, named by job, sink, sequence and task, which appears when it
+    is committed, whole. With `partition_by` the files go into folders such as `day=2025-01-31/`, and those columns into
+    the folders' names. The columns' types are those of the records: declare what the operator before the sink
+    returns (`returns=…`), so that all files agree; a column that is null in a whole batch is left out of its Parquet file.
+
+    `path` is a folder that all tasks reach under the same path, or the URL of a place in an object store, such as
+    `s3://bucket/out?endpoint=…&region=…`, with the credentials in the environment. Readers ignore the folder `_tidewheel` in it,
+    which belongs to the sink. While a commit is published its files appear one after the other; a reader that must see whole
+    commits only asks `whole_files`. `compression` is Parquet's.
+    """
+    return Files(path, format, partition_by, compression)
+
+
+def whole_files(path: str | os.PathLike[str]) -> list[str]:
+    """Return the output files in a folder or store, by their paths in it: those of commits that are there as a whole.
+
+    One file, the marker, decides for a whole commit. Without this, readers see whole files, and of the newest commit for a
+    moment perhaps not all of them.
+    """
+    return whole(place_at(os.fspath(path)))
+
+
+class Files(Sink):
+    """Exactly once: tasks write into the target folder under hidden names, and publishing moves files into place.
+
+    Publishing a sequence again finds its files in place. Publishing one below the marker does nothing, so a driver that was
+    paused and overtaken disturbs nobody, even where readers have taken published files away.
+    """
+
+    guarantee = "exactly once"
+    retracts = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: Format = "parquet",
+        partition_by: str | Sequence[str] = (),
+        compression: str = "snappy",
+    ) -> None:
+        """Check the settings; the folder is looked at when the job starts."""
+        if format not in get_args(Format):
+            raise ConfigError(f"a files sink writes parquet or json, not {format!r}")
+        if compression not in _CODECS:
+            raise ConfigError(f"a files sink knows the compressions {', '.join(_CODECS)}, not {compression!r}")
+        store = open_store(os.fspath(path))
+        # A local path means the same in every task, wherever that stands.
+        self.path = store.root if isinstance(store, FileStore) else store.url
+        self.format: Format = format
+        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self.compression = compression
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"{self.format} files in {self.path}"
+
+    def start(self, job: str) -> None:
+        """Check that the folder can be written to."""
+        try:
+            place_at(self.path).check(HIDDEN)
+        except StorageError as error:
+            raise ConfigError(f"the files sink cannot use its folder: {error}") from error
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's files."""
+        return _FilesPartition(self, staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Move the staged files into place, then set the marker, then clear away what failed attempts left."""
+        sequence = publication.sequence
+        placed = [file for token in publication.tokens for file in msgspec.msgpack.decode(token, type=list[OutputFile])]
+        if not placed:
+            return
+        folder = TargetFolder(place_at(self.path), publication.job, publication.sink)
+        marker = folder.marker()
+        if sequence <= marker:
+            folder.refuse_other_life(placed, sequence, marker)
+            return
+        for _ in folder.place_all(placed, sequence):
+            faults.point(PLACED)
+        folder.sync(placed)
+        folder.mark(sequence)
+        faults.point(MARKED)
+        folder.clean(sequence)
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Remove the output of the sequences above `after` and below `before`, for a restore that goes back to `after`."""
+        TargetFolder(place_at(self.path), job, sink).retract(after, before)
+
+
+class _FilesPartition(SinkPartition):
+    """A task's files: one, or one per folder and set of columns."""
+
+    def __init__(self, sink: Files, staging: Staging) -> None:
+        self._sink, self._staging = sink, staging
+        self._folder = TargetFolder(place_at(sink.path), staging.job, staging.sink)
+        self._task = staging.attempt.split("-")[-2]
+        self._open: OrderedDict[tuple[str, pa.Schema], tuple[RowWriter, str, str]] = OrderedDict()
+        self._written: list[OutputFile] = []
+        self._count = 0
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        if not columns.num_rows:
+            return
+        if not self._sink.partition_by:
+            self._write("", columns)
+            return
+        self._check_partitioning(columns.schema.names)
+        for folder, rows in hive.split(columns, self._sink.partition_by):
+            self._write(folder, rows)
+
+    def _write(self, folder: str, columns: pa.RecordBatch) -> None:
+        if self._sink.format == "parquet":
+            columns = typed(columns)
+        key = (folder, columns.schema)
+        try:
+            if key not in self._open:
+                self._begin(*key)
+            self._open.move_to_end(key)
+            self._open[key][0].write(columns)
+        except OSError as error:
+            self._explain(error)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise OperatorError(
+                f"sink {self._staging.sink!r}: the columns {', '.join(columns.schema.names)} cannot be written as "
+                f"{self._sink.format}: {error}"
+            ) from error
+
+    def _begin(self, folder: str, schema: pa.Schema) -> None:
+        if len(self._open) >= _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+        suffix = self._sink.format
+        sequence = self._staging.sequence
+        file, staged = self._folder.create_staged(sequence, self._staging.attempt, self._count, suffix)
+        name = self._folder.name(sequence, self._task, self._count, suffix)
+        writer = row_writer(self._sink.format, file, schema, self._sink.compression)
+        self._open[folder, schema] = (writer, staged, f"{folder}/{name}" if folder else name)
+        self._count += 1
+
+    def _finish(self, key: tuple[str, pa.Schema]) -> None:
+        writer, staged, final = self._open.pop(key)
+        try:
+            writer.close()
+        except OSError as error:
+            writer.file.discard()
+            self._explain(error)
+        self._written.append(OutputFile(staged, final, writer.file.size, writer.file.checksum, writer.rows))
+        faults.point(WRITTEN)
+
+    def prepare(self) -> bytes | None:
+        while self._open:
+            self._finish(next(iter(self._open)))
+        if not self._written:
+            return None
+        self._folder.sync_staged()
+        return msgspec.msgpack.encode(self._written)
+
+    def _explain(self, error: OSError) -> None:
+        with explained("write", self._folder.place.at(self._folder.staging)):
+            raise error
+
+    def _check_partitioning(self, names: Sequence[str]) -> None:
+        wanted = self._sink.partition_by
+        lacking = [name for name in wanted if name not in names]
+        if lacking or set(names) == set(wanted):
+            found = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left for the files"
+            raise OperatorError(
+                f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {found}; "
+                f"the records have {', '.join(names)}"
+            )

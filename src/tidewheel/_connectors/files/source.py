@@ -1,0 +1,140 @@
+"""files: a folder of files, as Spark reads them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from tidewheel._connectors.files.ordered import FORMATS, OrderedFiles
+from tidewheel._connectors.schema import spark_schema
+from tidewheel._connectors.source import Source
+from tidewheel._values import Shape
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_OWN_SCHEMA = ("parquet", "orc", "avro")
+"""Formats whose files tell their columns, and tell them alike at every start."""
+
+
+def files(
+    path: str | os.PathLike[str],
+    format: str = "parquet",
+    *,
+    schema: Any = None,
+    max_files_per_trigger: int | None = None,
+    ordered: bool = False,
+    **options: Any,
+) -> Source:
+    """Read the files of a folder, and those that are added to it: parquet, json, csv, text, orc, whatever Spark reads.
+
+    `schema` is a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`; without it the
+    type that the program declares at the source (`value=…`) serves, and Parquet, ORC and Avro files tell their own.
+    `max_files_per_trigger` bounds a batch; `options` are Spark's.
+
+    Files must appear whole (written elsewhere, then renamed) and never change. Spark takes them roughly by age, splits
+    large ones and packs small ones. On replay a batch has the same files again, so they must still be there: what is
+    deleted must be older than the job's last commit. Which files were read is part of the job's state.
+
+    `ordered=True` reads one file per batch, unsplit, in the order of their names, for parquet, json (a line each), csv and
+    text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
+    that turns up behind the last one read is an error, not a gap. Reading is done in Python, and slower.
+    """
+    _refuse_clean_source(options)
+    if max_files_per_trigger is not None and max_files_per_trigger < 1:
+        raise ConfigError(f"max_files_per_trigger is at least 1, not {max_files_per_trigger}")
+    where = _absolute(os.fspath(path))
+    if not ordered:
+        if max_files_per_trigger is not None:
+            options["maxFilesPerTrigger"] = max_files_per_trigger
+        return Files(where, format, schema, options)
+    if format not in FORMATS:
+        raise ConfigError(f"ordered=True reads {', '.join(FORMATS)}, not {format}; leave it out, or convert the files")
+    if max_files_per_trigger not in (None, 1):
+        raise ConfigError("ordered=True reads one file per batch; leave max_files_per_trigger out")
+    local = _local(where)
+    if local is None:
+        raise ConfigError(f"ordered=True reads local folders, and {where} is none")
+    return OrderedFiles(local, format, schema, options)
+
+
+class Files(Source):
+    """Spark's file source."""
+
+    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any]) -> None:
+        """Take the settings; the folder is looked at when the job starts."""
+        self.path, self.format, self.schema, self.options = path, format, schema, options
+
+    def declared(self, shape: Shape) -> Source:
+        """Take the columns from what the program declares, if nothing else tells them."""
+        if self.schema is not None or shape.schema() is None:
+            return self
+        return Files(self.path, self.format, shape.schema(), self.options)
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"{self.format} files in {self.path}"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the streaming DataFrame."""
+        from pyspark.errors import PySparkException
+
+        local = _local(self.path)
+        if local is not None and os.path.isfile(local):
+            raise ConfigError(f"{self.path} is a file, and a source reads a folder; give the folder that it is in")
+        try:
+            return (
+                spark.readStream.format(self.format).schema(self._schema(spark)).options(**self.options).load(self.path)
+            )
+        except PySparkException as error:
+            raise _explained(self, error) from error
+
+    def _schema(self, spark: SparkSession) -> StructType:
+        if self.schema is not None:
+            return spark_schema(self.schema)
+        if self.format == "text":
+            return spark_schema("value string")
+        if self.format not in _OWN_SCHEMA:
+            raise ConfigError(
+                f"{self.format} files in {self.path} do not tell their columns; give schema='user string, amount long', "
+                "or declare value=… at the source"
+            )
+        options = {name: value for name, value in self.options.items() if name.lower() != "maxfilespertrigger"}
+        return spark.read.format(self.format).options(**options).load(self.path).schema
+
+
+def _explained(source: Files, error: PySparkException) -> ConfigError:
+    condition = error.getCondition()
+    if condition == "PATH_NOT_FOUND":
+        return ConfigError(f"there is no folder {source.path}; make it, or correct the path of the source")
+    if condition == "UNABLE_TO_INFER_SCHEMA":
+        return ConfigError(
+            f"there is no {source.format} file in {source.path} yet to learn the columns from; "
+            "give schema='user string, amount long', or declare value=… at the source"
+        )
+    return ConfigError(f"{source.describe()} cannot be read: {' '.join(str(error).split())[:500]}")
+
+
+def _refuse_clean_source(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if name.lower() == "cleansource" and str(value).lower() != "off":
+            raise ConfigError(
+                "cleanSource removes files when Spark has read them, before anybody knows that the batch is committed; "
+                "a batch that runs again would lack them. Remove files yourself, those older than the oldest checkpoint kept"
+            )
+
+
+def _absolute(path: str) -> str:
+    return path if ":" in path.split("/")[0] else os.path.abspath(path)
+
+
+def _local(path: str) -> str | None:
+    """Return the path on this machine that a path or `file:` URL names, None for any other URL."""
+    if ":" not in path.split("/")[0]:
+        return path
+    parts = urlsplit(path)
+    return unquote(parts.path) if parts.scheme == "file" else None

@@ -1,0 +1,161 @@
+"""The folder that a files sink writes to, local or in a store: what is staged in it, what is in place, and up to which sequence.
+
+    <path>/<job>~<sink>~<sequence>~<task>-<number>.parquet     output, for everybody to read
+    <path>/_tidewheel/<job>~<sink>/staged/                     what tasks have written and nobody published yet
+    <path>/_tidewheel/<job>~<sink>/published-<sequence>        the marker: the highest sequence that is in place
+
+Readers such as Spark and Arrow ignore names that begin with `_`. A name of an output file is made of what was committed,
+so publishing a sequence again makes the same files, and no two sequences, sinks or jobs share one: `~` is in none of
+their names. The marker is a file per number, of which the highest counts: whoever comes late with a
+lower one cannot set it back. A reader that wants whole batches only takes the files up to the marker (`whole_files`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tidewheel._checkpoint.names import folder as folder_name
+from tidewheel._connectors.files.formats import CheckedFile
+from tidewheel._connectors.files.places import Place
+from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
+
+HIDDEN = "_tidewheel"
+_MARKER = re.compile(r"published-(\d{20})")
+_STAGED = re.compile(r"(\d{20})-.*")
+_OUTPUT = re.compile(r"(?:.*/)?([^/~]+~[^/~]+)~(\d{20})~[^/]*")
+
+
+class OutputFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file that a task has written: where it is staged, where it belongs, and what it must hold."""
+
+    staged: str
+    """Its name in the staging folder."""
+    final: str
+    """Its path below the target folder."""
+    size: int
+    checksum: int
+    rows: int
+
+
+class TargetFolder:
+    """One sink's view of the folder that it writes to."""
+
+    def __init__(self, place: Place, job: str, sink: str) -> None:
+        """Take the place; nothing is made or read yet."""
+        self.place = place
+        self.prefix = f"{folder_name(job)}~{folder_name(sink)}"
+        self.own = f"{HIDDEN}/{self.prefix}"
+        self.staging = f"{self.own}/staged"
+
+    def name(self, sequence: int, task: str, number: int, suffix: str) -> str:
+        """Return the name of an output file: the same for the same committed work."""
+        return f"{self.prefix}~{sequence:020}~{task}-{number}.{suffix}"
+
+    def create_staged(self, sequence: int, attempt: str, number: int, suffix: str) -> tuple[CheckedFile, str]:
+        """Create a file in the staging folder; return it, open, and its name."""
+        name = f"{sequence:020}-{attempt}-{number}.{suffix}"
+        return self.place.begin(f"{self.staging}/{name}"), name
+
+    def sync_staged(self) -> None:
+        """Make the staged files durable."""
+        self.place.sync([self.staging])
+
+    def place_all(self, files: Iterable[OutputFile], sequence: int) -> Iterator[OutputFile]:
+        """Move staged files to where they belong, one after the other; that they are there already is fine."""
+        staged = self.place.sizes(self.staging)
+        for file in files:
+            self._place(file, sequence, staged.get(file.staged))
+            yield file
+
+    def _place(self, file: OutputFile, sequence: int, found: int | None) -> None:
+        source = f"{self.staging}/{file.staged}"
+        try:
+            if found is None:
+                raise NotFound(f"there is no {self.place.at(source)}")
+            if found != file.size:
+                raise CorruptError(
+                    f"{self.place.at(source)} is not what the task wrote: {file.size} bytes were staged, {found} are there. "
+                    "It was not published; put the right file back and start again"
+                )
+            self.place.move(source, file.final)
+        except NotFound as error:
+            # Both gone and a marker that has passed: another run published it, and a reader has taken it since.
+            if self.place.has(file.final) or self.marker() >= sequence:
+                return
+            raise StorageError(
+                f"output is lost: neither {self.place.at(file.final)} nor the staged file {self.place.at(source)} is there. If a "
+                "reader took it away as soon as it was published, put an empty file of that name in its place, start again, and "
+                "remove it"
+            ) from error
+
+    def sync(self, files: Iterable[OutputFile]) -> None:
+        """Make placed files durable."""
+        self.place.sync({file.final.rpartition("/")[0] for file in files})
+
+    def marker(self) -> int:
+        """Return the highest sequence that is in place, 0 if there is none."""
+        return max((number for number, _ in self._numbered(self.own, _MARKER)), default=0)
+
+    def mark(self, sequence: int) -> None:
+        """Say that all output up to this sequence is in place."""
+        self.place.touch(f"{self.own}/published-{sequence:020}")
+        for number, path in self._numbered(self.own, _MARKER):
+            if number < sequence:
+                self.place.remove(path)
+
+    def clean(self, sequence: int) -> None:
+        """Remove what failed attempts left in the staging folder up to this sequence, all of whose output is in place."""
+        for number, path in self._numbered(self.staging, _STAGED):
+            if number <= sequence:
+                self.place.remove(path)
+
+    def retract(self, after: int, before: int) -> list[str]:
+        """Remove this sink's output of the sequences above `after` and below `before`; return what was removed."""
+        removed = sorted(
+            path
+            for path, prefix, sequence in _outputs(self.place)
+            if prefix == self.prefix and after < sequence < before
+        )
+        for path in removed:
+            self.place.remove(path)
+        self.place.sync({path.rpartition("/")[0] for path in removed})
+        return removed
+
+    def refuse_other_life(self, files: Iterable[OutputFile], sequence: int, marker: int) -> None:
+        """Refuse output that was never published though the marker has passed its sequence.
+
+        A run that was overtaken finds its files published. Where they still wait, the job's state is a new one, and
+        the folder has the output of an earlier life.
+        """
+        waiting = self.place.sizes(self.staging)
+        if any(file.staged in waiting for file in files):
+            raise StateError(
+                f"{self.place.at('')} has output of this job up to sequence {marker}, and the job's state is only at {sequence}: "
+                f"the state was started anew, and the output belongs to the one before. Remove that output ({self.prefix}~*) and "
+                f"{self.own}/published-*, keep {self.staging}, and start again"
+            )
+
+    def _numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+        for name in self.place.sizes(folder):
+            if match := pattern.fullmatch(name):
+                yield int(match[1]), f"{folder}/{name}"
+
+
+def whole(place: Place) -> list[str]:
+    """Return the paths of all output files of batches that are in place as a whole."""
+    markers: dict[str, int] = {}
+    found = list(_outputs(place))
+    for prefix in {prefix for _, prefix, _ in found}:
+        numbers = (_MARKER.fullmatch(name) for name in place.sizes(f"{HIDDEN}/{prefix}"))
+        markers[prefix] = max((int(match[1]) for match in numbers if match), default=0)
+    return sorted(path for path, prefix, sequence in found if sequence <= markers[prefix])
+
+
+def _outputs(place: Place) -> Iterator[tuple[str, str, int]]:
+    """Yield every output file: its path, whose it is, and its sequence."""
+    for path in place.walk(HIDDEN):
+        if match := _OUTPUT.fullmatch(path):
+            yield path, match[1], int(match[2])

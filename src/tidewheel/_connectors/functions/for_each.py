@@ -1,0 +1,52 @@
+"""for_each: a function per record, in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._values.columns import records
+from tidewheel.errors import OperatorError
+
+
+def for_each(function: Callable[[dict[str, Any]], Any]) -> Sink:
+    """Call the function with every record, a dict of its columns, in the driver, after the record is committed.
+
+    At least once: a crash after the first call of a batch and before the next commit calls it again for that whole
+    batch. An effect that can be repeated (an upsert by key, a message with an id) makes it effectively once.
+    """
+    return ForEach(function)
+
+
+class ForEach(Sink):
+    """At least once: committed records are never left out, and those of the newest commit may come again."""
+
+    guarantee = "at least once"
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        """Take the function."""
+        self.function: Callable[[dict[str, Any]], Any] | None = function
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output, staged in the job's store."""
+        return StagedBatches(staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Call the function, record by record."""
+        assert self.function is not None
+        for batch in published_batches(publication.store, publication.tokens):
+            for record in records(batch):
+                try:
+                    self.function(record)
+                except Exception as error:
+                    raise OperatorError(
+                        f"sink {publication.sink!r}: its function failed on the record {record!r} of sequence "
+                        f"{publication.sequence}: {type(error).__name__}: {error}. The record is committed, and the next start "
+                        "calls the function again"
+                    ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the function in the driver: it may hold connections, and no task calls it."""
+        return {"function": None}

@@ -1,0 +1,122 @@
+"""for_each_batch: a function per commit, over a Spark DataFrame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from xxhash import xxh64_intdigest
+
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedRef, stage, together, unstage
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import ConfigError, OperatorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+
+
+def for_each_batch(function: Callable[[Any, int], Any]) -> Sink:
+    """Call `function(dataframe, sequence)` with each commit's output, read back from the committed files; not for an empty one.
+
+    At least once: a crash after the call and before the next commit calls it again, with the same rows and the same
+    sequence. Sequences only grow, so a function that keeps the sequence together with what it writes makes it
+    effectively once:
+
+        def write(frame, sequence):
+            with database.begin() as transaction:
+                done = transaction.scalar("select sequence from marks where sink = 'totals' for update")
+                if sequence > done:
+                    transaction.insert("totals", frame.toArrow())
+                    transaction.execute("update marks set sequence = ? where sink = 'totals'", sequence)
+
+    So does one that replaces what it wrote for that sequence: `frame.write.mode("overwrite").parquet(f"out/{sequence}")`.
+
+    In a fleet several runs commit side by side, and sequences grow within each: keep a mark for each run, which is
+    `sequence >> 32`.
+    """
+    return ForEachBatch(function)
+
+
+class ForEachBatch(Sink):
+    """At least once, unless the function is idempotent by the sequence that it gets."""
+
+    guarantee = "at least once"
+
+    def __init__(self, function: Callable[[Any, int], Any]) -> None:
+        """Take the function."""
+        self.function: Callable[[Any, int], Any] | None = function
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output, staged in the job's store as Parquet."""
+        return _StagedParquet(staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Call the function with what was staged."""
+        if not publication.tokens:
+            return
+        assert self.function is not None
+        frame = _frame(publication)
+        try:
+            self.function(frame, publication.sequence)
+        except Exception as error:
+            raise OperatorError(
+                f"sink {publication.sink!r}: its function failed on sequence {publication.sequence}: "
+                f"{type(error).__name__}: {error}. The output is committed, and the next start calls the function again"
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the function in the driver: it may hold connections, and no task calls it."""
+        return {"function": None}
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True):
+    ref: StagedRef
+    schema: int
+    """A digest of the columns; 0 where Spark could not read them from the file."""
+
+
+class _StagedParquet(SinkPartition):
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._tables: list[pa.Table] = []
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        if columns.num_rows:
+            self._tables.append(pa.Table.from_batches([columns]))
+
+    def prepare(self) -> bytes | None:
+        if not self._tables:
+            return None
+        from pyarrow import parquet
+
+        table = together(self._tables, self._staging.sink)
+        out = pa.BufferOutputStream()
+        parquet.write_table(table, out, compression="zstd")
+        ref = stage(self._staging, "parquet", bytes(out.getvalue()), table.num_rows)
+        unknown = any(pa.types.is_null(field.type) for field in table.schema)
+        digest = 0 if unknown else int(xxh64_intdigest(str(table.schema.remove_metadata()).encode()))
+        return msgspec.msgpack.encode(_Token(ref, digest))
+
+
+def _frame(publication: Publication) -> DataFrame:
+    spark = publication.spark
+    if spark is None:
+        raise ConfigError(
+            f"sink {publication.sink!r}: for_each_batch gives its function a Spark DataFrame, and there is no Spark here; "
+            "use for_each or collect"
+        )
+    tokens = [msgspec.msgpack.decode(token, type=_Token) for token in publication.tokens]
+    digests = {token.schema for token in tokens}
+    store = publication.store
+    if isinstance(store, FileStore) and len(digests) == 1 and 0 not in digests and not _GLOB.search(store.root):
+        return spark.read.parquet(*(f"file:{store.root}/{token.ref.name}" for token in tokens))
+    from pyarrow import parquet
+
+    tables = [parquet.read_table(pa.BufferReader(unstage(store, token.ref))) for token in tokens]
+    return spark.createDataFrame(together(tables, publication.sink))

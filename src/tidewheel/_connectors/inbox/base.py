@@ -1,0 +1,190 @@
+"""What every inbox promises: for each shard a durable, ordered log of events, stamped by their producers.
+
+Events travel in blocks: a run of events of one producer for one shard. A block's stamp is its producer, the number of
+its first event (a producer counts its events per shard, from 1) and how many there are. Appending the same stamps again
+stores nothing, so a producer that got no answer sends again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Self
+
+import msgspec
+
+from tidewheel._connectors.inbox.errors import InboxError
+from tidewheel.errors import ConfigError, CorruptError
+
+_PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Events of one producer for one shard, in order: those with the numbers `first` to `last`."""
+
+    shard: int
+    first: int
+    count: int
+    data: bytes
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self.first + self.count - 1
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A block in the log. The next one of the shard stands at `position + 1` or after."""
+
+    position: int
+    producer: str
+    block: Block
+
+
+class Events(msgspec.Struct, frozen=True, array_like=True):
+    """What a block's data holds: keys as `keys.to_stored` gives them, payloads as JSON."""
+
+    keys: list[bytes]
+    payloads: list[bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Events).decode
+
+
+def encode_events(keys: list[bytes], payloads: list[bytes]) -> bytes:
+    """Return a block's data."""
+    return _encode(Events(keys, payloads))
+
+
+def decode_events(stored: Stored) -> Events:
+    """Return the events of a stored block."""
+    try:
+        events = _decode(stored.block.data)
+    except msgspec.DecodeError as error:
+        raise CorruptError(
+            f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
+            f"{stored.producer!r}, does not decode ({error}); it was not written by this format"
+        ) from None
+    if not len(events.keys) == len(events.payloads) == stored.block.count:
+        raise CorruptError(
+            f"the inbox's block at position {stored.position} of shard {stored.block.shard} says {stored.block.count} "
+            f"events and has {len(events.keys)} keys and {len(events.payloads)} payloads"
+        )
+    return events
+
+
+class Inbox(ABC):
+    """The logs of all shards of a job. Safe to use from several threads.
+
+    Positions are numbers that grow along a shard's log, not always by one. Positions of two shards need not compare.
+    """
+
+    url: str
+    n_shards: int
+    max_block_bytes: int
+    """The most bytes that one block may have."""
+
+    @abstractmethod
+    def append(self, producer: str, session: str, blocks: Sequence[Block]) -> None:
+        """Store blocks, at most one per shard; all are durable when this returns.
+
+        A block that this producer's session stored before is passed over. `InboxError`: another session uses the
+        producer's name, or numbers were left out. `InboxUnavailable`: some may be stored and some not; append all of
+        them again.
+        """
+
+    @abstractmethod
+    def marks(self, producer: str) -> dict[int, int]:
+        """Return the number of the last stored event of a producer, by shard."""
+
+    @abstractmethod
+    def start(self) -> dict[int, int]:
+        """Return, for every shard, a position at or before its oldest block."""
+
+    @abstractmethod
+    def end(self, shards: Sequence[int]) -> dict[int, int]:
+        """Return, for each shard, a position behind its newest block: what stands before it never changes."""
+
+    @abstractmethod
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Stored]:
+        """Give the blocks of each shard from its start (included) to its end (not included), by position.
+
+        The same range gives the same blocks. `InboxError` if a part of it was trimmed.
+        """
+
+    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+        """Give position, shard and number of events of each block of a range, by position."""
+        for stored in self.read(start, end):
+            yield stored.position, stored.block.shard, stored.block.count
+
+    @abstractmethod
+    def trim(self, below: Mapping[int, int]) -> None:
+        """Let go of blocks below these positions, one for every shard; some of them may stay."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files, sockets and threads."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+
+def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_events: int) -> dict[int, int]:
+    """Return an end that comes earlier, so that the range has no more than about `max_events`; one block at least.
+
+    Blocks are taken in the order of their positions over all shards, so no shard is left behind.
+    """
+    taken, cut = 0, None
+    for position, blocks in itertools.groupby(inbox.sizes(start, end), key=itemgetter(0)):
+        count = sum(size for _, _, size in blocks)
+        if taken and taken + count > max_events:
+            cut = position
+            break
+        taken += count
+    if cut is None:
+        return dict(end)
+    return {shard: max(start[shard], min(last, cut)) for shard, last in end.items()}
+
+
+def lag(inbox: Inbox, positions: Mapping[int, int]) -> dict[int, int]:
+    """Return how many events of each shard stand at or behind these positions."""
+    behind = dict.fromkeys(positions, 0)
+    for _, shard, count in inbox.sizes(positions, inbox.end(list(positions))):
+        behind[shard] += count
+    return behind
+
+
+def check_producer(producer: str) -> str:
+    """Return a producer's name, or refuse it."""
+    if not _PRODUCER.fullmatch(producer):
+        raise ConfigError(
+            f"{producer!r} cannot name a producer: use 1 to 100 letters, digits, - and _ and begin with a letter or digit"
+        )
+    return producer
+
+
+def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: str, where: str) -> bool:
+    """Tell whether a block is stored already, given the session and number of the producer's last stored event.
+
+    Two sessions of one producer must not be taken for one another: the second's new events would be lost as duplicates
+    of the first's.
+    """
+    known_session, known = mark
+    if block.first == known + 1:
+        return False
+    if block.last <= known and session == known_session:
+        return True
+    raise InboxError(
+        f"producer {producer!r} sent the events {block.first} to {block.last} for shard {block.shard} of {where}, where its last "
+        f"stored one is {known}: another program uses the same producer name; give each its own, or stop the other one"
+    )

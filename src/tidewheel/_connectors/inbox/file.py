@@ -1,0 +1,342 @@
+"""An inbox in a folder: several producers and readers on one machine, safe against crashes.
+
+The shards share one log, so that an append costs one write to the disk whatever shards it is for; an index in each entry
+lets a reader take only its own shards' blocks. The log is a row of files, each named by the position at which it begins.
+
+Appends happen under a lock, one after the other. The file `end` says how far the log is on the disk: it is moved after
+the entry has got there, and readers go no further. What a writer that died left behind it is finished, if whole, or cut
+off by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import mmap
+import os
+import re
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from xxhash import xxh64_intdigest
+
+from tidewheel._connectors.inbox import entry as entries
+from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
+from tidewheel._connectors.inbox.errors import InboxError
+from tidewheel._core import faults
+from tidewheel._core.keys import check_n_shards
+from tidewheel._storage.file import FileStore
+from tidewheel.errors import ConfigError, CorruptError, NotFound, StorageError
+
+WRITTEN = faults.declare(
+    "inbox.written", "an entry is in the log file, perhaps not on the disk, and not behind the end"
+)
+DURABLE = faults.declare("inbox.durable", "an entry is on the disk; the end does not include it yet")
+ENDED = faults.declare("inbox.ended", "the end includes the entry; its producer has not been answered")
+
+_FORMAT = 1
+_DESCRIPTION = "inbox.json"
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_END = struct.Struct("<QQ")
+_TRIES = 1000
+
+
+class _Description(msgspec.Struct, frozen=True):
+    format: int
+    n_shards: int
+
+
+class FileInbox(Inbox):
+    """The log in one folder. `segment_bytes` is the size at which a new file is begun."""
+
+    max_block_bytes = 16 * 2**20
+
+    def __init__(self, url: str, n_shards: int | None = None, *, segment_bytes: int = 64 * 2**20) -> None:
+        store = FileStore.from_url(url)
+        self.url, self._folder, self._segment_bytes = store.url, store.root, segment_bytes
+        self.n_shards = _described(store, n_shards).n_shards
+        self._lock = threading.Lock()
+        self._marks: dict[str, tuple[str, dict[int, int]]] = {}
+        self._known = -1
+        """How far the marks are known; -1: not at all."""
+        with self._explained():
+            self._lock_file = os.open(f"{self._folder}/lock", os.O_RDWR | os.O_CREAT, 0o666)
+            self._end_file = os.open(f"{self._folder}/end", os.O_RDWR | os.O_CREAT, 0o666)
+            with self._locked():
+                self._recover()
+
+    def append(self, producer: str, session: str, blocks: Sequence[Block]) -> None:
+        check_producer(producer)
+        with self._explained(), self._locked():
+            end = self._recover()
+            self._learn(end)
+            known_session, known = self._marks.get(producer, ("", {}))
+            new = [
+                block
+                for block in blocks
+                if not is_duplicate(block, session, (known_session, known.get(block.shard, 0)), producer, self.url)
+            ]
+            if not new:
+                return
+            bases = self._bases()
+            base = bases[-1] if bases else 0
+            if not bases or end - base >= self._segment_bytes:
+                end, base = self._begin_segment(end), end
+            data = entries.encode(producer, session, new)
+            with _opened(self._path(base), os.O_WRONLY) as log:
+                _write_all(log, data, end - base)
+                faults.point(WRITTEN)
+                os.fdatasync(log)
+            faults.point(DURABLE)
+            self._move_end(end + len(data))
+            faults.point(ENDED)
+            self._note(producer, session, ((block.shard, block.last) for block in new))
+            self._known = end + len(data)
+
+    def marks(self, producer: str) -> dict[int, int]:
+        with self._explained(), self._locked():
+            self._learn(self._recover())
+            return dict(self._marks.get(producer, ("", {}))[1])
+
+    def start(self) -> dict[int, int]:
+        first = next(iter(self._bases()), 0)
+        return dict.fromkeys(range(self.n_shards), first)
+
+    def end(self, shards: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(shards, self._read_end())
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Stored]:
+        for position, found, data in self._entries(start, end):
+            at = found.bodies
+            for part in found.header.parts:
+                if start.get(part.shard, position + 1) <= position < end[part.shard]:
+                    body = bytes(data[at : at + part.length])
+                    if xxh64_intdigest(body) != part.checksum:
+                        raise CorruptError(
+                            f"the block of shard {part.shard} at position {position} of {self.url} does not match its checksum; "
+                            "the file was changed or the disk is failing: restore it from a copy"
+                        )
+                    block = Block(part.shard, part.first, part.count, body)
+                    yield Stored(position, found.header.producer, block)
+                at += part.length
+
+    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+        for position, found, _ in self._entries(start, end):
+            for part in found.header.parts:
+                if start.get(part.shard, position + 1) <= position < end[part.shard]:
+                    yield position, part.shard, part.count
+
+    def trim(self, below: Mapping[int, int]) -> None:
+        lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
+        with self._explained(), self._locked():
+            bases = self._bases()
+            for base, following in itertools.pairwise(bases):
+                if following <= lowest:
+                    os.unlink(self._path(base))
+
+    def close(self) -> None:
+        with self._lock:
+            for descriptor in (self._lock_file, self._end_file):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._lock_file = self._end_file = -1
+
+    def _entries(
+        self, start: Mapping[int, int], end: Mapping[int, int]
+    ) -> Iterator[tuple[int, entries.Found, memoryview]]:
+        """Give position, header and file of every entry of a range."""
+        ranges = [(first, end[shard]) for shard, first in start.items() if first < end[shard]]
+        if not ranges:
+            return
+        at, stop = min(first for first, _ in ranges), max(last for _, last in ranges)
+        if stop > self._read_end():
+            raise InboxError(
+                f"{self.url} ends at {self._read_end()} and was to be read to {stop}: it is not the inbox that this job has "
+                "read before, or a part of it was lost"
+            )
+        bases = self._bases()
+        if not bases or at < bases[0]:
+            raise InboxError(
+                f"{self.url} begins at {bases[0] if bases else 0} and was to be read from {at}: that part was trimmed"
+            )
+        for base, following in zip(bases, [*bases[1:], stop], strict=True):
+            if following <= at or base >= stop:
+                continue
+            with self._mapped(base, min(following, stop)) as data:
+                for found in self._walk(data, base, at - base):
+                    yield at, found, data
+                    at = base + found.end
+
+    def _walk(self, data: memoryview, base: int, at: int) -> Iterator[entries.Found]:
+        while at < len(data):
+            found = entries.find(data, at)
+            if found is None or found.end > len(data):
+                raise CorruptError(
+                    f"no entry stands at position {base + at} of {self.url}, in {self._path(base)}; either the position is not "
+                    "one of this inbox, or the file was changed: restore it from a copy"
+                )
+            at = found.end
+            yield found
+
+    def _recover(self) -> int:
+        """Finish or cut off what a writer that died left behind the end; return the end. Under the lock."""
+        end = self._read_end(locked=True)
+        bases = self._bases()
+        if bases and bases[-1] > end:
+            # It died after it had made a new file and before it moved the end there, or the end was lost.
+            end = bases[-1]
+        base = bases[-1] if bases else 0
+        if not bases or (size := os.path.getsize(self._path(base))) == end - base:
+            return end
+        with self._mapped(base, max(end, base + size)) as data:
+            whole = end - base
+            while (found := entries.find(data, whole)) is not None and entries.is_whole(data, found):
+                whole = found.end
+        with _opened(self._path(base), os.O_WRONLY) as log:
+            os.ftruncate(log, whole)
+            os.fsync(log)
+        self._move_end(base + whole)
+        return base + whole
+
+    def _learn(self, end: int) -> None:
+        """Bring the marks up to the end."""
+        if self._known == end:
+            return
+        bases = self._bases()
+        at = self._known
+        if at < 0 or (bases and at < bases[-1]):
+            self._marks, at = {}, bases[-1] if bases else 0
+        if bases and at < end:
+            with self._mapped(bases[-1], end) as data:
+                for found in self._walk(data, bases[-1], at - bases[-1]):
+                    header = found.header
+                    if header.parts:
+                        last = ((part.shard, part.first + part.count - 1) for part in header.parts)
+                        self._note(header.producer, header.session, last)
+                    else:
+                        self._marks = {name: (session, dict(last)) for name, (session, last) in header.marks.items()}
+        self._known = end
+
+    def _note(self, producer: str, session: str, last: Iterator[tuple[int, int]]) -> None:
+        known = self._marks.get(producer, ("", {}))[1]
+        known.update(last)
+        self._marks[producer] = (session, known)
+
+    def _begin_segment(self, end: int) -> int:
+        """Begin a new file with the marks as they stand; return the end after it."""
+        data = entries.encode_marks(self._marks)
+        # Made whole under its name, so that the newest file always begins with marks.
+        FileStore(self._folder).create(f"{end:020}.log", data)
+        self._move_end(end + len(data))
+        return end + len(data)
+
+    def _read_end(self, *, locked: bool = False) -> int:
+        for _ in range(_TRIES):
+            raw = os.pread(self._end_file, _END.size, 0)
+            if not raw:
+                return 0
+            if len(raw) == _END.size:
+                end, checksum = _END.unpack(raw)
+                if xxh64_intdigest(raw[:8]) == checksum:
+                    return int(end)
+        if locked:
+            return 0  # Nobody is writing it, so it is damaged; what is whole in the newest file tells.
+        raise CorruptError(f"{self._folder}/end does not match its checksum; open the inbox again to mend it")
+
+    def _move_end(self, end: int) -> None:
+        raw = struct.pack("<Q", end)
+        os.pwrite(self._end_file, raw + struct.pack("<Q", xxh64_intdigest(raw)), 0)
+
+    def _bases(self) -> list[int]:
+        return sorted(int(match[1]) for name in os.listdir(self._folder) if (match := _SEGMENT.fullmatch(name)))
+
+    def _path(self, base: int) -> str:
+        return f"{self._folder}/{base:020}.log"
+
+    @contextlib.contextmanager
+    def _mapped(self, base: int, end: int) -> Iterator[memoryview]:
+        try:
+            log = os.open(self._path(base), os.O_RDONLY)
+        except FileNotFoundError:
+            raise InboxError(
+                f"the part of {self.url} that begins at {base} was trimmed while it was to be read"
+            ) from None
+        try:
+            if (size := os.fstat(log).st_size) < end - base:
+                raise CorruptError(
+                    f"{self._path(base)} has {size} bytes and must have {end - base}: the file was cut short; "
+                    "restore it from a copy"
+                )
+            mapped = mmap.mmap(log, end - base, prot=mmap.PROT_READ)
+        finally:
+            os.close(log)
+        with mapped, memoryview(mapped) as view:
+            yield view
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            if self._lock_file < 0:
+                raise InboxError(f"the inbox {self.url} was closed")
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"the inbox at {self.url} could not be used: {error.strerror or error}; nothing that was acknowledged is lost. "
+                "Check the folder, its owner and the room on its disk"
+            ) from error
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written
+
+
+def _described(store: FileStore, n_shards: int | None) -> _Description:
+    """Return what an inbox says of itself; make it if it is not there."""
+    try:
+        raw = store.read(_DESCRIPTION)
+    except NotFound:
+        if n_shards is None:
+            raise ConfigError(
+                f"there is no inbox at {store.url}; check the URL, or say how many shards a new one has"
+            ) from None
+        check_n_shards(n_shards)
+        # Whoever else makes it now may have another number in mind: what is there counts.
+        store.create(_DESCRIPTION, msgspec.json.encode(_Description(_FORMAT, n_shards)))
+        raw = store.read(_DESCRIPTION)
+    try:
+        found = msgspec.json.decode(raw, type=_Description)
+    except msgspec.DecodeError as error:
+        raise CorruptError(f"{_DESCRIPTION} at {store.url} does not decode ({error}); is it an inbox?") from None
+    if found.format > _FORMAT:
+        raise ConfigError(
+            f"the inbox at {store.url} has format {found.format}, this version knows {_FORMAT}; install a newer Tidewheel"
+        )
+    if n_shards not in (None, found.n_shards):
+        raise ConfigError(
+            f"the inbox at {store.url} has {found.n_shards} shards, not {n_shards}; the number is fixed for its life"
+        )
+    return found

@@ -1,0 +1,92 @@
+"""inbox: the events that routers sent to a job's shards, or to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel._connectors.source import Source
+from tidewheel._core.urls import shown
+from tidewheel._values import ROW, Shape
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RAW_SCHEMA = "key string, value string, shard int, position long, producer string, number long"
+"""The columns where nothing declares others: `value` is the payload's JSON, `key` the key as text."""
+
+
+def inbox(
+    url: str,
+    *,
+    schema: Any = None,
+    shards: Iterable[int] | None = None,
+    start: Mapping[int, int] | None = None,
+    max_events: int | None = None,
+    partitions: int = 4,
+) -> Source:
+    """Read an inbox, from `start` (by shard; else the oldest that is there), all its `shards` unless some are given.
+
+    The payloads' fields are the columns that `schema` or the program's `value=` declares; fields that they lack are null,
+    others are left out. A declared plain type takes payloads that are just such a value. Where nothing is declared, the
+    columns are key, value (JSON), shard, position, producer and number.
+
+    A batch has at most about `max_events`: it ends between two blocks, of 5,000 events at most, and has one at least. It is
+    read by as many tasks as `partitions` says; the events of a shard are read by one, in order. On replay the same
+    positions are read again, and give the same events.
+    """
+    if max_events is not None and max_events < 1:
+        raise ConfigError(f"max_events is the number of events in a batch, at least 1, not {max_events}")
+    if partitions < 1:
+        raise ConfigError(f"partitions is the number of tasks that read, at least 1, not {partitions}")
+    return InboxSource(
+        url, schema, None if shards is None else sorted(set(shards)), dict(start or {}), max_events, partitions
+    )
+
+
+class InboxSource(Source):
+    """The inbox at a URL; offsets are positions by shard."""
+
+    shape = ROW
+
+    def __init__(
+        self,
+        url: str,
+        schema: Any,
+        shards: list[int] | None,
+        start: dict[int, int],
+        max_events: int | None,
+        partitions: int,
+        plain: bool = False,
+    ) -> None:
+        """Take the settings; the inbox is opened when the job starts."""
+        self.url, self.schema, self.shards, self.start = url, schema, shards, start
+        self.max_events, self.partitions, self.plain = max_events, partitions, plain
+
+    def declared(self, shape: Shape) -> Source:
+        """Take the columns from what the program declares, if nothing else tells them."""
+        if self.schema is not None or shape.schema() is None:
+            return self
+        plain = shape.kind == "scalar"
+        return InboxSource(self.url, shape.schema(), self.shards, self.start, self.max_events, self.partitions, plain)
+
+    def reading(self, url: str, start: Mapping[int, int]) -> InboxSource:
+        """Return the same source over some shards of an inbox, each from a position on; 0 is the oldest that is there."""
+        known = {shard: position for shard, position in start.items() if position}
+        return InboxSource(url, self.schema, sorted(start), known, self.max_events, self.partitions, self.plain)
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"inbox {shown(self.url)}"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the streaming DataFrame."""
+        from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Payload
+        from tidewheel._connectors.python_source import loaded
+
+        payload: Payload = "raw" if self.schema is None else "plain" if self.plain else "columns"
+        settings = InboxSettings(self.url, self.shards, self.start, self.max_events, self.partitions, payload)
+        columns = spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
+        return loaded(spark, "inbox", InboxReader(settings, arrow_schema(columns)), columns)

@@ -1,0 +1,140 @@
+"""What Spark runs for `inbox`: a Python data source whose offsets are positions by shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
+from tidewheel._core.keys import from_stored
+from tidewheel._core.urls import shown
+from tidewheel.errors import ConfigError, TidewheelError
+
+Offsets = dict[str, int]
+Payload = Literal["raw", "columns", "plain"]
+"""What is made of a payload: itself as text, its fields as columns, or the one column `value`."""
+
+
+class InboxSettings(msgspec.Struct, frozen=True):
+    """How an inbox is read."""
+
+    url: str
+    shards: list[int] | None
+    start: dict[int, int]
+    max_events: int | None
+    partitions: int
+    payload: Payload
+
+
+class InboxReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads by positions: the same range gives the same events."""
+
+    def __init__(self, settings: InboxSettings, schema: pa.Schema) -> None:
+        """Take how to read; the planner opens the inbox when it is first asked, and each task opens its own."""
+        self.settings, self.schema = settings, schema
+        self._opened: Inbox | None = None
+        self._last: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:
+        """Begin where told, or with the oldest event."""
+        inbox = self._inbox()
+        shards = range(inbox.n_shards) if self.settings.shards is None else self.settings.shards
+        if unknown := [shard for shard in shards if not 0 <= shard < inbox.n_shards]:
+            raise ConfigError(f"{inbox.url} has {inbox.n_shards} shards; it cannot be read for shard {unknown[0]}")
+        oldest = inbox.start()
+        return {str(shard): self.settings.start.get(shard, oldest[shard]) for shard in shards}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the size of a batch."""
+        return ReadMaxRows(self.settings.max_events) if self.settings.max_events else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let no event come that is not there now."""
+        inbox = self._inbox()
+        self._last = {str(shard): end for shard, end in inbox.end(range(inbox.n_shards)).items()}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return where the batch that begins at `start` ends."""
+        inbox = self._inbox()
+        begin = {int(shard): position for shard, position in start.items()}
+        end = {shard: max(begin[shard], position) for shard, position in inbox.end(list(begin)).items()}
+        if self._last is not None:
+            end = {shard: max(begin[shard], min(end[shard], self._last[str(shard)])) for shard in end}
+        if isinstance(limit, ReadMaxRows):
+            end = limited(inbox, begin, end, limit.max_rows)
+        return {str(shard): position for shard, position in end.items()}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Deal the shards that have a range to the tasks."""
+        moved = [shard for shard in end if start[shard] < end[shard]]
+        slices = [moved[number :: self.settings.partitions] for number in range(self.settings.partitions)]
+        return [InputPartition([(int(shard), start[shard], end[shard]) for shard in part]) for part in slices if part]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give a task's events."""
+        begin = {shard: first for shard, first, _ in partition.value}
+        end = {shard: last for shard, _, last in partition.value}
+        with open_inbox(self.settings.url) as inbox:
+            for stored in inbox.read(begin, end):
+                yield self._raw(stored) if self.settings.payload == "raw" else self._columns(stored)
+
+    def _raw(self, stored: Stored) -> pa.RecordBatch:
+        events, block = decode_events(stored), stored.block
+        columns = {
+            "key": [_text(from_stored(key)) for key in events.keys],
+            "value": [payload.decode() for payload in events.payloads],
+            "shard": [block.shard] * block.count,
+            "position": [stored.position] * block.count,
+            "producer": [stored.producer] * block.count,
+            "number": list(range(block.first, block.last + 1)),
+        }
+        return pa.RecordBatch.from_pydict(columns, schema=self.schema)
+
+    def _columns(self, stored: Stored) -> pa.RecordBatch:
+        from pyarrow import json
+
+        payloads = decode_events(stored).payloads
+        if self.settings.payload == "plain":
+            payloads = [b'{"value":%s}' % payload for payload in payloads]
+        lines = b"\n".join(payloads)
+        if lines.count(b"\n") >= len(payloads):
+            # Inside JSON a line break is a blank; in a string it is written as \n.
+            lines = b"\n".join(payload.replace(b"\n", b" ") for payload in payloads)
+        parse = json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
+        read = json.ReadOptions(use_threads=False, block_size=max(len(lines) + 1, 1024))
+        try:
+            table = json.read_json(pa.BufferReader(lines), read, parse).select(self.schema.names).combine_chunks()
+            if table.num_rows != len(payloads):
+                raise pa.ArrowInvalid(
+                    f"{len(payloads)} payloads gave {table.num_rows} rows; each must be one JSON object"
+                )
+        except (pa.ArrowException, ValueError) as error:
+            block = stored.block
+            raise TidewheelError(
+                f"the events {block.first} to {block.last} of producer {stored.producer!r} for shard {block.shard}, at position "
+                f"{stored.position} of {shown(self.settings.url)}, cannot be read as {', '.join(self.schema.names)}: {error}"
+            ) from error
+        return table.to_batches()[0]
+
+    def _inbox(self) -> Inbox:
+        if self._opened is None:
+            self._opened = open_inbox(self.settings.url)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the planner's inbox behind."""
+        return {**self.__dict__, "_opened": None}
+
+
+def _text(key: Any) -> str:
+    return key if isinstance(key, str) else msgspec.json.encode(key).decode()

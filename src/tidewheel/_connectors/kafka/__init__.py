@@ -1,0 +1,1 @@
+"""Kafka: client, source and sink."""

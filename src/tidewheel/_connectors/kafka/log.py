@@ -1,0 +1,342 @@
+"""Topics as a log: where partitions begin and end, and what is between two offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tidewheel._connectors.kafka.client import Connection, LastError, Patience, client
+from tidewheel._connectors.log_source import Log, Positions
+from tidewheel.errors import ConfigError, StorageError
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns of a record, as Spark's own connector names them."""
+
+HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+"""The column that is there when it is asked for: Spark takes ten times as long to carry it, though it be null, as all others."""
+
+Lost = Literal["fail", "earliest", "latest"]
+
+_READING = {
+    "group.id": "tidewheel",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 20,
+}
+_PLANNING = {
+    **_READING,
+    # The planner wants to know where partitions end: the records that come with the answer are not read.
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 64,
+    "fetch.message.max.bytes": 1024,
+    "fetch.queue.backoff.ms": 5,
+}
+_AT_ONCE = 10_000
+_POLL = 0.1
+_SOON = 0.01
+_FIRST = 1.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a job begins that has read nothing."""
+
+    kind: Literal["earliest", "latest", "time", "offsets"]
+    milliseconds: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What is read, from where on, and what happens to offsets that are not retained any more."""
+
+    connection: Connection
+    names: tuple[str, ...]
+    start: Start
+    lost: Lost
+    headers: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a record."""
+        return SCHEMA.append(HEADERS) if self.headers else SCHEMA
+
+
+class KafkaLog(Log):
+    """Partitions are named `topic/number`, positions are offsets.
+
+    The end of a partition is the high watermark that comes with a fetch, for a broker that answers fetches is one that
+    can be read from, and there are brokers whose list of offsets lags behind.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        """Take what to read; nothing is contacted yet."""
+        self._topics, self._connection = topics, topics.connection
+        self._errors = LastError()
+        self._ends: Positions = {}
+        self._planner: Any = None
+        self._reader: Any = None
+
+    def start(self) -> Positions:
+        """Return the offsets at which the job begins."""
+        names, start = self._partitions(), self._topics.start
+        oldest = {name: self.oldest(name) for name in names}
+        if start.kind == "earliest":
+            return oldest
+        if start.kind == "latest":
+            return self._high(oldest)
+        if start.kind == "time":
+            return self._at_time(oldest, start.milliseconds)
+        if unknown := sorted(start.offsets.keys() - oldest.keys()):
+            raise ConfigError(f"a Kafka source is to start at partition {unknown[0]}, which is not there")
+        return {**oldest, **start.offsets}
+
+    def end(self, start: Positions) -> Positions:
+        """Return the high watermarks. Whether what is before them is retained, who reads it finds out."""
+        names = self._partitions()
+        begin = {name: start[name] if name in start else self.oldest(name) for name in names}
+        # Asking behind what is known brings no records that nobody reads here.
+        self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
+        return dict(self._ends)
+
+    def oldest(self, partition: str) -> int:
+        """Return the first offset that the partition retains."""
+        return self._watermarks(partition)[0]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        for consumer in (self._planner, self._reader):
+            if consumer is not None:
+                consumer.close()
+        self._planner = self._reader = None
+
+    def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
+        from confluent_kafka import TopicPartition
+
+        topic, number = split(partition)
+        patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
+        if self._reader is None:
+            self._reader = self._consumer(_READING)
+        self._reader.assign([TopicPartition(topic, number, first)])
+        while first < last:
+            messages = self._reader.consume(min(_AT_ONCE, last - first), _POLL)
+            patience.check()
+            if not messages:
+                continue
+            patience.progress()
+            records = [message for message in messages if message.error() is None]
+            if records:
+                first = records[-1].offset() + 1
+                kept = records if first <= last else [message for message in records if message.offset() < last]
+                yield as_columns(kept, topic, number, self._topics.schema)
+            if len(records) < len(messages):
+                for message in messages:
+                    if message.error() is not None:
+                        first = self._after(message, partition, first, last)
+
+    def _after(self, event: Any, partition: str, first: int, last: int) -> int:
+        """Return where to go on after what is no record: the end of the partition, or an offset that is not there."""
+        from confluent_kafka import KafkaError, TopicPartition
+
+        code = event.error().code()
+        if code == KafkaError._PARTITION_EOF:
+            # It stands at the offset that comes next; what is between had no records.
+            return max(first, int(event.offset()))
+        if code != KafkaError._AUTO_OFFSET_RESET:
+            raise self._connection.failed(f"read {partition}", event.error())
+        retained = self._retained(partition, first, last)
+        self._reader.assign([TopicPartition(*split(partition), retained)])
+        return retained
+
+    def _retained(self, partition: str, first: int, last: int) -> int:
+        """Return where to go on when `first` cannot be read, or raise."""
+        oldest, newest = self._watermarks(partition)
+        if first < oldest and self._topics.lost == "earliest":
+            return min(oldest, last)
+        if first < oldest and self._topics.lost == "latest":
+            return last
+        raise self._gone(partition, first, oldest, newest)
+
+    def _gone(self, partition: str, first: int, oldest: int, newest: int) -> StorageError:
+        where = f"partition {partition} at {self._connection.brokers}"
+        if first < oldest:
+            return StorageError(
+                f"the job stands at offset {first} of {where}, and the oldest that is retained is {oldest}: {oldest - first} "
+                'records are lost. Say lost="earliest" to go on with that one, or lost="latest" to go on with the newest'
+            )
+        return StorageError(
+            f"the job stands at offset {first} of {where}, which ends at {newest}: the topic was deleted and made again, or is "
+            "another one. Give the job another name, or the topic that it read"
+        )
+
+    def _high(self, positions: Positions) -> Positions:
+        """Return the high watermark of each partition, from a fetch that began after the call."""
+        from confluent_kafka import KafkaError
+
+        patience = Patience(self._connection, self._errors, "fetch from " + ", ".join(self._topics.names))
+        high: Positions = {}
+        self._assign(positions)
+        while len(high) < len(positions):
+            # Many at once: what one partition has in store stands before the answer of the next.
+            messages = self._client().consume(_AT_ONCE, _SOON)
+            patience.check()
+            for message in messages:
+                name, error = f"{message.topic()}/{message.partition()}", message.error()
+                if error is None:
+                    high.setdefault(name, self._cached_high(name))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # With transactions it stands before the first that is not decided: there is nothing to wait for.
+                    high.setdefault(name, message.offset())
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    return self._high_after(name, positions)
+                else:
+                    raise self._connection.failed(f"fetch from {name}", error)
+            if not messages:
+                self._check_behind(positions, high)
+        self._client().unassign()
+        return high
+
+    def _high_after(self, partition: str, positions: Positions) -> Positions:
+        oldest, newest = self._watermarks(partition)
+        if positions[partition] >= oldest or self._topics.lost == "fail":
+            raise self._gone(partition, positions[partition], oldest, newest)
+        return self._high({**positions, partition: oldest})
+
+    def _check_behind(self, positions: Positions, high: Positions) -> None:
+        """Raise for a position behind the end, which a broker may answer with silence."""
+        for name in positions.keys() - high.keys():
+            newest = self._cached_high(name)
+            if 0 <= newest < positions[name]:
+                raise self._gone(name, positions[name], 0, newest)
+
+    def _at_time(self, oldest: Positions, milliseconds: int) -> Positions:
+        from confluent_kafka import TopicPartition
+
+        asked = [TopicPartition(*split(name), milliseconds) for name in oldest]
+        with self._asking("find the offsets of a time"):
+            found = self._client().offsets_for_times(asked, timeout=self._connection.timeout)
+        offsets = {f"{each.topic}/{each.partition}": each.offset for each in found}
+        # Where all records are older, the answer is no offset but "the end".
+        later = self._high(oldest) if min(offsets.values()) < 0 else {}
+        return {name: later[name] if offset < 0 else offset for name, offset in offsets.items()}
+
+    def _partitions(self) -> list[str]:
+        names = []
+        for topic in self._topics.names:
+            found = self._look_for(topic)
+            if found.error is not None or not found.partitions:
+                raise self._no_topic(topic, found.error)
+            names += [f"{topic}/{number}" for number in sorted(found.partitions)]
+        return names
+
+    def _look_for(self, topic: str) -> Any:
+        """Return what the brokers know of a topic. The first request of all: a log-in that is refused is told at once."""
+        from confluent_kafka import KafkaException
+
+        patience = Patience(self._connection, self._errors, f"look for the topic {topic!r}")
+        while True:
+            try:
+                return self._client().list_topics(topic, timeout=min(_FIRST, self._connection.timeout)).topics[topic]
+            except KafkaException:
+                self._client().poll(0)
+                patience.check()
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Turn errors of the client into ours; why a request was not answered, the client says when it is polled."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            self._client().poll(0)
+            raise self._connection.failed(doing, self._errors.text(error.args[0])) from None
+
+    def _no_topic(self, topic: str, error: Any) -> ConfigError | StorageError:
+        from confluent_kafka import KafkaError
+
+        if error is not None and error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            return self._connection.failed(f"read the topic {topic!r}", error)  # type: ignore[return-value]
+        there = sorted(self._client().list_topics(timeout=self._connection.timeout).topics)
+        known = f"there are {', '.join(there[:20])}" if there else "there is none"
+        return ConfigError(
+            f"there is no topic {topic!r} at the Kafka brokers {self._connection.brokers} ({known}); make it, or correct the name"
+        )
+
+    def _watermarks(self, partition: str) -> tuple[int, int]:
+        with self._asking(f"find the offsets of {partition}"):
+            found = self._client().get_watermark_offsets(_topic_partition(partition), timeout=self._connection.timeout)
+        if found is None:
+            raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))
+        return int(found[0]), int(found[1])
+
+    def _cached_high(self, partition: str) -> int:
+        return int(self._client().get_watermark_offsets(_topic_partition(partition), cached=True)[1])
+
+    def _assign(self, positions: Mapping[str, int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._client().assign([TopicPartition(*split(name), offset) for name, offset in positions.items()])
+
+    def _client(self) -> Any:
+        if self._planner is None:
+            self._planner = self._consumer(_PLANNING)
+        return self._planner
+
+    def _consumer(self, settings: Mapping[str, Any]) -> Any:
+        from confluent_kafka import Consumer
+
+        return client(Consumer, self._connection, **settings, error_cb=self._errors)
+
+
+def _topic_partition(name: str) -> Any:
+    from confluent_kafka import TopicPartition
+
+    return TopicPartition(*split(name))
+
+
+def split(partition: str) -> tuple[str, int]:
+    """Return topic and number of a partition's name.
+
+    >>> split("orders/3")
+    ('orders', 3)
+    """
+    topic, _, number = partition.rpartition("/")
+    return topic, int(number)
+
+
+def as_columns(messages: Sequence[Any], topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the records of one partition as columns."""
+    count = len(messages)
+    times = pa.array([message.timestamp()[1] for message in messages], pa.int64())
+    arrays = [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.value() for message in messages], pa.binary()),
+        pa.repeat(pa.scalar(topic), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        times.cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("timestamp").type),
+    ]
+    if HEADERS.name in schema.names:
+        arrays.append(_header_column([message.headers() for message in messages]))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _header_column(headers: Sequence[list[tuple[str, bytes]] | None]) -> pa.Array:
+    rows = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in headers]
+    return pa.array(rows, HEADERS.type)

@@ -1,0 +1,120 @@
+"""kafka: records to a topic, a transaction per commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec, payload_codec
+from tidewheel._codecs.json import json
+from tidewheel._connectors.kafka.client import connection
+from tidewheel._connectors.kafka.transactions import Plain, Target, Transactions, check_topics
+from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches
+from tidewheel.errors import ConfigError, OperatorError
+
+
+def kafka(
+    brokers: str,
+    topic: str,
+    *,
+    key: str | None = None,
+    codec: PayloadCodec | None = None,
+    exactly_once: bool = True,
+    marker_topic: str = "tidewheel-markers",
+    timeout: float = 60.0,
+    options: Mapping[str, Any] | None = None,
+) -> Kafka:
+    """Send records to a topic. Exactly once to readers of committed transactions; `exactly_once=False`, at least once, is faster.
+
+    A message's value is what the codec makes of the record, JSON unless another is given; its key is the column `key`, as
+    bytes or text, and decides the partition. Messages of one key are sent in the order of the records.
+
+    A commit is one transaction, which also writes the batch marker of job and sink, so that a commit that is published
+    again after a crash is recognised. Readers must ask for `isolation.level=read_committed` (the default of librdkafka
+    and of our source, not of the Java client). Markers are in a topic of their own, made if it is lacking, compacted; do not
+    delete it while a job lives. Two jobs of one name must not send to one Kafka.
+
+    `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is `sasl.password`, and so on.
+    """
+    if not isinstance(topic, str) or not topic or topic == marker_topic:
+        raise ConfigError(f"a Kafka sink sends to a topic that is not its marker topic, not to {topic!r}")
+    target = Target(connection(brokers, options, timeout), topic, marker_topic if exactly_once else None)
+    return Kafka(target, key, json() if codec is None else payload_codec(codec))
+
+
+class Kafka(Sink):
+    """Exactly once to readers of committed transactions: records and batch marker are one transaction."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(self, target: Target, key: str | None, codec: PayloadCodec) -> None:
+        """Take the settings; the brokers are asked when the job starts."""
+        self.target, self.key, self.codec = target, key, codec
+        if target.markers is None:
+            self.guarantee = "at least once"
+        self._sending: dict[tuple[str, str], Plain | Transactions] = {}
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"Kafka {self.target.topic} at {self.target.connection.brokers}"
+
+    def start(self, job: str) -> None:
+        """Check that the topic is there, and make the one of the markers."""
+        check_topics(self.target)
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output: payloads, staged in the job's store."""
+        return _Payloads(staging, self.key, self.codec)
+
+    def publish(self, publication: Publication) -> None:
+        """Send what was staged, unless the marker says that it is there."""
+        if not publication.tokens:
+            return
+        name = (publication.job, publication.sink)
+        if name not in self._sending:
+            self._sending[name] = (
+                Plain(self.target) if self.target.markers is None else Transactions(self.target, *name)
+            )
+        self._sending[name].publish(publication)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the producer in the driver."""
+        return {**self.__dict__, "_sending": {}}
+
+
+class _Payloads(StagedBatches):
+    """Encodes in the tasks, so that the driver has nothing to do but send."""
+
+    def __init__(self, staging: Staging, key: str | None, codec: PayloadCodec) -> None:
+        super().__init__(staging)
+        self._name, self._key, self._codec = staging.sink, key, codec
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        if not columns.num_rows:
+            return
+        try:
+            values = self._codec.encode(columns)
+        except ConfigError as error:
+            raise OperatorError(f"sink {self._name!r}: {error}") from error
+        super().write(
+            pa.RecordBatch.from_arrays([self._keys(columns), pa.array(values, pa.binary())], names=["key", "value"])
+        )
+
+    def _keys(self, columns: pa.RecordBatch) -> pa.Array:
+        if self._key is None:
+            return pa.nulls(columns.num_rows, pa.binary())
+        at = columns.schema.get_field_index(self._key)
+        if at < 0:
+            raise OperatorError(
+                f"sink {self._name!r}: there is no column {self._key!r} to be the key; "
+                f"there are {', '.join(columns.schema.names)}"
+            )
+        keys = columns.column(at)
+        if pa.types.is_nested(keys.type):
+            raise OperatorError(
+                f"sink {self._name!r}: the column {self._key!r} is {keys.type}, and a key is bytes, text or a number"
+            )
+        return keys if pa.types.is_binary(keys.type) else keys.cast(pa.string()).cast(pa.binary())

@@ -1,0 +1,91 @@
+"""Kafka through Spark's own connector, where its jar is on the class path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tidewheel._connectors.kafka.log import Topics, split
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_LOGIN = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def is_there(spark: SparkSession) -> bool:
+    """Tell whether the JVM finds the connector."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_PROVIDER)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def load(spark: SparkSession, topics: Topics, max_records: int | None) -> DataFrame:
+    """Return the streaming DataFrame, with the columns that the connector in Python has."""
+    if not is_there(spark):
+        raise ConfigError(
+            'connector="spark" needs the jar spark-sql-kafka-0-10 on the class path (spark.jars.packages); '
+            "leave it out to read with Python's"
+        )
+    frame = spark.readStream.format("kafka").options(**spark_options(topics, max_records)).load()
+    return frame.select(*topics.schema.names)
+
+
+def spark_options(topics: Topics, max_records: int | None) -> dict[str, str]:
+    """Return the options of Spark's connector that mean the same."""
+    if topics.lost == "latest":
+        raise ConfigError('lost="latest" is not what Spark\'s Kafka connector can do; say connector="python"')
+    options = {
+        "subscribe": ",".join(topics.names),
+        "includeHeaders": str(topics.headers).lower(),
+        "failOnDataLoss": str(topics.lost == "fail").lower(),
+        **{f"kafka.{name}": value for name, value in java_options(topics.connection.options).items()},
+        "kafka.bootstrap.servers": topics.connection.brokers,
+    }
+    options.setdefault("kafka.isolation.level", "read_committed")
+    if max_records is not None:
+        options["maxOffsetsPerTrigger"] = str(max_records)
+    start = topics.start
+    if start.kind == "time":
+        options["startingTimestamp"] = str(start.milliseconds)
+    elif start.kind == "offsets":
+        by_topic: dict[str, dict[str, int]] = {}
+        for name, offset in start.offsets.items():
+            topic, number = split(name)
+            by_topic.setdefault(topic, {})[str(number)] = offset
+        options["startingOffsets"] = json.dumps(by_topic)
+    else:
+        options["startingOffsets"] = start.kind
+    return options
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's options as the Java client names them; names that both know stay."""
+    given = dict(options)
+    mechanism = given.pop("sasl.mechanisms", None) or given.get("sasl.mechanism")
+    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
+    if mechanism is not None:
+        given["sasl.mechanism"] = mechanism
+    if user is not None and password is not None:
+        module = _LOGIN.get(str(mechanism or "PLAIN"))
+        if module is None:
+            raise ConfigError(
+                f'Spark\'s Kafka connector cannot log in by {mechanism} with a name; say connector="python"'
+            )
+        given["sasl.jaas.config"] = f"{module} required username={json.dumps(user)} password={json.dumps(password)};"
+    if "ssl.ca.location" in given:
+        given |= {"ssl.truststore.location": given.pop("ssl.ca.location"), "ssl.truststore.type": "PEM"}
+    return given

@@ -1,0 +1,249 @@
+"""Sending to Kafka: a transaction with its marker, or plainly.
+
+Why a repeat is recognised. The transactional id is the name of job and sink, so `init_transactions` ends whatever
+transaction an earlier process has left: afterwards it is committed whole, or aborted whole, and that process can neither
+send nor commit any more. What the marker topic then holds, read as committed, is decided. The marker is written in the
+same transaction as the records it stands for: both are there or neither is.
+
+Why markers have a topic. The tail of the target would have to be searched among the records of others, and retention
+removes it. Offsets of a consumer group can be committed in a transaction too, and would be read at once; but brokers forget
+those of a group that was quiet for a week, and a job may rest for longer. A compacted topic keeps the newest marker of
+each job and sink for as long as the topic lives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._connectors.kafka.client import Connection, LastError, client
+from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
+from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.sink import Publication
+from tidewheel._connectors.staging import published_batches
+from tidewheel._core import faults
+from tidewheel.errors import ConfigError, FencedError, StorageError, TidewheelError
+
+SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")
+COMMITTED = faults.declare(
+    "kafka.committed", "a Kafka transaction with a batch's records and their marker is committed"
+)
+
+Message = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+_LOG = logging.getLogger(__name__)
+_TAIL = 1_000
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where messages go, and the topic of the markers; None for at least once."""
+
+    connection: Connection
+    topic: str
+    markers: str | None
+
+
+class Transactions:
+    """One job's and sink's transactions. A failure of any kind closes the producer, and the next publication finds out
+    from the marker what became of the last one.
+    """
+
+    def __init__(self, target: Target, job: str, sink: str) -> None:
+        """Take the target; nothing is contacted yet."""
+        self._target, self._connection = target, target.connection
+        self._name = f"{job}/{sink}"
+        self._producer: Any = None
+        self._marker = Marker()
+
+    def publish(self, publication: Publication) -> None:
+        """Send a publication, unless it is there already."""
+        try:
+            self._publish(publication)
+        except FencedError:
+            # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
+            _LOG.info("another producer of %s began after this one; asking for the marker again", self._name)
+            self._publish(publication)
+
+    def _publish(self, publication: Publication) -> None:
+        try:
+            if self._producer is None:
+                self._begin()
+            if not self._marker.has(publication):
+                self._send(publication)
+        except BaseException:
+            self._producer = None
+            raise
+
+    def _begin(self) -> None:
+        from confluent_kafka import Producer
+
+        identity = {"transactional.id": f"tidewheel/{self._name}"}
+        self._errors = LastError()
+        self._producer = _producer(Producer, self._connection, self._errors, **identity)
+        self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
+        self._marker = newest_marker(self._target, self._name)
+
+    def _send(self, publication: Publication) -> None:
+        producer, marker = self._producer, self._marker.after(publication)
+        self._do("begin a transaction", producer.begin_transaction)
+        try:
+            self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, payloads(publication))
+            faults.point(SENT)
+            self._do("send a marker", producer.produce, self._target.markers, marker.encoded(), self._name.encode(), 0)
+            self._do(
+                f"commit a transaction to {self._target.topic}", producer.commit_transaction, self._connection.timeout
+            )
+        except BaseException:
+            self._abort()
+            raise
+        faults.point(COMMITTED)
+        self._marker = marker
+
+    def _abort(self) -> None:
+        """Let readers go on at once; whoever comes next would abort the transaction too."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.abort_transaction(min(self._connection.timeout, 5.0))
+        except KafkaException as error:
+            _LOG.info("a transaction of %s is left open: %s", self._name, self._connection.hidden(str(error.args[0])))
+
+    def _do(self, doing: str, call: Any, *arguments: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            call(*arguments)
+        except KafkaException as error:
+            raise self._failed(doing, error.args[0]) from None
+
+    def _failed(self, doing: str, error: Any) -> TidewheelError:
+        if error.name() in _FENCED:
+            return FencedError(
+                f"cannot {doing}: another run sends as {self._name} to the Kafka brokers {self._connection.brokers}"
+            )
+        known = self._errors.error
+        return self._connection.failed(doing, known if error.name() == "_TIMED_OUT" and known is not None else error)
+
+
+def newest_marker(target: Target, name: str) -> Marker:
+    """Return the marker of a job and sink, looking from the end of the marker topic backwards, in ever larger steps."""
+    assert target.markers is not None
+    topics = Topics(target.connection, (target.markers,), Start("earliest"), "earliest")
+    partition, wanted, size = f"{target.markers}/0", name.encode(), _TAIL
+    with closing(KafkaLog(topics)) as log:
+        first, last = log.oldest(partition), log.end({})[partition]
+        while last > first:
+            begin = max(first, last - size)
+            found = None
+            for batch in log.read(partition, begin, last):
+                for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+                    found = value if key == wanted else found
+            if found is not None:
+                return Marker.decoded(found)
+            last, size = begin, size * 10
+    return Marker()
+
+
+def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
+    """Hand messages to the producer, and wait where it is full."""
+    produce = producer.produce
+    for key, value in messages:
+        while True:
+            try:
+                produce(topic, value, key, **more)
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+
+def payloads(publication: Publication) -> Iterator[Message]:
+    """Yield key and value of each message, task by task, in each task's order."""
+    for batch in published_batches(publication.store, publication.tokens):
+        yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+
+
+class Plain:
+    """Messages without transactions. A failure closes the producer, so that nothing is sent behind the caller's back."""
+
+    def __init__(self, target: Target) -> None:
+        """Take the target; nothing is contacted yet."""
+        self._target, self._connection = target, target.connection
+        self._producer: Any = None
+
+    def publish(self, publication: Publication) -> None:
+        """Send, and wait until the brokers have all of it."""
+        try:
+            self._publish(publication)
+        except BaseException:
+            if self._producer is not None:
+                self._producer.purge()
+            self._producer = None
+            raise
+
+    def _publish(self, publication: Publication) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        doing, refused = f"send to {self._target.topic}", list[Any]()
+        if self._producer is None:
+            self._errors = LastError()
+            self._producer = _producer(Producer, self._connection, self._errors, **{"delivery.report.only.error": True})
+        try:
+            send_all(
+                self._producer,
+                self._target.topic,
+                payloads(publication),
+                on_delivery=lambda error, _: refused.append(error),
+            )
+        except KafkaException as error:
+            raise self._connection.failed(doing, error.args[0]) from None
+        left = self._producer.flush(self._connection.timeout)
+        if refused or left:
+            silent = f"{left} messages are not acknowledged after {self._connection.timeout:g} seconds"
+            raise self._connection.failed(doing, refused[0] if refused else self._errors.text(silent))
+
+
+def check_topics(target: Target) -> None:
+    """Check that the target is there, and make the marker topic where it is lacking."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    with closing(KafkaLog(Topics(target.connection, (target.topic,), Start("earliest"), "fail"))) as log:
+        log.start()
+    if target.markers is None:
+        return
+    admin = client(AdminClient, target.connection)
+    with target.connection.explained(f"look for the marker topic {target.markers!r}"):
+        there = admin.list_topics(timeout=target.connection.timeout).topics
+    if target.markers in there:
+        _check_single(target.markers, there[target.markers].partitions)
+        return
+    made = admin.create_topics([NewTopic(target.markers, 1, -1, config={"cleanup.policy": "compact"})])
+    try:
+        made[target.markers].result(target.connection.timeout)
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise StorageError(
+                f"cannot make the marker topic {target.markers!r} at the Kafka brokers {target.connection.brokers}: "
+                f"{target.connection.hidden(error.args[0].str())}; make it, with one partition and cleanup.policy=compact"
+            ) from None
+
+
+def _check_single(topic: str, partitions: Iterable[int]) -> None:
+    if list(partitions) != [0]:
+        raise ConfigError(
+            f"the marker topic {topic!r} must have one partition, and has {len(list(partitions))}; give another by marker_topic="
+        )
+
+
+def _producer(kind: Any, connected: Connection, errors: LastError, **more: Any) -> Any:
+    # Batches as large as brokers take by default: whoever publishes sends much at once, and waits for the end only.
+    chosen = {"linger.ms": "5", "batch.num.messages": "100000", "queue.buffering.max.messages": "1000000"}
+    kept = {name: value for name, value in chosen.items() if name not in connected.options}
+    return client(kind, connected, **kept, **more, **{"enable.idempotence": True, "error_cb": errors})

@@ -1,0 +1,1 @@
+"""Sources and sinks inside this process, for tests, examples and the terminal."""

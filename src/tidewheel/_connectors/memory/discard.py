@@ -1,0 +1,40 @@
+"""discard: a sink for nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+
+
+def discard() -> Sink:
+    """Count records and drop them: to measure a program without its output. Exactly once, trivially.
+
+    The count is the job's own, under the sink's name, in every checkpoint.
+    """
+    return Discard()
+
+
+class Discard(Sink):
+    """Exactly once: nothing is ever visible."""
+
+    guarantee = "exactly once"
+    retracts = True
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output, which is none."""
+        return _Nothing()
+
+    def publish(self, publication: Publication) -> None:
+        """Do nothing."""
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Do nothing: nothing was visible."""
+
+
+class _Nothing(SinkPartition):
+    def write(self, columns: pa.RecordBatch) -> None:
+        pass
+
+    def prepare(self) -> bytes | None:
+        return None

@@ -1,0 +1,105 @@
+"""iterable: items of a Python list as a stream, for tests and examples."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel._connectors.source import Source
+from tidewheel._values import ROW, SCALAR, Row, Shape, shape_of
+from tidewheel._values.shape import to_columns
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: int = 1) -> Source:
+    """Give the items in order, `batch_size` of them in each batch (None: all in one), read by `partitions` tasks.
+
+    Dicts, rows, dataclasses and `msgspec.Struct`s give their columns; a number, a string and so on is the one column
+    `value`. Where the program declares nothing, dataclasses and Structs come as themselves, plain values as
+    themselves, and dicts as rows, as from any other source.
+
+    On replay the same positions are read again: a program that starts again must give the same items, and may give more
+    behind them.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch_size is the number of items in a batch, at least 1, not {batch_size}")
+    if partitions < 1:
+        raise ConfigError(f"partitions is the number of tasks that read, at least 1, not {partitions}")
+    return IterableSource(items, batch_size, partitions)
+
+
+class IterableSource(Source):
+    """Items of the program; a position in them is an offset."""
+
+    def __init__(self, items: Iterable[Any], batch_size: int | None, partitions: int) -> None:
+        """Take the items, all at once."""
+        self.items = [_plain_row(item) for item in items]
+        self.batch_size = batch_size
+        self.partitions = partitions
+        self.shape = _shape(self.items)
+        self._declared: Shape | None = None
+
+    def declared(self, shape: Shape) -> Source:
+        """Take the columns' types from what the program declares."""
+        clone = IterableSource(self.items, self.batch_size, self.partitions)
+        clone._declared = shape
+        return clone
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"iterable of {len(self.items)} items"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the streaming DataFrame."""
+        from tidewheel._connectors.memory.iterable_stream import NAME, IterableStream
+
+        table = self.table()
+        schema = spark_schema(table.schema)
+        # The items go to Spark's planner as a file, not inside the source: what is inside travels to every task.
+        folder = tempfile.mkdtemp(prefix="tidewheel-iterable-")
+        weakref.finalize(self, shutil.rmtree, folder, True)
+        path = os.path.join(folder, "items.arrow")
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, arrow_schema(schema)) as writer:
+            writer.write_table(table.cast(arrow_schema(schema)))
+        spark.dataSource.register(IterableStream)
+        options = {"path": path, "partitions": str(self.partitions), "batch_size": str(self.batch_size or 0)}
+        return spark.readStream.format(NAME).schema(schema).options(**options).load()
+
+    def table(self) -> pa.Table:
+        """Return the items as columns."""
+        shape = self._declared or self.shape
+        if not self.items:
+            schema = shape.schema()
+            if schema is None:
+                raise ConfigError(
+                    "an iterable without items does not tell its columns; declare them at the source (value=…), "
+                    "with a dataclass, a msgspec.Struct or a type such as int"
+                )
+            return schema.empty_table()
+        try:
+            return pa.Table.from_batches([to_columns(self.items, shape)])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError) as error:
+            raise ConfigError(f"the items of an iterable do not fit into columns of one type: {error}") from error
+
+
+def _plain_row(item: Any) -> Any:
+    """Turn a row of Spark's into a dict; everything else is what it is."""
+    return item.asDict(recursive=True) if hasattr(item, "asDict") else item
+
+
+def _shape(items: list[Any]) -> Shape:
+    if not items or isinstance(items[0], dict | Row) or hasattr(items[0], "_fields"):
+        return ROW
+    kinds = {type(item) for item in items if item is not None}
+    found = shape_of(kinds.pop()) if len(kinds) == 1 else SCALAR
+    return found if found.kind in ("record", "scalar") else SCALAR

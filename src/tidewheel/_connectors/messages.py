@@ -1,0 +1,124 @@
+"""Records as messages: an address, which may be made of columns, and data.
+
+The tasks make the messages and stage them, so that the driver has nothing to do but send.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches, StagedRef, published_batches
+from tidewheel.errors import ConfigError, OperatorError
+
+_COLUMN = re.compile(r"\{([^{}]*)\}")
+
+Message = tuple[str, bytes]
+"""Address and data."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a record becomes a message.
+
+    `address` is a subject or a topic, in which `{user}` stands for the value of that column. The data are what the codec makes
+    of the record. `forbidden` are the characters that a value must not bring into an address, for there they mean something.
+    """
+
+    address: str
+    codec: PayloadCodec
+    forbidden: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that an address is made of."""
+        return _COLUMN.findall(self.address)
+
+    def pattern(self, wildcard: str) -> str:
+        """Return the address with a wildcard for each column."""
+        return _COLUMN.sub(lambda _: wildcard, self.address)
+
+    def checked(self, what: str) -> Form:
+        """Return the form, or refuse an address that cannot be one."""
+        fixed = _COLUMN.sub("", self.address)
+        if not self.address or any(each in fixed for each in "{} \t\r\n") or "" in self.columns:
+            raise ConfigError(
+                f"{self.address!r} cannot be a {what}: it has no blanks, and {{name}} in it stands for the column name"
+            )
+        return self
+
+
+class MessagePartition(SinkPartition):
+    """A task's messages, staged in the job's store."""
+
+    def __init__(self, form: Form, staging: Staging) -> None:
+        """Begin with none."""
+        self._form, self._sink = form, staging.sink
+        self._staged = StagedBatches(staging)
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Make messages of rows."""
+        if columns.num_rows:
+            form = self._form
+            found = {"data": pa.array(_data(columns, form, self._sink), pa.binary())}
+            if form.columns:
+                found["address"] = pa.array(_addresses(columns, form, self._sink), pa.string())
+            self._staged.write(pa.RecordBatch.from_pydict(found))
+
+    def prepare(self) -> bytes | None:
+        """Stage them."""
+        return self._staged.prepare()
+
+
+def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Message]:
+    """Give the messages of a publication in their order, which is always the same, without the first `skip`."""
+    for batch in published_batches(publication.store, publication.tokens):
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        rest = batch.slice(skip)
+        skip = 0
+        addresses = rest["address"].to_pylist() if form.columns else itertools.repeat(form.address)
+        yield from zip(addresses, rest["data"].to_pylist(), strict=False)
+
+
+def count(publication: Publication) -> int:
+    """Return how many messages a publication has."""
+    return sum(msgspec.msgpack.decode(token, type=StagedRef).rows for token in publication.tokens)
+
+
+def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:
+    try:
+        data = form.codec.encode(columns)
+    except ConfigError as error:
+        raise OperatorError(f"sink {sink!r}: {error}") from error
+    if None in data:
+        raise OperatorError(
+            f"sink {sink!r}: a record has nothing to send: what the codec {form.codec.name} takes is null"
+        )
+    return data
+
+
+def _addresses(columns: pa.RecordBatch, form: Form, sink: str) -> list[str]:
+    names = columns.schema.names
+    if lacking := [name for name in form.columns if name not in names]:
+        raise OperatorError(
+            f"sink {sink!r}: {form.address!r} names the column {', '.join(lacking)}; the records have {', '.join(names)}"
+        )
+    values = [[str(value) for value in columns[name].to_pylist()] for name in form.columns]
+    for name, column in zip(form.columns, values, strict=True):
+        for value in set(column):
+            if not value or any(each in form.forbidden or each.isspace() for each in value):
+                raise OperatorError(
+                    f"sink {sink!r}: the value {value!r} of {name} cannot be part of {form.address!r}: it must not be empty, "
+                    f"nor have blanks or one of {' '.join(form.forbidden)}"
+                )
+    template = _COLUMN.sub("{}", form.address)
+    return [template.format(*each) for each in zip(*values, strict=True)]

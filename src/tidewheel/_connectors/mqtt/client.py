@@ -1,0 +1,127 @@
+"""A connection to an MQTT broker, by version 3.1.1 of the protocol; its network loop runs in a thread of its own."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote, urlsplit
+
+from tidewheel._core.urls import shown
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+_REFUSED = {"Bad user name or password", "Not authorized"}
+
+
+class MqttConnection:
+    """`mqtt://user:password@host:1883`; `mqtts:` for TLS. `url` is the one to show.
+
+    With `keep` the broker keeps the session of the `client_id`, with its subscriptions and what was not acknowledged, while
+    nobody is connected. `topics` are subscribed to, with quality 1, whenever the connection is made; `on_message` gets the client
+    and what comes, in the loop's thread, and nothing is acknowledged but by `client.ack`. It is called before the connection
+    is there for its maker: a broker may send what it has kept first, and wait for the acknowledgements.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client_id: str,
+        *,
+        keep: bool = False,
+        topics: tuple[str, ...] = (),
+        on_message: Callable[[Client, Any], None] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self.url, self._topics, self._timeout = shown(url), topics, timeout
+        self._answered = threading.Event()
+        self._refused = ""
+        host, port, user, password, secure = parsed(url)
+        self.client = _client(client_id, keep, manual_ack=on_message is not None)
+        if user:
+            self.client.username_pw_set(user, password)
+        if secure:
+            self.client.tls_set_context(ssl.create_default_context())
+        self.client.reconnect_delay_set(1, 5)
+        self.client.on_connect = self._connected
+        self.client.on_subscribe = self._subscribed
+        if on_message is not None:
+            self.client.on_message = lambda client, _data, message: on_message(client, message)
+        try:
+            self.client.connect(host, port)
+        except OSError as error:
+            self._forget()
+            raise ConnectorUnavailable(f"{self.url} does not answer: {error}") from error
+        self.client.loop_start()
+        if not self._answered.wait(timeout) or self._refused:
+            self.close()
+            if not self._refused:
+                raise ConnectorUnavailable(f"{self.url} does not answer within {timeout} s")
+            if self._refused in _REFUSED:
+                raise ConnectorError(f"{self.url} refuses the user or the password; check the URL")
+            raise ConnectorError(f"{self.url} refuses the connection: {self._refused}")
+
+    def close(self) -> None:
+        """Say good-bye, and end the thread."""
+        self.client.disconnect()
+        self.client.loop_stop()
+        self._forget()
+
+    def _forget(self) -> None:
+        # The client closes its last sockets when nobody refers to it, and it would refer to itself by these.
+        self.client.on_connect = self.client.on_subscribe = self.client.on_message = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connected(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if reason.is_failure:
+            self._refused = str(reason)
+            self._answered.set()
+        elif self._topics:
+            # Also where the session was kept: the broker may have lost it.
+            client.subscribe([(topic, 1) for topic in self._topics])
+        else:
+            self._answered.set()
+
+    def _subscribed(self, _client: Client, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
+        for topic, reason in zip(self._topics, reasons, strict=False):
+            if reason.is_failure:
+                self._refused = f"it does not let this user read {topic}"
+        self._answered.set()
+
+
+def _client(client_id: str, keep: bool, manual_ack: bool) -> Client:
+    try:
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError:
+        raise ConfigError("what is at mqtt: needs the package paho-mqtt; run pip install 'tidewheel[mqtt]'") from None
+    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=not keep, manual_ack=manual_ack)
+    client.max_inflight_messages_set(1000)
+    return client
+
+
+def parsed(url: str) -> tuple[str, int, str, str, bool]:
+    """Return host, port, user, password and whether to use TLS, or refuse what is no URL of a broker."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if parts.scheme not in ("mqtt", "mqtts") or not host:
+        raise ConfigError(f"the URL {shown(url)!r} must name an MQTT broker, as in mqtt://localhost:1883")
+    secure = parts.scheme == "mqtts"
+    return (
+        host,
+        port or (8883 if secure else 1883),
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+        secure,
+    )

@@ -1,0 +1,99 @@
+"""mqtt: a message for every record, at a broker."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from tidewheel._codecs.base import PayloadCodec, payload_codec
+from tidewheel._codecs.json import json
+from tidewheel._connectors.messages import Form, MessagePartition, messages
+from tidewheel._connectors.mqtt.client import MqttConnection, parsed
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._core.retry import patiently
+from tidewheel._core.urls import shown
+from tidewheel.errors import ConnectorUnavailable
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import MQTTMessageInfo
+
+_IN_FLIGHT = 1000
+
+
+def mqtt(
+    url: str,
+    topic: str,
+    *,
+    codec: PayloadCodec | None = None,
+    retain: bool = False,
+    timeout: float = 10.0,
+    patience: float = 30.0,
+) -> Mqtt:
+    """Send a message for every record to `topic`, in which `{sensor}` stands for the value of that column, with quality 1.
+
+    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
+    With `retain` the broker keeps the last message of each topic for those who come later.
+
+    At least once: a commit counts as published when the broker has acknowledged all its messages, and a crash before that
+    sends all of them again, in the same order. A broker has nothing to tell a repeat by: readers that need each record
+    once tell it by an id of their own in the data.
+
+    A broker that does not answer is waited for `patience` seconds. `url` is `mqtt://user:password@host:1883`, or `mqtts:`.
+    """
+    return Mqtt(url, Form(topic, json() if codec is None else payload_codec(codec), "+#/\0"), retain, timeout, patience)
+
+
+class Mqtt(Sink):
+    """At least once: all that is committed was acknowledged by the broker, and may have been sent before."""
+
+    guarantee = "at least once"
+
+    def __init__(self, url: str, form: Form, retain: bool, timeout: float, patience: float) -> None:
+        """Check the settings; the broker is spoken to when the job starts."""
+        parsed(url)
+        self._url, self.form, self.retain = url, form.checked("topic"), retain
+        self._timeout, self._patience = timeout, patience
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"messages to {self.form.address} at {shown(self._url)}"
+
+    def start(self, job: str) -> None:
+        """Check that the broker lets us in."""
+        self._connected().close()
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's messages."""
+        return MessagePartition(self.form, staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Send all messages, and wait until the broker has them."""
+        if publication.tokens:
+            patiently(self._patience, lambda deadline: self._send(publication, deadline))
+
+    def _send(self, publication: Publication, deadline: float) -> None:
+        with self._connected() as connection:
+            waiting = []
+            for topic, data in messages(publication, self.form):
+                waiting.append(connection.client.publish(topic, data, qos=1, retain=self.retain))
+                if len(waiting) >= _IN_FLIGHT:
+                    self._await(connection, waiting, deadline)
+                    waiting = []
+            self._await(connection, waiting, deadline)
+
+    def _await(self, connection: MqttConnection, waiting: list[MQTTMessageInfo], deadline: float) -> None:
+        for sent in waiting:
+            try:
+                sent.wait_for_publish(max(deadline - time.monotonic(), self._timeout))
+                there = sent.is_published()
+            except (RuntimeError, ValueError):
+                there = False
+            if not there:
+                raise ConnectorUnavailable(f"{connection.url} does not acknowledge messages; they are sent again")
+
+    def _connected(self) -> MqttConnection:
+        return MqttConnection(self._url, f"tidewheel-{secrets.token_hex(6)}", timeout=self._timeout)
+
+    def __repr__(self) -> str:
+        return f"mqtt({shown(self._url)!r}, {self.form.address!r})"

@@ -1,0 +1,71 @@
+"""What Spark runs for `mqtt`: a Python data source over the buffer of a bridge, which lives as long as the query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from tidewheel._connectors.inbox import Inbox, Stored
+from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Offsets
+from tidewheel._connectors.mqtt.bridge import Bridge, Bridging, arrived, opened_buffer
+from tidewheel._connectors.mqtt.source import SCHEMA
+
+
+class MqttReader(InboxReader):
+    """Reads the buffer; its planner, which lives as long as the query, has the bridge beside it."""
+
+    def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: float) -> None:
+        """Take how to read; the bridge begins when the planner is first asked."""
+        super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
+        self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
+        self._bridge: Bridge | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Wait until the broker has sent what it had, and let nothing come after that."""
+        self._inbox()
+        if self._bridge is not None:
+            self._bridge.wait_quiet(self._quiet)
+        super().prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return where the batch that begins at `start` ends; a bridge that failed ends the job."""
+        self._inbox()
+        if self._bridge is not None:
+            self._bridge.check()
+        return super().latestOffset(start, limit)
+
+    def commit(self, end: Offsets) -> None:
+        """Let go of what no batch reads any more."""
+        if not self._keep:
+            self._inbox().trim({int(shard): position for shard, position in end.items()})
+
+    def stop(self) -> None:
+        """End the bridge."""
+        if self._bridge is not None:
+            self._bridge.close()
+        if self._opened is not None:
+            self._opened.close()
+        self._bridge = self._opened = None
+
+    def _inbox(self) -> Inbox:
+        if self._opened is None:
+            self._opened = opened_buffer(self._bridging.buffer)
+            if self._wanted:
+                self._bridge = Bridge(self._bridging)
+        return self._opened
+
+    def _raw(self, stored: Stored) -> pa.RecordBatch:
+        found = arrived(stored)
+        columns = [
+            pa.array(found.topics, pa.string()),
+            pa.array(found.data, pa.binary()),
+            pa.array(found.times, pa.int64()).cast(SCHEMA.field("time").type),
+            pa.array(found.retained, pa.bool_()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the bridge where it is."""
+        return {**super().__getstate__(), "_bridge": None}

@@ -1,0 +1,182 @@
+"""A JetStream stream as a log: its sequences are positions.
+
+A range is read by a consumer that lives as long as that: it begins at a sequence, acknowledges nothing and is kept in
+memory. Whatever happens to it, another one is made where it stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._connectors.log_source import Log, Positions
+from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._connectors.nats.pull import Message, Pull, columns
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
+
+T = TypeVar("T")
+
+Start = Literal["earliest", "latest"]
+OnLost = Literal["fail", "earliest"]
+
+_FETCH = 5000
+_CONSUMER_LIVES_S = 60
+
+
+@dataclass(frozen=True)
+class NatsLogOpener:
+    """Which stream, and how it is read. It travels to the tasks, and is not shown: the URL may hold a password."""
+
+    url: str = field(repr=False)
+    stream: str
+    subjects: tuple[str, ...]
+    start: Start | int | datetime
+    lost: OnLost
+    credentials: str | None
+    timeout: float
+
+    def __call__(self) -> NatsLog:
+        """Connect."""
+        return NatsLog(self)
+
+
+class NatsLog(Log):
+    """One partition, under the name of the stream."""
+
+    def __init__(self, settings: NatsLogOpener) -> None:
+        """Connect; the stream is looked at when it is first asked for."""
+        self._settings, self._name = settings, settings.stream
+        self._connection = NatsConnection(settings.url, credentials=settings.credentials, timeout=settings.timeout)
+        self._pull: Pull | None = None
+        self._where = f"the stream {self._name} at {self._connection.url}"
+
+    def start(self) -> Positions:
+        """Return the first sequence to read; refuse a stream that is not there, or that forgets what was read."""
+        info = self._asked(self._info)
+        if info.config.retention != "limits":
+            raise ConfigError(
+                f"{self._where} keeps messages by {info.config.retention} and lets go of them when others have read them, and a "
+                "job must be able to read them again: read a stream that keeps them by limits, and has this one as its source"
+            )
+        start = self._settings.start
+        if isinstance(start, datetime):
+            return {self._name: self._asked(lambda: self._first_since(start))}
+        if isinstance(start, int):
+            return {self._name: start}
+        return {self._name: max(info.state.first_seq, 1) if start == "earliest" else info.state.last_seq + 1}
+
+    def end(self, start: Positions) -> Positions:
+        """Return the sequence behind the last one, of whatever subject."""
+        state = self._asked(self._info).state
+        if self._name in start:
+            self._check(state, start[self._name], start[self._name])
+        return {self._name: int(state.last_seq) + 1}
+
+    def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Give the messages of a range."""
+        state = self._asked(self._info).state
+        self._check(state, first, last)
+        position = max(first, state.first_seq)
+        while position < last:
+            messages, position = self._asked(lambda at=position: self._fetched(at, last))  # type: ignore[misc]
+            if messages:
+                yield columns(messages)
+        # Whatever the stream lets go of meanwhile may be missing from what was read.
+        self._check(self._asked(self._info).state, first, last)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._pull is not None:
+            with contextlib.suppress(ConnectorError):
+                self._connection.call(self._pull.close())
+        self._connection.close()
+
+    def _asked(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._connection.call_until(time.monotonic() + 3 * self._settings.timeout, make)
+
+    def _check(self, state: Any, first: int, last: int) -> None:
+        if first < state.first_seq and self._settings.lost == "fail":
+            raise ConnectorError(
+                f"{self._where} begins at sequence {state.first_seq}, and the job goes on at {first}: what is between was let go "
+                "before it was read. Give the stream larger limits; to go on with what is there, read it with lost='earliest'"
+            )
+        if last > state.last_seq + 1:
+            raise ConnectorError(
+                f"{self._where} ends at sequence {state.last_seq}, and the job has read up to {last - 1}: it is not the stream "
+                "that the job has read before, or the server has lost a part of it. Restore the stream, or begin a new job"
+            )
+
+    async def _info(self) -> Any:
+        from nats.js.errors import NotFoundError
+
+        try:
+            return await self._connection.jetstream.stream_info(self._name)
+        except NotFoundError:
+            names = sorted(info.config.name for info in await self._connection.jetstream.streams_info())
+            there = f"it has {', '.join(names[:10])}" if names else "it has none"
+            raise ConfigError(
+                f"there is no stream {self._name!r} at {self._connection.url}: {there}; check the name, or make it"
+            ) from None
+
+    async def _consumer(self, **begin: Any) -> dict[str, Any]:
+        """Make a consumer for a while; return what the server says of it."""
+        subjects = self._settings.subjects
+        config = {
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": _CONSUMER_LIVES_S * 10**9,
+            **({"filter_subjects": subjects} if subjects else {}),
+            **begin,
+        }
+        body = msgspec.json.encode({"stream_name": self._name, "config": config})
+        answer = await self._connection.client.request(
+            f"$JS.API.CONSUMER.CREATE.{self._name}", body, timeout=self._settings.timeout
+        )
+        made: dict[str, Any] = msgspec.json.decode(answer.data)
+        if error := made.get("error"):
+            kind = ConnectorUnavailable if error["code"] == 503 else ConnectorError
+            raise kind(f"{self._where} cannot be read: {error.get('description')}")
+        return made
+
+    async def _first_since(self, since: datetime) -> int:
+        made = await self._consumer(deliver_policy="by_start_time", opt_start_time=since.isoformat())
+        return int(made["delivered"]["stream_seq"]) + 1
+
+    async def _fetched(self, first: int, last: int) -> tuple[list[Message], int]:
+        """Return the next messages of a range, and where those behind them begin: at `last` if there are no more."""
+        if self._pull is None or self._pull.next != first:
+            if self._pull is not None:
+                await self._pull.close()
+            self._pull = None
+            made = await self._consumer(deliver_policy="by_start_sequence", opt_start_seq=first)
+            self._pull = await Pull.begun(self._connection, self._name, made["name"], first)
+        messages = await self._pull.fetched(min(_FETCH, last - first))
+        if messages:
+            following = min(messages[-1].sequence + 1, last)
+            return [message for message in messages if message.sequence < last], following
+        if await self._has_more(first, last):
+            # The consumer is gone, or at a server that lags behind the leader.
+            self._pull.next = -1
+            raise ConnectorUnavailable(f"{self._where} has messages from sequence {first} on and does not give them")
+        return [], last
+
+    async def _has_more(self, first: int, last: int) -> bool:
+        """Ask the leader whether there is a message in a range."""
+        from nats.js.errors import NotFoundError
+
+        for subject in self._settings.subjects or (">",):
+            try:
+                found = await self._connection.jetstream.get_msg(self._name, seq=first, subject=subject, next=True)
+            except NotFoundError:
+                continue
+            if found.seq < last:
+                return True
+        return False

@@ -1,0 +1,130 @@
+"""nats: a message for every record, in a JetStream stream."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tidewheel._codecs.base import PayloadCodec, payload_codec
+from tidewheel._codecs.json import json
+from tidewheel._connectors.messages import Form, MessagePartition
+from tidewheel._connectors.nats.client import NatsConnection, server_urls
+from tidewheel._connectors.nats.publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
+from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
+from tidewheel._core.retry import patiently
+from tidewheel._core.urls import shown
+
+
+def nats(
+    url: str,
+    subject: str,
+    *,
+    codec: PayloadCodec | None = None,
+    stream: str | None = None,
+    marker: str | None = None,
+    atomic: bool = True,
+    credentials: str | None = None,
+    timeout: float = 5.0,
+    patience: float = 30.0,
+) -> Nats:
+    """Send a message for every record to `subject`, in which `{user}` stands for the value of that column.
+
+    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
+    The stream is the one that takes the subject, unless one is named. It must also take the subjects below `marker`, by
+    default `tidewheel` behind the first word of the subject (`orders.tidewheel.>` for `orders.out.{user}`): there the sink
+    keeps, for each job and sink, what it has published. Readers leave these subjects out.
+
+    Exactly once, if the stream allows atomic batches (servers from 2.12 on; `nats stream edit NAME --allow-batch`): messages are
+    stored a thousand at a time, all or none, together with a marker that says how far the commit has been published, and only
+    if the marker before it is still the newest. A commit that is published again, however much later, goes on behind the
+    marker; a run that was paused in the middle and wakes up after another has taken over is refused by the server. No window
+    of time is involved. It holds as long as the stream keeps the newest marker: with an age limit, a job that was stopped
+    for longer sends its last commit again.
+
+    With `atomic=False` the stream needs nothing special, and the guarantee is at least once: every message has an id made of
+    job, sink, sequence, task and position, so what is sent again within the stream's duplicate window (two minutes, unless
+    told) is stored once; a commit that was published whole is recognised by its marker for ever. What is left: a run that died in
+    the middle of a commit and is started after the window, or wakes up after it, sends some of that commit's messages twice.
+
+    A server that does not answer is waited for `patience` seconds. `url` and `credentials` are as at the source.
+    """
+    return Nats(
+        url,
+        Form(subject, json() if codec is None else payload_codec(codec), ".*>"),
+        stream,
+        marker,
+        atomic,
+        credentials,
+        timeout,
+        patience,
+    )
+
+
+class Nats(Sink):
+    """Exactly once: atomic batches with a marker, each only if the marker before it is the newest."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(
+        self,
+        url: str,
+        form: Form,
+        stream: str | None,
+        marker: str | None,
+        atomic: bool,
+        credentials: str | None,
+        timeout: float,
+        patience: float,
+    ) -> None:
+        """Check the settings; the server is asked when the job starts."""
+        server_urls(url)
+        self._url, self.form, self.atomic = url, form.checked("subject"), atomic
+        self._stream, self._marker = stream, marker or f"{form.pattern('*').partition('.')[0]}.tidewheel"
+        self._credentials, self._timeout, self._patience = credentials, timeout, patience
+        if not atomic:
+            self.guarantee = "at least once"
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"messages to {self.form.address} at {shown(self._url)}"
+
+    def start(self, job: str) -> None:
+        """Check that there is a stream which takes the messages and the markers."""
+        with self._connected() as connection:
+            self._target(connection, job, "any")
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's messages."""
+        return MessagePartition(self.form, staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Send what the stream does not have yet."""
+        if publication.tokens:
+            patiently(self._patience, lambda _: self._send(publication))
+
+    def _send(self, publication: Publication) -> None:
+        publish = publish_in_batches if self.atomic else publish_by_ids
+        while True:
+            with self._connected() as connection, contextlib.suppress(Overtaken):
+                publish(self._target(connection, publication.job, publication.sink), publication, self.form)
+                return
+            # Another run was faster, or an answer was lost: the marker tells which.
+
+    def _connected(self) -> NatsConnection:
+        return NatsConnection(self._url, credentials=self._credentials, timeout=self._timeout)
+
+    def _target(self, connection: NatsConnection, job: str, sink: str) -> Target:
+        return found_target(
+            connection, self.form, self._stream, f"{self._marker}.{_word(job)}~{_word(sink)}", self.atomic
+        )
+
+    def __repr__(self) -> str:
+        return f"nats({shown(self._url)!r}, {self.form.address!r})"
+
+
+def _word(name: str) -> str:
+    """Return a name as part of one word of a subject; unequal names have unequal words.
+
+    >>> _word("eu.orders~1")
+    'eu=2Eorders=7E1'
+    """
+    return "".join(each if each.isalnum() or each in "_-" else f"={ord(each):02X}" for each in name)

@@ -1,0 +1,199 @@
+"""Columns on their way into PostgreSQL: which types they become, whether a table can take them, and their text for COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyarrow import compute, csv
+from pyarrow import types as kinds
+
+from tidewheel._values.columns import is_bytes, values
+from tidewheel.errors import OperatorError
+
+_INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
+_NUMBERS = {*_INTEGERS, "numeric", "float4", "float8"}
+_TEXTS = {"text", "varchar", "bpchar", "name", "citext"}
+_JSON = {"json", "jsonb"}
+_MOMENTS = {"timestamp", "timestamptz"}
+_NARROW = {"int2": (-(2**15), 2**15 - 1), "int4": (-(2**31), 2**31 - 1), "int8": (-(2**63), 2**63 - 1)}
+_TYPE = b"postgres"
+_ZERO_IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
+_to_json = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the table."""
+
+    type: str
+    """Its short name, such as int4."""
+    needed: bool
+    """It is not null and has no default: every record must have it."""
+
+
+def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
+    """Return the columns of a table for these rows, and their types."""
+    said = {field.name: field.metadata[_TYPE].decode() for schema in staged for field in schema if field.metadata}
+    return {field.name: said.get(field.name) or created_type(field.type) for field in rows}
+
+
+def created_type(kind: pa.DataType) -> str:
+    """Return the type of the column that a table gets for these values.
+
+    >>> created_type(pa.int64()), created_type(pa.list_(pa.string()))
+    ('bigint', 'jsonb')
+    """
+    if kinds.is_dictionary(kind):
+        return created_type(kind.value_type)
+    if kinds.is_boolean(kind):
+        return "boolean"
+    if kinds.is_integer(kind):
+        return "numeric" if kind == pa.uint64() else "bigint" if kind.bit_width > 16 else "integer"
+    if kinds.is_floating(kind):
+        return "double precision" if kind.bit_width == 64 else "real"
+    if kinds.is_decimal(kind):
+        return f"numeric({kind.precision}, {kind.scale})"
+    if kinds.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if kinds.is_date(kind):
+        return "date"
+    if kinds.is_time(kind):
+        return "time"
+    if is_bytes(kind):
+        return "bytea"
+    return "jsonb" if kinds.is_nested(kind) else "text"
+
+
+def fits(kind: pa.DataType, column: str) -> bool:
+    """Tell whether values of this type can go into a column of that one; types that we do not know are PostgreSQL's to judge."""
+    if kinds.is_null(kind) or column in _TEXTS:
+        return True
+    if kinds.is_dictionary(kind):
+        return fits(kind.value_type, column)
+    if kinds.is_boolean(kind):
+        return column == "bool"
+    if kinds.is_integer(kind):
+        return column in _NUMBERS
+    if kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return column in _NUMBERS - set(_INTEGERS)
+    if kinds.is_timestamp(kind):
+        return column in _MOMENTS
+    if kinds.is_date(kind):
+        return column in {"date", *_MOMENTS}
+    if kinds.is_time(kind):
+        return column in {"time", "timetz"}
+    if is_bytes(kind):
+        return column == "bytea"
+    if kinds.is_nested(kind):
+        return column in _JSON
+    return column not in {"bool", "bytea", "date", "time", *_NUMBERS, *_MOMENTS}
+
+
+def check(
+    columns: pa.RecordBatch, key: Sequence[str], table: Mapping[str, TableColumn] | None, who: str, where: str
+) -> None:
+    """Refuse records that the table cannot take, while nothing is committed; without a table, those that none can."""
+    names = columns.schema.names
+    for name in key:
+        if name not in names:
+            raise OperatorError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}")
+        if columns.column(name).null_count:
+            raise OperatorError(
+                f"{who}: the key column {name!r} is null in a record; a row without a key cannot be updated"
+            )
+    if table is not None:
+        lacking = [name for name in names if name not in table]
+        if lacking:
+            raise OperatorError(
+                f"{who}: {where} has no column {', '.join(lacking)}; it has {', '.join(table)}. Add the column, or leave it out"
+            )
+        unmet = [name for name, column in table.items() if column.needed and name not in names]
+        if unmet:
+            raise OperatorError(
+                f"{who}: {where} needs {', '.join(unmet)} (not null, without default), and the records have {', '.join(names)}"
+            )
+    for name, column in zip(names, columns.columns, strict=True):
+        if kinds.is_duration(column.type) or isinstance(column.type, pa.ExtensionType):
+            raise OperatorError(
+                f"{who}: the column {name!r} of type {column.type} cannot be written; make it a number or text"
+            )
+        if table is not None:
+            _check_column(name, column, table[name].type, who, where)
+
+
+def _check_column(name: str, column: pa.Array, wanted: str, who: str, where: str) -> None:
+    if not fits(column.type, wanted):
+        raise OperatorError(
+            f"{who}: the column {name!r} holds {column.type}, and in {where} it is {wanted}; change the one or the other"
+        )
+    if kinds.is_integer(column.type) and wanted in _NARROW:
+        least, most = _NARROW[wanted]
+        found = compute.min_max(column).as_py()
+        for value in found.values():
+            if value is not None and not least <= value <= most:
+                raise OperatorError(f"{who}: the column {name!r} has the value {value}, and in {where} it is {wanted}")
+
+
+def writable(columns: pa.RecordBatch, who: str) -> pa.RecordBatch:
+    """Return the columns as those that COPY's text is made of fast: JSON and bytes as text, moments as UTC, no dictionaries."""
+    arrays, fields = [], []
+    for field, column in zip(columns.schema, columns.columns, strict=True):
+        array = _writable(field.name, column, who)
+        # What has another type only here still becomes a column of its own type in a table that is created.
+        hidden = array.type != field.type and not kinds.is_dictionary(field.type)
+        arrays.append(array)
+        fields.append(pa.field(field.name, array.type, metadata={_TYPE: created_type(field.type)} if hidden else None))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        return _writable(name, column.dictionary_decode(), who)
+    if kinds.is_timestamp(kind) and kind.tz is not None:
+        # Arrow takes twenty times as long to write a moment with its zone. All are UTC, and so is the connection.
+        return column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+    if is_bytes(kind):
+        return pa.array(
+            [None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.large_string()
+        )
+    if kinds.is_nested(kind):
+        try:
+            text = [None if value is None else _to_json(value).decode() for value in values(column)]
+        except (TypeError, ValueError) as error:
+            raise OperatorError(f"{who}: the column {name!r} cannot be written as JSON: {error}") from error
+        return _without_zero(name, pa.array(text, pa.large_string()), _ZERO_IN_JSON, who)
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
+        return _without_zero(name, column.cast(pa.large_string()), "\\x00", who)
+    return column
+
+
+def _without_zero(name: str, column: pa.Array, zero: str, who: str) -> pa.Array:
+    if compute.any(compute.match_substring_regex(column, zero)).as_py():
+        raise OperatorError(
+            f"{who}: a text in the column {name!r} has the character U+0000, which PostgreSQL's texts cannot hold; replace it, "
+            "or make the column bytes"
+        )
+    return column
+
+
+def copy_text(table: pa.Table) -> memoryview:
+    """Return the rows as COPY reads them with `FORMAT csv`: a text always in quotes, so that null is nothing and "" is a text."""
+    out = pa.BufferOutputStream()
+    csv.write_csv(table, out, csv.WriteOptions(include_header=False, batch_size=16_384))
+    return memoryview(out.getvalue())
+
+
+def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Table:
+    """Return one row per key: the last one, or the last of those that have the highest value in the column `by`."""
+    if by is not None:
+        # The sort is stable; a row without a value never beats one with it.
+        order = pa.table({"valued": compute.is_valid(table[by]), "by": table[by]})
+        table = table.take(compute.sort_indices(order, [("valued", "ascending"), ("by", "ascending")]))
+    position = "tidewheel position"
+    numbered = table.append_column(position, pa.array(range(table.num_rows), pa.int64()))
+    last = numbered.group_by(list(key)).aggregate([(position, "max")])[f"{position}_max"]
+    return table.take(last.combine_chunks().sort()) if len(last) < table.num_rows else table

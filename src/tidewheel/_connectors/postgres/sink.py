@@ -1,0 +1,150 @@
+"""postgres: rows in a table of PostgreSQL, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
+
+import pyarrow as pa
+
+from tidewheel._connectors.postgres.columns import TableColumn, check, created, last_of_each, writable
+from tidewheel._connectors.postgres.connection import Server
+from tidewheel._connectors.postgres.table import Mode, Table
+from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.staging import StagedBatches, published_batches, together, typed
+from tidewheel.errors import ConfigError, OperatorError
+
+if TYPE_CHECKING:
+    from tidewheel._connectors.postgres.connection import Connection
+
+
+def postgres(
+    dsn: str,
+    table: str,
+    mode: Mode = "insert",
+    *,
+    key: str | Sequence[str] = (),
+    by: str | None = None,
+    create: bool = False,
+    password_env: str | None = None,
+    retry_s: float = 60.0,
+) -> Postgres:
+    """Write records to a table of PostgreSQL. Exactly once: a commit's records and its mark are one transaction of the database.
+
+    `mode` says what a record does:
+
+    - `insert` adds a row.
+    - `upsert` adds a row, or updates the one with the same `key`: the columns that the record has, no others.
+    - `latest` keeps one row per `key`, the latest record as a whole: columns of the table that it lacks go back to their
+      defaults. With `by`, a column such as the time of the event, the highest value is the latest, in whatever order
+      the records come; without, it is the last record of the stream.
+
+    The table is there already, with a unique constraint over the key, and is checked when the job starts; or, with `create=True`,
+    it is made by the first batch from the types of the records (lists, structs and maps become `jsonb`): declare them, with
+    `returns=…`. Beside it the sink keeps the table `tidewheel_markers`. Records that the table cannot take fail their batch
+    before it is committed.
+
+    The dsn has no password in it: it comes from `PGPASSWORD`, `~/.pgpass`, a service file, or from the environment variable that
+    `password_env` names. Only the driver connects. A server that is away is tried for `retry_s` seconds; then the run ends,
+    and the next one publishes what was committed.
+    """
+    return Postgres(dsn, table, mode, key, by, create, password_env, retry_s)
+
+
+class Postgres(Sink):
+    """Exactly once: a batch and its marker are one transaction."""
+
+    guarantee = "exactly once"
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        mode: Mode = "insert",
+        key: str | Sequence[str] = (),
+        by: str | None = None,
+        create: bool = False,
+        password_env: str | None = None,
+        retry_s: float = 60.0,
+    ) -> None:
+        """Check the settings; the server is asked when the job starts."""
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if mode not in get_args(Mode):
+            raise ConfigError(f"a postgres sink has the modes {', '.join(get_args(Mode))}, not {mode!r}")
+        if (mode == "insert") == bool(keys):
+            raise ConfigError(f"a postgres sink in the mode {mode!r} takes {'no key' if keys else 'a key (key=…)'}")
+        if by is not None and mode != "latest":
+            raise ConfigError(f"a postgres sink takes by= in the mode 'latest', not in {mode!r}")
+        if not all(table.split(".")):
+            raise ConfigError(f"a postgres sink writes to a table such as orders or sales.orders, not {table!r}")
+        self.server = Server(dsn, password_env, retry_s)
+        self.table = Table(table, mode, keys, by)
+        self.create = create
+        self.columns: Mapping[str, TableColumn] | None = None
+        """What the table looked like when the job started; tasks check their records by it."""
+        self._started = False
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return f"table {self.table.name} in PostgreSQL at {self.server.describe()}"
+
+    def __repr__(self) -> str:
+        return f"Postgres({self.describe()}, mode={self.table.mode!r})"
+
+    def start(self, job: str) -> None:
+        """Check that the server lets us in, and that the table can be written to."""
+        self.server.persist(f"the postgres sink to {self.table.name}", self._start)
+
+    def _start(self, connection: Connection) -> None:
+        self.columns = self.table.columns(connection)
+        if self.columns is not None:
+            self.table.check(connection, self.columns)
+        elif not self.create:
+            raise ConfigError(
+                f"there is no table {self.table.name} in PostgreSQL at {self.server.describe()}; create it, or let the sink "
+                "do so (create=True)"
+            )
+        connection.commit()
+        self.table.prepare_markers(connection)
+        self._started = True
+
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin a task's output, staged in the job's store."""
+        return _PostgresPartition(self, staging)
+
+    def publish(self, publication: Publication) -> None:
+        """Add the batch to the table, unless it is in there."""
+        if not publication.tokens:
+            return
+        if not self._started:
+            self.start(publication.job)
+        who = f"sink {publication.sink!r}"
+        tables = [pa.Table.from_batches([batch]) for batch in published_batches(publication.store, publication.tokens)]
+        rows = together(tables, publication.sink)
+        if self.table.key:
+            rows = last_of_each(rows, self.table.key, self.table.by)
+        create = created(rows.schema, (table.schema for table in tables)) if self.create else None
+        self.server.persist(who, lambda connection: self.table.add(connection, rows, publication, create))
+
+
+class _PostgresPartition(StagedBatches):
+    """A task's rows, in a form that the driver has only to copy."""
+
+    def __init__(self, sink: Postgres, staging: Staging) -> None:
+        super().__init__(staging)
+        self._sink = sink
+        self._who = f"sink {staging.sink!r}"
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Check and keep the rows."""
+        if not columns.num_rows:
+            return
+        table = self._sink.table
+        if self._sink.columns is None:
+            columns = typed(columns)
+        check(columns, table.key, self._sink.columns, self._who, f"the table {table.name}")
+        if table.by is not None and table.by not in columns.schema.names:
+            raise OperatorError(
+                f"{self._who}: there is no column {table.by!r} (by=…); the records have {', '.join(columns.schema.names)}"
+            )
+        super().write(writable(columns, self._who))

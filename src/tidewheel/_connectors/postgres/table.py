@@ -1,0 +1,238 @@
+"""What a postgres sink does in the database: look at its table, make it, and add a batch to it in one transaction.
+
+    tidewheel_markers (job, sink, marker, at)     in the schema of the table: which batches are in it
+
+A batch and its marker are one transaction, under a lock per job and sink, so that a batch is in the table if and only if the
+marker says so, whoever publishes it, however often and however late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from xxhash import xxh64_intdigest
+
+from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.postgres.columns import TableColumn, copy_text
+from tidewheel._connectors.postgres.connection import driver
+from tidewheel._connectors.sink import Publication
+from tidewheel._core import faults
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from psycopg.sql import Composed
+
+    from tidewheel._connectors.postgres.connection import Connection
+
+COPIED = faults.declare("postgres.copied", "a batch is in the open transaction of a postgres sink, its marker is not")
+MARKED = faults.declare("postgres.marked", "a batch and its marker are in the open transaction of a postgres sink")
+DONE = faults.declare("postgres.done", "a postgres sink's transaction is committed, nobody knows yet")
+
+Mode = Literal["insert", "upsert", "latest"]
+
+_MARKERS = "tidewheel_markers"
+_LOCK_WAIT = "5s"
+_COPY_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of a sink: its name, how records change it, and by which key."""
+
+    name: str
+    mode: Mode
+    key: tuple[str, ...] = ()
+    by: str | None = None
+
+    # Before the first batch.
+
+    def columns(self, connection: Connection) -> dict[str, TableColumn] | None:
+        """Return the table's columns by name, None if there is no such table."""
+        found = connection.execute(_COLUMNS, {"table": self._regclass()}).fetchall()
+        return {name: TableColumn(kind, needed) for name, kind, needed in found} or None
+
+    def check(self, connection: Connection, columns: Mapping[str, TableColumn]) -> None:
+        """Refuse a table that cannot keep what it was given, or that has no way to tell whose row is whose."""
+        (persistence, kind), *_ = connection.execute(_PERSISTENCE, {"table": self._regclass()}).fetchall()
+        if kind not in ("r", "p"):
+            raise ConfigError(f"{self.name} is no ordinary table, but a view, an index, or a table of another server")
+        if persistence != "p":
+            raise ConfigError(
+                f"the table {self.name} is unlogged or temporary: after a crash it is empty, and the job would not know. Make it "
+                "an ordinary one (ALTER TABLE … SET LOGGED)"
+            )
+        lacking = [name for name in (*self.key, *([self.by] if self.by else [])) if name not in columns]
+        if lacking:
+            raise ConfigError(f"the table {self.name} has no column {', '.join(lacking)}; it has {', '.join(columns)}")
+        if self.key:
+            unique = [set(names) for (names,) in connection.execute(_UNIQUE, {"table": self._regclass()})]
+            if set(self.key) not in unique:
+                there = "; ".join(", ".join(sorted(names)) for names in unique) or "nothing"
+                raise ConfigError(
+                    f"the table {self.name} has no unique constraint over {', '.join(self.key)}, so its rows cannot be found by "
+                    f"that key (unique is: {there}). Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({', '.join(self.key)})"
+                )
+
+    def prepare_markers(self, connection: Connection) -> None:
+        """Make the table of markers if it is not there."""
+        sql = driver().sql
+        with connection.transaction():
+            # Two at once would fail on the catalogue.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(_MARKERS)])
+            exists = connection.execute("SELECT to_regclass(%s)", [self._markers().as_string(None)]).fetchone()
+            if exists == (None,):
+                connection.execute(
+                    sql.SQL(
+                        "CREATE TABLE {} (job text, sink text, marker text NOT NULL, at timestamptz NOT NULL DEFAULT now(), "
+                        "PRIMARY KEY (job, sink))"
+                    ).format(self._markers())
+                )
+
+    # One batch.
+
+    def add(
+        self, connection: Connection, rows: pa.Table, publication: Publication, create: Mapping[str, str] | None
+    ) -> None:
+        """Add a batch, unless it is there already; all of it or nothing. `create` has the columns of a table to be made."""
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.execute("SET LOCAL TIME ZONE 'UTC'")
+            connection.execute(_DURABLE)
+            self._lock(connection, publication)
+            marker = self._marker(connection, publication)
+            if marker.has(publication):
+                return
+            if create:
+                connection.execute(self._creation(create))
+            if self.mode == "insert":
+                self._copy(connection, self._identifier(), rows)
+            else:
+                self._merge(connection, rows)
+            faults.point(COPIED)
+            self._mark(connection, publication, marker.after(publication))
+            faults.point(MARKED)
+        faults.point(DONE)
+
+    def _lock(self, connection: Connection, publication: Publication) -> None:
+        """Wait for whoever publishes for this sink; one that does not get on is an overtaken run, and is sent away.
+
+        A process that was stopped in the middle of its transaction holds the lock as long as it stands.
+        """
+        psycopg = driver()
+        number = _lock_number(f"{publication.job}\0{publication.sink}")
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [_LOCK_WAIT])
+        while True:
+            try:
+                with connection.transaction():
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+                break
+            except psycopg.errors.LockNotAvailable:
+                connection.execute(_SEND_AWAY, {"number": number})
+        connection.execute("SELECT set_config('lock_timeout', '0', true)")
+
+    def _marker(self, connection: Connection, publication: Publication) -> Marker:
+        query = driver().sql.SQL("SELECT marker FROM {} WHERE job = %s AND sink = %s").format(self._markers())
+        row = connection.execute(query, [publication.job, publication.sink]).fetchone()
+        return Marker.decoded(row[0] if row else None)
+
+    def _mark(self, connection: Connection, publication: Publication, marker: Marker) -> None:
+        statement = driver().sql.SQL(
+            "INSERT INTO {} (job, sink, marker) VALUES (%s, %s, %s) "
+            "ON CONFLICT (job, sink) DO UPDATE SET marker = EXCLUDED.marker, at = now()"
+        )
+        values = [publication.job, publication.sink, marker.encoded().decode()]
+        connection.execute(statement.format(self._markers()), values)
+
+    def _merge(self, connection: Connection, rows: pa.Table) -> None:
+        """Bring rows in by key, through a table of this transaction: COPY alone cannot update."""
+        sql = driver().sql
+        names = rows.schema.names
+        fresh, table, listed = sql.Identifier("tidewheel_batch"), self._identifier(), _listed(names)
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                fresh, listed, table
+            )
+        )
+        self._copy(connection, fresh, rows)
+        changed = [name for name in names if name not in self.key]
+        if not changed:
+            action = sql.SQL("DO NOTHING")
+        else:
+            sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in changed]
+            if self.mode == "latest":
+                others = [name for name in self.columns(connection) or () if name not in names]
+                sets += [sql.SQL("{} = DEFAULT").format(sql.Identifier(name)) for name in others]
+            action = sql.SQL("DO UPDATE SET ") + sql.SQL(", ").join(sets)
+            if self.by is not None:
+                action += sql.SQL(" WHERE old.{0} IS NULL OR EXCLUDED.{0} >= old.{0}").format(sql.Identifier(self.by))
+        connection.execute(
+            sql.SQL("INSERT INTO {} AS old ({}) SELECT {} FROM {} ON CONFLICT ({}) ").format(
+                table, listed, listed, fresh, _listed(self.key)
+            )
+            + action
+        )
+
+    def _copy(self, connection: Connection, into: Any, rows: pa.Table) -> None:
+        statement = driver().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, _listed(rows.schema.names))
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for batch in rows.to_batches(max_chunksize=100_000):
+                text = copy_text(pa.Table.from_batches([batch]))
+                for start in range(0, len(text), _COPY_CHUNK):
+                    copy.write(text[start : start + _COPY_CHUNK])
+
+    def _creation(self, columns: Mapping[str, str]) -> Composed:
+        sql = driver().sql
+        made = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
+        if self.key:
+            made.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
+        composed: Composed = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+            self._identifier(), sql.SQL(", ").join(made)
+        )
+        return composed
+
+    def _identifier(self) -> Any:
+        return driver().sql.Identifier(*self.name.split("."))
+
+    def _markers(self) -> Any:
+        return driver().sql.Identifier(*self.name.split(".")[:-1], _MARKERS)
+
+    def _regclass(self) -> str:
+        return str(self._identifier().as_string(None))
+
+
+def _lock_number(text: str) -> int:
+    # PostgreSQL's numbers have a sign, and the halves of this one are compared with columns that have none.
+    return int(xxh64_intdigest(text.encode())) >> 1
+
+
+def _listed(names: Sequence[str]) -> Any:
+    sql = driver().sql
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+_COLUMNS = """
+SELECT a.attname, coalesce(base.typname, t.typname), a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type base ON base.oid = nullif(t.typbasetype, 0)
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY a.attnum
+"""
+_PERSISTENCE = "SELECT relpersistence::text, relkind::text FROM pg_class WHERE oid = to_regclass(%(table)s)"
+# Only what ON CONFLICT can infer from the columns alone.
+_UNIQUE = """
+SELECT array_agg(a.attname::text) FROM pg_index i
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+# With it off, a crash of the server may lose the batch after the job has gone on.
+_DURABLE = """
+SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
+"""
+_SEND_AWAY = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = %(number)s AND pid <> pg_backend_pid()
+"""

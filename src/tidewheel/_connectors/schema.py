@@ -1,0 +1,48 @@
+"""Columns as Spark declares them, from whatever a program gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidewheel._values import shape_of
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def spark_schema(declared: Any) -> StructType:
+    """Return Spark's schema for a DDL string, a StructType, an Arrow schema, a dataclass or a `msgspec.Struct`."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructType
+
+    if isinstance(declared, StructType):
+        return declared
+    if isinstance(declared, str):
+        try:
+            found = DataType.fromDDL(declared)
+        except PySparkException as error:
+            reason = " ".join(str(error).split("\n\n")[0].split())
+            raise ConfigError(
+                f"the schema {declared!r} is not what Spark reads, such as 'user string, amount long': {reason}"
+            ) from error
+        if isinstance(found, StructType) and len(found):
+            return found
+    schema = declared if isinstance(declared, pa.Schema) else shape_of(declared).schema()
+    if schema is None:
+        raise ConfigError(
+            f"the schema {declared!r} is neither a DDL string such as 'user string, amount long' nor a StructType, "
+            "a dataclass or a msgspec.Struct"
+        )
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark takes these columns from Python."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,92 @@
+"""What a sink is: partitions that stage output in the tasks, and a publish that makes it visible, idempotently.
+
+A batch's output goes through three steps. Tasks write and *prepare*: the output is durable and invisible, and a small
+token says where it is. The commit records the tokens. The driver then *publishes* them; a crash in between leaves
+committed tokens, which the next start publishes again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidewheel._storage import Store
+
+Guarantee = Literal["exactly once", "effectively once", "at least once"]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where and as whom a task stages output: names made from it are unique to the attempt."""
+
+    store: Store
+    """The job's folder in its state store, for sinks without a place of their own to stage at."""
+    job: str
+    sink: str
+    sequence: int
+    attempt: str
+    """Unique to this attempt of this task of this run."""
+
+
+class SinkPartition(ABC):
+    """One task's share of a batch's output."""
+
+    @abstractmethod
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Take rows."""
+
+    @abstractmethod
+    def prepare(self) -> bytes | None:
+        """Make what was written durable, still invisible; return the token that publishes it, None if there is nothing."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a driver publishes: the committed tokens of one sink and one sequence."""
+
+    store: Store
+    job: str
+    sink: str
+    sequence: int
+    tokens: tuple[bytes, ...]
+    spark: SparkSession | None
+    """The session that the job runs in; None in the in-memory runtime."""
+
+
+class Sink(ABC):
+    """Takes the output of a stream. It travels to the tasks, so it holds settings and nothing that runs."""
+
+    guarantee: Guarantee
+    retracts: ClassVar[bool] = False
+    """Whether `retract` takes back what was published, so that the job can be restored to before it."""
+
+    @abstractmethod
+    def open(self, staging: Staging) -> SinkPartition:
+        """Begin one task's output of one batch."""
+
+    @abstractmethod
+    def publish(self, publication: Publication) -> None:
+        """Make committed output visible. Called again after a crash with the same publication: it must do no harm."""
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+        """Take back what was published for the sequences above `after` and below `before`; again does no harm.
+
+        Called for sinks that say `retracts`, before the first batch after a restore.
+        """
+        raise NotImplementedError(f"{self.describe()} cannot take back what it published")
+
+    def describe(self) -> str:
+        """Return a few words for messages."""
+        return type(self).__name__.lower()
+
+    def start(self, job: str) -> None:  # noqa: B027
+        """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)

@@ -1,0 +1,1 @@
+"""Sources that are streaming DataFrames of Spark."""

@@ -1,0 +1,1 @@
+"""What every layer stands on: keys, hashing, pickling, fault points, retries."""

@@ -1,0 +1,88 @@
+"""The shards of whole columns of keys: the same function as `keys.shard_of`, for many keys at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh64_intdigest
+
+from tidewheel._core.keys import SEED
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+
+_STRIPE = 32
+"""Keys of this many bytes and more are hashed in a way of their own."""
+
+Shards = npt.NDArray[np.int64]
+
+
+def shards_of_ints(keys: npt.NDArray[np.int64], n_shards: int) -> Shards:
+    """Return the shard of each integer key: xxh64 of its 8 bytes, computed for the whole array."""
+    with np.errstate(over="ignore"):
+        lane = _rotated(keys.astype(np.uint64) * _P2, 31) * _P1
+        mixed = _rotated((np.uint64(SEED) + _P5 + np.uint64(8)) ^ lane, 27) * _P1 + _P4
+        mixed = _avalanche(mixed)
+    shards: Shards = (mixed & np.uint64(n_shards - 1)).astype(np.int64)
+    return shards
+
+
+def shards_of_bytes(keys: pa.Array, n_shards: int) -> Shards:
+    """Return the shard of each key of a string or binary column without nulls."""
+    mask = n_shards - 1
+    column = keys.cast(pa.binary())
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(offsets)
+    hashes = np.empty(len(column), np.uint64)
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    # Keys of one length are one matrix, and their hashes are computed for all of them at once.
+    present = np.unique(lengths).tolist()
+    if len(present) == 1 and present[0] < _STRIPE:
+        rows = data[offsets[0] : offsets[-1]].reshape(len(column), present[0])
+        return (_short_hashes(rows, present[0]) & np.uint64(mask)).astype(np.int64)
+    for length in present:
+        chosen = np.flatnonzero(lengths == length)
+        if length < _STRIPE:
+            rows = data[offsets[chosen][:, None] + np.arange(length, dtype=np.int32)]
+            hashes[chosen] = _short_hashes(rows, length)
+        else:
+            raw = column.take(pa.array(chosen)).to_pylist()
+            hashes[chosen] = np.fromiter((xxh64_intdigest(key, SEED) for key in raw), np.uint64, len(raw))
+    return (hashes & np.uint64(mask)).astype(np.int64)
+
+
+def _short_hashes(rows: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint64]:
+    """Return the xxh64 of each row of bytes, all of one length below 32."""
+    mixed = np.full(len(rows), SEED + int(_P5) + length & (1 << 64) - 1, np.uint64)
+    at = 0
+    with np.errstate(over="ignore"):
+        while at + 8 <= length:
+            lane = np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0]
+            mixed = _rotated(mixed ^ (_rotated(lane * _P2, 31) * _P1), 27) * _P1 + _P4
+            at += 8
+        if at + 4 <= length:
+            half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
+            mixed = _rotated(mixed ^ (half * _P1), 23) * _P2 + _P3
+            at += 4
+        for byte in range(at, length):
+            mixed = _rotated(mixed ^ (rows[:, byte].astype(np.uint64) * _P5), 11) * _P1
+        return _avalanche(mixed)
+
+
+def _avalanche(mixed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * _P2
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _P3
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def _rotated(values: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))

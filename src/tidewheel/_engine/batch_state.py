@@ -1,0 +1,124 @@
+"""The state that a task works on: opened as of the batch's base, and written as files when the task is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from xxhash import xxh64_intdigest
+
+from tidewheel._checkpoint.encoding import decode as decode_manifest
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import CHAIN, Suffix, folder, path
+from tidewheel._checkpoint.state_files import whole_opener
+from tidewheel._core import faults
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.shards import task_of
+from tidewheel._state.compaction import newest_sequence
+from tidewheel._state.local_copies import LocalCopies, folder_name
+from tidewheel._state.references import FileRef, PartRef
+from tidewheel._state.state_file import StateFileWriter
+from tidewheel._state.task_state import TaskState
+from tidewheel._storage import Store
+from tidewheel._storage.chain import Chain
+from tidewheel.errors import CorruptError
+
+DELTA = faults.declare("task.delta", "a task is about to write its delta")
+DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
+SNAPSHOT_WRITTEN = faults.declare("task.snapshot-written", "a task's snapshots are durable")
+
+
+class BatchState:
+    """One task's state of one batch. Nothing is opened before an operator asks for it."""
+
+    def __init__(self, spec: BatchSpec, store: Store, partition: int, name: Callable[[Suffix], str]) -> None:
+        """Take what is pinned for the batch, its store, which task of its level this is, and what names this attempt's files."""
+        self._spec, self._store, self._partition, self._name = spec, store, partition, name
+        self._opened: TaskState | None = None
+
+    @property
+    def opened(self) -> TaskState:
+        """The state as of the base manifest."""
+        if self._opened is None:
+            spec, manifest = self._spec, _base_manifest(self._spec, self._store)
+            copies = LocalCopies.at(local_folder(spec.local, spec.job, manifest.lineage))
+            fetch = whole_opener(self._store, spec.job)
+            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch)
+        return self._opened
+
+    def shards(self) -> list[int]:
+        """Return the task's shards that have state or got data."""
+        return [shard for shard in sorted(set(self.opened.parts) | self.opened.touched()) if self._is_mine(shard)]
+
+    def write_delta(self) -> tuple[dict[int, PartRef], dict[str, int]]:
+        """Write what the batch changed; return it by shard, and how many keys of each table it is."""
+        if self._opened is None:
+            return {}, {}
+        writer = StateFileWriter()
+        changed: dict[str, int] = {}
+        for shard, table, items in self._opened.changes():
+            writer.add(shard, table, items)
+            changed[table] = changed.get(table, 0) + len(items)
+        if not changed:
+            return {}, {}
+        faults.point(DELTA)
+        ref = self._stored(writer, "delta")
+        faults.point(DELTA_WRITTEN)
+        return writer.parts(ref, self._spec.sequence), changed
+
+    def write_snapshots(self) -> dict[int, PartRef]:
+        """Write the shards of this task whose snapshot is due, as of the base; return them."""
+        mine = [shard for shard in sorted(self._spec.snapshots) if self._is_mine(shard)]
+        if not mine:
+            return {}
+        writer = StateFileWriter()
+        for shard in mine:
+            self.opened.reader(shard).snapshot_into(writer, shard)
+        ref = self._stored(writer, "snap")
+        faults.point(SNAPSHOT_WRITTEN)
+        written = writer.parts(ref, 0)
+        # A shard whose keys were all dropped has nothing in the file; its part of it is empty, and that is its snapshot.
+        nothing = PartRef(ref, 0, 0, 0)
+        return {
+            shard: msgspec.structs.replace(
+                written.get(shard, nothing), sequence=newest_sequence(self.opened.parts[shard])
+            )
+            for shard in mine
+        }
+
+    def close(self) -> None:
+        """Let go of the local copies."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def _is_mine(self, shard: int) -> bool:
+        return task_of(shard, self._spec.parallelism) == self._partition
+
+    def _stored(self, writer: StateFileWriter, suffix: Suffix) -> FileRef:
+        data, checksum = writer.finish()
+        name = self._name(suffix)
+        self._store.create(path(self._spec.job, name), data)
+        return FileRef(name, len(data), checksum)
+
+
+def local_folder(local: str, job: str, lineage: str) -> str:
+    """Return the folder of a job's local copies on this host."""
+    return f"{local}/{folder_name(job, lineage)}"
+
+
+_manifests: dict[tuple[str, str, int, int], Manifest] = {}
+
+
+def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
+    """Return the manifest that the batch starts from, read once per process, and checked against what the driver named."""
+    known = (spec.state, spec.job, spec.base, spec.base_checksum)
+    if known not in _manifests:
+        data = Chain(store.at(folder(spec.job)), CHAIN).read(spec.base)
+        if int(xxh64_intdigest(data)) != spec.base_checksum:
+            raise CorruptError(
+                f"manifest {spec.base} of job {spec.job!r} at {spec.state} is not the one the driver started the batch from; "
+                "nothing is committed: start the job again"
+            )
+        _manifests.clear()
+        _manifests[known] = decode_manifest(data, spec.job)
+    return _manifests[known]

@@ -1,0 +1,79 @@
+"""Does a program fit the state that a job has? Pure checks, made before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
+from tidewheel.errors import StateError
+
+
+def check_program(
+    state: Manifest,
+    operators: dict[str, OperatorInfo],
+    n_shards: int,
+    allow_dropped_state: bool,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+    upgrades: Collection[str] = (),
+) -> None:
+    """Raise a `StateError` where the state was made by a program that this one cannot continue.
+
+    `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older one.
+    """
+    job = state.id.stream_id
+    if state.n_shards != n_shards:
+        raise StateError(
+            f"job {job!r} has n_shards={n_shards}, and its state was made with {state.n_shards}: the number is fixed for the "
+            f"life of a job's state; set n_shards={state.n_shards}"
+        )
+    former = renamed(state.operators, operators, aliases or {})
+    stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}
+    dropped = sorted(set(state.operators) - set(operators) - set(former.values()))
+    if dropped and not allow_dropped_state:
+        raise StateError(
+            f"the state of job {job!r} names the operator {', '.join(map(repr, dropped))}, which the program lacks (it has "
+            f"{', '.join(map(repr, sorted(operators))) or 'none with state'}). A name is the identity of an operator's state: "
+            "give the operator its old name back, name it in aliases=, or go on without that state with --allow-dropped-state"
+        )
+    for name in sorted(set(stored) & set(operators)):
+        was, now = stored[name], operators[name]
+        if was.version > now.version:
+            raise StateError(
+                f"operator {name!r}: its state has version {was.version}, and the program knows version {now.version}: a newer "
+                "program wrote it; run that one, or restore the job to a checkpoint from before it"
+            )
+        if was.version < now.version and name not in upgrades:
+            raise StateError(
+                f"operator {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
+                "one to the other; give upgrade="
+            )
+        if was.codec != now.codec:
+            raise StateError(
+                f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
+                "keep the codec"
+            )
+        if was.kind != now.kind and "aggregate" in (was.kind, now.kind):
+            raise StateError(
+                f"operator {name!r} was a {was.kind} and is now a {now.kind}: their states differ; give it a new name"
+            )
+        if was.fingerprint != now.fingerprint:
+            raise StateError(
+                f"operator {name!r} kept {was.fingerprint or 'other state'} for each key, and now keeps {now.fingerprint}: one "
+                "cannot be read as the other; give the changed operator a new name"
+            )
+
+
+def renamed(
+    stored: Mapping[str, OperatorInfo], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return, for operators that have no state under their own name, the former name under which they have."""
+    found: dict[str, str] = {}
+    for name in sorted(set(aliases) & set(operators) - set(stored)):
+        former = [old for old in aliases[name] if old in stored and old not in operators]
+        if len(former) > 1:
+            raise StateError(f"operator {name!r} has state under several of its former names: {', '.join(former)}")
+        if former and former[0] in found.values():
+            raise StateError(f"the state of {former[0]!r} is claimed by two operators, as an alias; one can have it")
+        if former:
+            found[name] = former[0]
+    return found

@@ -1,0 +1,46 @@
+"""Look-ups in a job's committed state, for the job's own process: typed, and safe from several threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import find
+from tidewheel._checkpoint.tools.state_reader import Found, StateReader
+from tidewheel._engine.evolve import state_of
+from tidewheel._operators.graph import Graph
+from tidewheel._state.codec import Codec
+from tidewheel._storage import open_store
+from tidewheel.errors import GraphError
+
+
+class Lookup:
+    """Answers with the last committed value of a key. It reads the store alone, so a batch never waits for it."""
+
+    def __init__(self, job: str, state: str, graph: Graph) -> None:
+        """Take the job's name, its state URL, and its graph, for the types of its state."""
+        self.state = state
+        self._graph = graph
+        self._store = open_store(state)
+        self._checkpoints = StreamCheckpoints(self._store, job)
+        self._lock = threading.Lock()
+
+    def get(self, operator: str, key: Any) -> Found:
+        """Return the value, or that there is none; `NotFound` before the first commit."""
+        codec = self._codec(operator)
+        with self._lock:
+            manifest = find(self._checkpoints)
+        if operator not in manifest.operators:
+            # The program has the operator, and no commit knows it yet.
+            return Found(operator, key, False, None, manifest.sequence)
+        return StateReader(self._store, manifest).get(operator, key, codec)
+
+    def _codec(self, operator: str) -> Codec | None:
+        """Return the declared codec of an operator; None where only the checkpoint names one."""
+        stateful = {node.name: node for node in self._graph.nodes if node.operator.stateful}
+        if operator not in stateful:
+            there = ", ".join(map(repr, stateful)) or "none"
+            raise GraphError(f"the job has no operator {operator!r} with state; there are {there}")
+        spec = state_of(stateful[operator])
+        return None if spec is None else spec.resolved_codec()

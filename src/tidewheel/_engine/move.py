@@ -1,0 +1,332 @@
+"""Keys and all their state, moved from one stopped job to another: each key is in exactly one of them, whatever dies when.
+
+1. What moves is written to a file of the source, and the target is told that something may come.
+2. The source commits that it has let go, with the transfer's record in that commit: this decides.
+3. The target commits that it has taken the file in, once, by the transfer's id.
+4. File and notice are removed.
+
+Whoever dies after 2 leaves a pending transfer: the next start of either job goes on at 3. Whoever dies before 2 has moved
+nothing, and the source's next start removes the file: it has claimed the job, so that the commit can come no more.
+
+Neither job's program is needed. Keys find their shard anew, so the jobs may differ in n_shards, and they may be at different
+state URLs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tidewheel._cells import open_cells
+from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest
+from tidewheel._checkpoint.names import folder, path, state_file
+from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import job_at
+from tidewheel._checkpoint.unpublished import carrying
+from tidewheel._core import faults
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._engine.claim import Lease, claim
+from tidewheel._engine.commit import next_shards
+from tidewheel._engine.control import cells_url
+from tidewheel._engine.report import Report
+from tidewheel._state.references import FileRef
+from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.state_file import StateFile, StateFileWriter
+from tidewheel._state.timers import is_timers, stored_key
+from tidewheel._storage import Store, open_store
+from tidewheel.errors import ConfigError, HeldError, NotFound, StateError, StorageError
+
+WRITTEN = faults.declare("move.written", "what moves is in a file, the target knows nothing")
+ANNOUNCED = faults.declare("move.announced", "the target knows that something may come, the source holds it still")
+LET_GO = faults.declare("move.let-go", "the source has let go, the target has not taken in")
+TAKEN_IN = faults.declare("move.taken-in", "the target has taken in, file and notice are still there")
+FILE_DROPPED = faults.declare("move.file-dropped", "the file is removed, the notice is still there")
+
+_FOLDER = "transfers"
+_OUT, _IN = "transfer-out:", "transfers-in"
+
+Changes = dict[tuple[int, str], list[tuple[bytes, bytes | None]]]
+"""What a commit changes, by shard and table."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A job, where its state is, and where its cells are if not beside it."""
+
+    job: str
+    state: str
+    cells: str | None = None
+
+    @property
+    def cells_url(self) -> str:
+        """Where the job's cells are."""
+        return f"{self.cells.rstrip('/')}/{self.job}" if self.cells else cells_url(self.state, self.job)
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """The record of a transfer: who gives, who takes, and the file with what moves."""
+
+    id: str
+    source: Place
+    target: Place
+    file: FileRef
+    keys: int
+
+    @property
+    def payload(self) -> str:
+        """The path of the file below the source's state URL."""
+        return path(self.source.job, self.file.name)
+
+    @property
+    def notice(self) -> str:
+        """The path of the notice below the target's state URL."""
+        return f"{folder(self.target.job)}/{_FOLDER}/{self.id}.incoming"
+
+
+def move(
+    source: Place, target: Place, *, keys: Iterable[Any] | None = None, shards: Iterable[int] | None = None
+) -> Transfer:
+    """Move keys, or all keys of some shards, with the state and timers of all operators; return the record.
+
+    Nothing may run either job. `HeldError` says who does; if it is the target that was started meanwhile, the source has let
+    go already, and the transfer is finished when either job starts next. `StateError`: the target lacks an operator, keeps
+    its state otherwise, or holds one of the keys already.
+    """
+    if (keys is None) == (shards is None):
+        raise ConfigError("say what moves: keys, or shards of the source")
+    if (source.job, open_store(source.state).url) == (target.job, open_store(target.state).url):
+        raise ConfigError(f"job {source.job!r} cannot be both the source and the target of a move")
+    wanted = None if keys is None else {to_stored(key) for key in keys}
+    with held(target) as taking:
+        # Looked at while it is held, then let go: the source commits before the target takes in.
+        taker = taking.head
+    with held(source) as giving:
+        chosen = _chosen(giving.store, giving.head, wanted, None if shards is None else set(shards))
+        check_fits(giving.head, taker, {table for _, table in chosen})
+        _check_absent(open_store(target.state), taker, chosen)
+        transfer = _announced(giving, source, target, chosen)
+        giving.commit(
+            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, _out(transfer)
+        )
+        faults.point(LET_GO)
+    finish(transfer)
+    return transfer
+
+
+def finish(transfer: Transfer) -> None:
+    """Let the target take in what the source has let go, and clean up. Doing it again does no harm."""
+    with held(transfer.target) as taking:
+        _take_in(taking, transfer)
+
+
+def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: str) -> Manifest:
+    """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit."""
+    mine = Holding(store, checkpoints, head, run)
+    for entry in store.list(f"{folder(head.id.stream_id)}/{_FOLDER}"):
+        if entry.path.endswith(".incoming"):
+            transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
+            if _was_let_go(transfer):
+                _take_in(mine, transfer)
+            elif not _exists(open_store(transfer.source.state), transfer.payload):
+                store.delete(entry.path)
+        elif entry.path.endswith(".delta"):
+            _finish_outgoing(store, head, entry.path)
+    return mine.head
+
+
+def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> None:
+    """Refuse, with a `StateError`, state that the target's program could not go on with. Pure."""
+    if "flushed" in target.metadata:
+        raise StateError(f"job {target.id.stream_id!r} was ended by a bounded run and takes nothing more")
+    for name in sorted({table.partition("/")[0] for table in tables}):
+        gives, takes = source.operators.get(name), target.operators.get(name)
+        if takes is None:
+            raise StateError(
+                f"job {target.id.stream_id!r} has no operator {name!r} with state (it has "
+                f"{', '.join(sorted(target.operators)) or 'none: run it once'}); a key moves with the state of all its operators"
+            )
+        if gives is not None and (gives.codec, gives.version, gives.fingerprint) != (
+            takes.codec,
+            takes.version,
+            takes.fingerprint,
+        ):
+            raise StateError(
+                f"operator {name!r} keeps its state as {gives.codec}, version {gives.version} in {source.id.stream_id!r} and as "
+                f"{takes.codec}, version {takes.version} in {target.id.stream_id!r}; bring both to the same first"
+            )
+
+
+def owner(table: str, key: bytes) -> bytes:
+    """Return the stored key of the message key that an entry of a table belongs to."""
+    return stored_key(key) if is_timers(table) else key
+
+
+def _chosen(
+    store: Store, head: Manifest, wanted: set[bytes] | None, shards: set[int] | None
+) -> dict[tuple[int, str], list[tuple[bytes, bytes]]]:
+    """Return what the chosen keys have in each shard and table."""
+    if shards is None:
+        assert wanted is not None
+        shards = {shard_of_stored(key, head.n_shards) for key in wanted}
+    fetch = opener(store, head.id.stream_id)
+    found: dict[tuple[int, str], list[tuple[bytes, bytes]]] = {}
+    for shard in sorted(shards & head.shards.keys()):
+        for table, key, value in shard_items(head.shards[shard], shard, fetch):
+            if wanted is None or owner(table, key) in wanted:
+                found.setdefault((shard, table), []).append((key, value))
+    if not found:
+        raise StateError(f"none of these keys has state in job {head.id.stream_id!r}; nothing is moved")
+    return found
+
+
+def _check_absent(store: Store, taker: Manifest, chosen: Mapping[tuple[int, str], Iterable[Any]]) -> None:
+    """Refuse keys that the target holds: whose state would count?"""
+    moving = {owner(table, key) for (_, table), items in chosen.items() for key, _ in items}
+    shards = {shard_of_stored(key, taker.n_shards) for key in moving} & taker.shards.keys()
+    fetch = opener(store, taker.id.stream_id)
+    for shard in sorted(shards):
+        for table, key, _ in shard_items(taker.shards[shard], shard, fetch):
+            if owner(table, key) in moving:
+                raise StateError(
+                    f"job {taker.id.stream_id!r} has state of the key {from_stored(owner(table, key))!r} in {table!r} already; "
+                    "move or drop that first"
+                )
+
+
+class Holding:
+    """A job that this process has claimed."""
+
+    def __init__(self, store: Store, checkpoints: StreamCheckpoints, head: Manifest, run: str) -> None:
+        self.store, self.checkpoints, self.head, self.run = store, checkpoints, head, run
+
+    def commit(self, kind: Kind, changes: Mapping[tuple[int, str], list[Any]], metadata: Mapping[str, str]) -> None:
+        """Commit changes of state as the job's next commit; its output stays as it was.
+
+        The records of transfers whose file is gone are let go: both sides are done with them.
+        """
+        sequence, job = self.head.sequence + 1, self.head.id.stream_id
+        writer = StateFileWriter()
+        for (shard, table), items in sorted(changes.items()):
+            writer.add(shard, table, sorted(items))
+        data, checksum = writer.finish()
+        name = state_file(sequence, self.run, 0, 0, "delta")
+        self.store.create(path(job, name), data)
+        parts = writer.parts(FileRef(name, len(data), checksum), sequence)
+        manifest = self.head.replace(
+            id=CheckpointId(job, sequence),
+            kind=kind,
+            run=self.run,
+            shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)]),
+            metadata={**carrying(self._still_needed(), self.head), **metadata},
+            parent=self.head.sequence,
+        )
+        self.checkpoints.commit(manifest)
+        self.head = manifest
+
+    def _still_needed(self) -> dict[str, str]:
+        files = {entry.path for entry in self.store.list(f"{folder(self.head.id.stream_id)}/{_FOLDER}")}
+        return {
+            name: value
+            for name, value in self.head.metadata.items()
+            if not name.startswith(_OUT) or msgspec.json.decode(value, type=Transfer).payload in files
+        }
+
+
+@contextlib.contextmanager
+def held(place: Place) -> Iterator[Holding]:
+    """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first."""
+    store = open_store(place.state)
+    checkpoints = job_at(store, place.job)
+    newest = checkpoints.latest()
+    assert newest is not None, "a job that is there has a commit"
+    token = secrets.token_hex(6)
+    with open_cells(place.cells_url) as connection:
+        lease = Lease(connection, token)
+        try:
+            head = claim(checkpoints, lease, token, False, newest)
+            lease.take()
+            yield Holding(store, checkpoints, settle(checkpoints, store, head, token), token)
+        finally:
+            lease.release()
+
+
+def _announced(
+    giving: Holding, source: Place, target: Place, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
+) -> Transfer:
+    """Write what moves, and tell the target that it may come."""
+    number = secrets.token_hex(8)
+    tables: dict[str, list[tuple[bytes, bytes | None]]] = {}
+    for (_, table), items in chosen.items():
+        tables.setdefault(table, []).extend(items)
+    writer = StateFileWriter()
+    for table, entries in sorted(tables.items()):
+        writer.add(0, table, sorted(entries))
+    data, checksum = writer.finish()
+    file = FileRef(f"{_FOLDER}/{number}.delta", len(data), checksum)
+    keys = {owner(table, key) for table, entries in tables.items() for key, _ in entries}
+    transfer = Transfer(number, source, target, file, len(keys))
+    giving.store.create(transfer.payload, data)
+    faults.point(WRITTEN)
+    open_store(target.state).create(transfer.notice, msgspec.json.encode(transfer))
+    faults.point(ANNOUNCED)
+    return transfer
+
+
+def _out(transfer: Transfer) -> dict[str, str]:
+    return {_OUT + transfer.id: msgspec.json.encode(transfer).decode()}
+
+
+def _was_let_go(transfer: Transfer) -> bool:
+    """Tell whether the source has committed the transfer, which is what decides."""
+    checkpoints = StreamCheckpoints(open_store(transfer.source.state), transfer.source.job)
+    newest = checkpoints.latest()
+    return newest is not None and _OUT + transfer.id in newest.metadata
+
+
+def _take_in(taking: Holding, transfer: Transfer) -> None:
+    known = set(filter(None, taking.head.metadata.get(_IN, "").split(",")))
+    from_store = open_store(transfer.source.state)
+    if transfer.id not in known:
+        file = StateFile.of(from_store.read(transfer.payload), transfer.file)
+        changes: Changes = {}
+        for table, key, value in file.items(0):
+            shard = shard_of_stored(owner(table, key), taking.head.n_shards)
+            changes.setdefault((shard, table), []).append((key, value))
+        # An id is needed as long as its notice is there.
+        kept = sorted(number for number in known if _exists(taking.store, _notice_of(transfer, number)))
+        taking.commit("import", changes, {_IN: ",".join([*kept, transfer.id])})
+        faults.point(TAKEN_IN)
+    # In this order: as long as the file is there, the target's notice and so its memory of the id are too.
+    from_store.delete(transfer.payload)
+    faults.point(FILE_DROPPED)
+    taking.store.delete(transfer.notice)
+
+
+def _notice_of(transfer: Transfer, number: str) -> str:
+    return msgspec.structs.replace(transfer, id=number).notice
+
+
+def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
+    """Hand over what this job has let go; remove what it never will: the commit that was to say so can come no more."""
+    number = payload.rpartition("/")[2].removesuffix(".delta")
+    record = head.metadata.get(_OUT + number)
+    if record is None:
+        store.delete(payload)
+        return
+    # A target that runs, or is out of reach, takes it in when it starts next.
+    with contextlib.suppress(HeldError, StorageError):
+        finish(msgspec.json.decode(record, type=Transfer))
+
+
+def _exists(store: Store, file: str) -> bool:
+    try:
+        store.read(file)
+    except NotFound:
+        return False
+    return True

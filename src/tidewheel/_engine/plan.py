@@ -1,0 +1,180 @@
+"""Plan: a graph cut into levels, with the edges that cross from one level to a later one.
+
+A level is what runs between two shuffles. `key_by` ends a level: what follows it runs where the key's shard is. All
+levels of a batch are one linear chain of shuffles, whatever the shape of the graph: a row that is for a later level passes
+through the ones between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._cells.live import JobCell
+from tidewheel._operators.aggregates.aggregate import AggregateBy
+from tidewheel._operators.graph import Graph, Node, Port
+from tidewheel._operators.keyed.key_by import KeyBy
+from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
+from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
+from tidewheel._operators.windows.fixed_aggregates import AggregateWindows
+from tidewheel._operators.windows.session_aggregates import AggregateSessions
+from tidewheel._time.frontier import Input
+from tidewheel._values import Shape
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An output whose readers run at a later level."""
+
+    id: int
+    source: Port
+    targets: tuple[tuple[int, int], ...]
+    """The nodes that read it, each with the number of its input."""
+    level: int
+    """The level of its readers."""
+    keyed: bool
+    shape: Shape
+    combines: bool
+    """Whether its one reader shrinks the stream before the shuffle."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a task needs to know of the program."""
+
+    job: str
+    nodes: tuple[Node, ...]
+    levels: tuple[tuple[int, ...], ...]
+    """Nodes by level, each in the order of the data's flow."""
+    edges: tuple[Edge, ...]
+    local: dict[Port, tuple[tuple[int, int], ...]]
+    """Readers at the same level as what they read."""
+    dead_letter: int | None = None
+    """The sink that takes rejected records."""
+    cells: tuple[JobCell[Any], ...] = ()
+    """The live configuration that the program reads."""
+
+    def sources(self) -> list[Node]:
+        """Return the sources, in the order of their numbers."""
+        return [node for node in self.nodes if node.operator.kind == "source"]
+
+    def crossing(self, port: Port) -> list[Edge]:
+        """Return the edges that leave an output."""
+        return [edge for edge in self.edges if edge.source == port]
+
+    def inputs(self) -> list[Input]:
+        """Return the inputs of the job's frontier."""
+        return [node.operator.input(node.name) for node in self.nodes if isinstance(node.operator, GenerateEpochs)]
+
+    def driven_by_time(self) -> bool:
+        """Whether anything acts on epochs or schedules."""
+        return any(node.operator.driven_by_time for node in self.nodes)
+
+
+def make_plan(job: str, graph: Graph, dead_letter: int | None = None, cells: tuple[JobCell[Any], ...] = ()) -> Plan:
+    """Cut the graph into levels."""
+    level: dict[int, int] = {}
+    for node in graph.nodes:
+        level[node.id] = max(
+            (level[p.node] + isinstance(graph.nodes[p.node].operator, KeyBy) for p in node.inputs), default=0
+        )
+    edges: list[Edge] = []
+    local: dict[Port, tuple[tuple[int, int], ...]] = {}
+    for node in graph.nodes:
+        for port in graph.outputs(node):
+            readers = graph.consumers(port)
+            near = [(reader.id, at) for reader, at in readers if level[reader.id] == level[node.id]]
+            if near:
+                local[port] = tuple(near)
+            far = [(reader, at) for reader, at in readers if level[reader.id] > level[node.id]]
+            edges += _edges(len(edges), port, far, level, graph)
+    depth = max(level.values(), default=0) + 1
+    levels = tuple(tuple(node.id for node in graph.nodes if level[node.id] == number) for number in range(depth))
+    return Plan(job, tuple(graph.nodes), levels, tuple(edges), local, dead_letter, cells)
+
+
+def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[int, int], graph: Graph) -> list[Edge]:
+    """Group the readers of an output: those that combine get an edge of their own, the others share one per level."""
+    keyed = graph.nodes[port.node].key_name is not None
+    groups: dict[tuple[int, int], list[tuple[Node, int]]] = {}
+    for reader, at in readers:
+        alone = reader.id if reader.operator.combines else -1
+        groups.setdefault((level[reader.id], alone), []).append((reader, at))
+    return [
+        Edge(
+            first + number,
+            port,
+            tuple((reader.id, at) for reader, at in members),
+            to,
+            keyed,
+            graph.shape(port),
+            alone >= 0,
+        )
+        for number, ((to, alone), members) in enumerate(groups.items())
+    ]
+
+
+def lowered(plan: Plan, types: dict[str, Any]) -> str | None:
+    """Return the key column when Spark itself can do level 0, else None.
+
+    It can when there is one source, read by nothing but one key_by on a string or integer column whose readers take
+    messages as they are: then the JVM computes the shard, the rows cross the shuffle as Spark rows, and Python starts at level 1.
+    `types` gives Spark's type name of each column of the source.
+    """
+    if len(plan.levels) < 2 or len(plan.levels[0]) != 2 or len(plan.edges) < 1:
+        return None
+    source, keyed = (plan.nodes[number] for number in plan.levels[0])
+    crossing = plan.crossing(Port(keyed.id))
+    if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy) or len(crossing) != 1:
+        return None
+    key = keyed.operator.key
+    if (
+        crossing[0].combines
+        or not isinstance(key, str)
+        or types.get(key) not in ("string", "bigint", "int", "smallint", "tinyint")
+    ):
+        return None
+    return key
+
+
+def columns_read(plan: Plan, source: Node) -> list[str] | None:
+    """Return the columns of a source that the program reads, or None for all: what is not read need not be carried."""
+    wanted = _read_behind(plan, Port(source.id))
+    return sorted(wanted) if wanted else None
+
+
+def _read_behind(plan: Plan, port: Port) -> set[str] | None:
+    """Return the columns of an output that are read, by operators that say which they read; None: perhaps all."""
+    wanted: set[str] = set()
+    targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
+    for number, _ in targets:
+        found = _read_by(plan, plan.nodes[number])
+        if found is None:
+            return None
+        wanted |= found
+    return wanted
+
+
+def _read_by(plan: Plan, node: Node) -> set[str] | None:
+    operator = node.operator
+    if isinstance(operator, AggregateBy):
+        return operator.columns()
+    if isinstance(operator, KeyBy) and isinstance(operator.key, str):
+        if operator.value is not None:
+            return {operator.key, operator.value}
+        own, ports = {operator.key}, [0]
+    elif isinstance(operator, AssignTimestamps) and isinstance(operator.time, str):
+        own, ports = {operator.time}, [0]
+    elif isinstance(operator, GenerateEpochs) and operator.function is None and not callable(operator.partition):
+        own, ports = set() if operator.partition is None else {operator.partition}, [0, LATE]
+    elif isinstance(operator, AggregateWindows | AggregateSessions):
+        # Late messages go on as they came.
+        own, ports = operator.columns(), [LATE]
+    else:
+        return None
+    for port in ports:
+        behind = _read_behind(plan, Port(node.id, port))
+        if behind is None:
+            return None
+        own |= behind
+    return own

@@ -1,0 +1,57 @@
+"""Report: what a task tells the driver, the only thing that a commit is made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidewheel._state.references import PartRef
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A program error: the user's function or data is at fault, and running the task again would not help."""
+
+    text: str
+    kind: str = "OperatorError"
+    """The name of the error's class, one of `tidewheel.errors`."""
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What a task staged for one sink."""
+
+    rows: int
+    token: bytes | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One task's account of its part of a batch."""
+
+    level: int
+    partition: int
+    failure: Failure | None = None
+    deltas: dict[int, PartRef] = {}
+    snapshots: dict[int, PartRef] = {}
+    outputs: dict[str, Staged] = {}
+    counts: dict[str, int] = {}
+    """Messages that reached each operator."""
+    sent: dict[int, int] = {}
+    """Messages sent on each edge."""
+    received: dict[int, int] = {}
+    changed: dict[str, int] = {}
+    """Keys of each table whose state changed."""
+    rejected: int = 0
+    frontiers: dict[str, int | None] = {}
+    """The inputs of the frontier that gave data, each with the latest epoch that follows from it."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Report)
+
+
+def encode(report: Report) -> bytes:
+    """Return a report as bytes."""
+    return _encoder.encode(report)
+
+
+def decode(data: bytes) -> Report:
+    """Return the report that `encode` gave."""
+    return _decoder.decode(data)

@@ -1,0 +1,195 @@
+"""A run of a job: its claim, its head, its commits and their publication, whatever carries the data.
+
+The Spark driver and the in-memory runtime are two ways to get a batch's reports; everything that makes a batch count is
+here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._checkpoint.garbage import collect
+from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest
+from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.unpublished import carrying, outputs_of, settled, to_retract
+from tidewheel._connectors.sink import Publication
+from tidewheel._core import faults
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.claim import Lease, check_alone, check_free, claim
+from tidewheel._engine.commit import epoch_due, last_epoch, next_manifest, operator_infos
+from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.control import JobCells
+from tidewheel._engine.evolve import evolve, upgrades
+from tidewheel._engine.move import settle
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._state.compaction import due
+from tidewheel._storage import Store, open_store
+from tidewheel.errors import FencedError, StateError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+
+COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
+COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
+PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
+PUBLISHED = faults.declare("publish.done", "all sinks have published")
+
+_FLUSHED = "flushed"
+
+
+class JobRun:
+    """One run's hold on a job: the newest commit that it knows, and the way to the next."""
+
+    def __init__(self, job: Job, plan: Plan, stream: str | None = None) -> None:
+        """Take a job whose graph is checked, and the stream of its chain: its name, unless it runs in a fleet.
+
+        Nothing is claimed yet.
+        """
+        self.job, self.plan = job, plan
+        self.stream = stream or job.name
+        self.token = secrets.token_hex(6)
+        self.store = open_store(job.state)
+        self.folder = self.store.at(folder(self.stream))
+        self.checkpoints = StreamCheckpoints(self.store, self.stream)
+        self.cells = JobCells(job.cells_url, plan.cells)
+        self.lease = Lease(self.cells.connection, self.token)
+        self.head: Manifest
+        self._versions: dict[str, int] = {}
+
+    def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
+        if not take_over:
+            check_free(self.lease, self.job.name)
+        newest = self.checkpoints.latest()
+        if newest is not None:
+            check_alone(newest)
+            infos = operator_infos(self.plan)
+            check_program(newest, infos, self.job.n_shards, allow_dropped_state, self.job.aliases, upgrades(self.plan))
+            self._check_retraction(newest)
+
+    def _check_retraction(self, newest: Manifest) -> None:
+        """Refuse to go on after a restore whose void output a sink cannot take back."""
+        void = to_retract(newest)
+        if void is None:
+            return
+        for node in self.plan.nodes:
+            if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
+                raise StateError(
+                    f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
+                    f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
+                    "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
+                )
+
+    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
+        self.check(take_over, allow_dropped_state)
+        first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
+        claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
+        self.lease.take()
+        self.head = settle(self.checkpoints, self.store, claimed, self.token)
+        evolve(self)
+
+    def recall(self) -> None:
+        """Look again which commit is the newest: after a failure this run may have made one without knowing."""
+        newest = self.checkpoints.latest()
+        if newest is None or newest.run != self.token:
+            raise FencedError(
+                f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
+            )
+        self.head = newest
+
+    def release(self) -> None:
+        """Let go of the lease and the cells; the job can be started again at once."""
+        self.lease.release()
+        self.cells.close()
+
+    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+        """Decide all that is the same for every task of the next batch.
+
+        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
+        """
+        sequence = self.head.sequence + 1
+        values, self._versions = self.cells.pin()
+        return BatchSpec(
+            job=self.stream,
+            state=self.store.url,
+            local=local,
+            base=self.head.sequence,
+            base_checksum=self.checkpoints.head_checksum or 0,
+            sequence=sequence,
+            run=self.token,
+            n_shards=self.job.n_shards,
+            parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
+            # Never back, also when the clock of another machine was ahead.
+            now=max(time.time_ns(), self.head.now),
+            last_epoch=last_epoch(self.head),
+            epoch=epoch_due(self.head, epoch),
+            snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
+            lowered=lowered,
+            cells=values,
+        )
+
+    @property
+    def flushed(self) -> str | None:
+        """The sequence of the final flush if a bounded run has ended the job, else None."""
+        return self.head.metadata.get(_FLUSHED)
+
+    def check_open(self) -> None:
+        """Refuse more data once a bounded run has ended the job."""
+        if self.flushed is not None:
+            raise StateError(
+                f"job {self.job.name!r} ended with a bounded run (sequence {self.flushed}): its windows are closed and later "
+                "data cannot be added. Give the new run another job name, or run without bounded=True"
+            )
+
+    def commit(
+        self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
+    ) -> None:
+        """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
+        computed = kind in ("batch", "flush")
+        if computed:
+            flushed = {_FLUSHED: str(spec.sequence)} if kind == "flush" else {}
+            facts = {**facts, "metadata": {**settled(self.head), **flushed}}
+        else:
+            facts = {**facts, "outputs": self.head.outputs, "metadata": carrying(self.head.metadata, self.head)}
+        manifest = next_manifest(self.head, spec, self.plan, reports, kind, cells=self._versions, **facts)
+        faults.point(COMMITTING)
+        self.checkpoints.commit(manifest)
+        faults.point(COMMITTED)
+        self.head = manifest
+        if computed:
+            self.publish(spark)
+        faults.point(PUBLISHED)
+        if manifest.sequence % self.job.collect_every == 0:
+            self.checkpoints.retain(self.job.keep)
+            collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+
+    def publish(self, spark: Any) -> None:
+        """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
+        void = to_retract(self.head)
+        if void is not None:
+            for node in self.plan.nodes:
+                if isinstance(node.operator, SinkOperator):
+                    node.operator.sink.retract(self.stream, node.name, void.after, void.before)
+        publish_output(self.plan, self.folder, self.head, spark)
+
+
+def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any) -> None:
+    """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
+    sinks = {node.name: node.operator for node in plan.nodes}
+    sequence, stream = outputs_of(state), state.id.stream_id
+    for output in state.outputs:
+        operator = sinks.get(output.sink)
+        if not isinstance(operator, SinkOperator):
+            raise StateError(
+                f"sequence {sequence} of job {stream!r} has output for the sink {output.sink!r}, which the program "
+                "lacks; run the program with that sink once more, so that its output is not lost"
+            )
+        faults.point(PUBLISHING)
+        operator.sink.publish(Publication(folder, stream, output.sink, sequence, output.tokens, spark))

@@ -1,0 +1,152 @@
+"""Keys and their state in a stopped job: interrogate, collect, acquire.
+
+`Interrogate` lists the keys that are there; `collect` takes a key's state out of every operator; `acquire` puts it in.
+Nothing counts before `commit`, which is a commit as any other: one record in the job's chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import path, state_file
+from tidewheel._checkpoint.state_files import opener
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._engine.report import Report
+from tidewheel._engine.run import JobRun
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
+from tidewheel._state.state_file import StateFileWriter
+from tidewheel._state.timers import THERE, is_timers, stored_key
+from tidewheel._state.timers import decode as decode_timer
+from tidewheel._state.timers import encode as encode_timer
+from tidewheel._storage import Store
+from tidewheel.errors import StateError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+
+Collected = dict[str, bytes]
+"""One key's encoded state by operator, and its timers by `operator/timers`."""
+
+
+def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
+    """Return every operator's encoded state by key, as of a commit."""
+    fetch = opener(store, manifest.id.stream_id)
+    found: dict[str, dict[Any, bytes]] = {}
+    for shard, parts in sorted(manifest.shards.items()):
+        for table, key, value in shard_items(parts, shard, fetch):
+            if not is_timers(table):
+                found.setdefault(table, {})[from_stored(key)] = value
+    return found
+
+
+class StoppedJob:
+    """A job that no run holds, claimed so that its keys can be looked at and moved.
+
+    with StoppedJob(job) as stopped:
+        state = stopped.collect("ada")
+        stopped.acquire("bob", state)
+        stopped.commit()
+    """
+
+    def __init__(self, job: Job, take_over: bool = False) -> None:
+        """Claim the job; a `HeldError` if it runs."""
+        self._run = JobRun(job, job.plan())
+        try:
+            self._run.claim(take_over)
+        except BaseException:
+            self._run.release()
+            raise
+        self._fetch = opener(self._run.store, job.name)
+        self._changes: dict[tuple[int, str, bytes], bytes | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._run.release()
+
+    def interrogate(self, shards: Iterable[int] | None = None) -> set[Any]:
+        """Return the keys that have state in any operator, of some shards or of all; dropped keys are not among them."""
+        manifest = self._run.head
+        chosen = manifest.shards if shards is None else {s: manifest.shards[s] for s in shards if s in manifest.shards}
+        held = {
+            (shard, table, key)
+            for shard, parts in chosen.items()
+            for table, key, _ in shard_items(parts, shard, self._fetch)
+        }
+        mine = {change: value for change, value in self._changes.items() if shards is None or change[0] in chosen}
+        held |= {change for change, value in mine.items() if value is not None}
+        held -= {change for change, value in mine.items() if value is None}
+        return {from_stored(key) for _, table, key in held if not is_timers(table)}
+
+    def collect(self, key: Any) -> Collected:
+        """Take a key's state out of every operator and return it; empty if there is none."""
+        stored, shard = self._placed(key)
+        parts = self._run.head.shards.get(shard, ShardParts())
+        taken: Collected = {}
+        for table in sorted(shard_tables(parts, shard, self._fetch)):
+            if is_timers(table):
+                self._collect_timers(shard, table, stored, taken)
+                continue
+            at = (shard, table, stored)
+            value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
+            if value is not None:
+                taken[table] = value
+                self._changes[at] = None
+        return taken
+
+    def _collect_timers(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
+        """Take the key's timers out of a table in which they stand by their times."""
+        parts = self._run.head.shards.get(shard, ShardParts())
+        there = {key for name, key, _ in shard_items(parts, shard, self._fetch) if name == table}
+        there |= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is not None}
+        there -= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is None}
+        mine = sorted(entry for entry in there if stored_key(entry) == stored)
+        if mine:
+            taken[table] = msgspec.msgpack.encode(mine)
+            self._changes.update({(shard, table, entry): None for entry in mine})
+
+    def acquire(self, key: Any, state: Collected) -> None:
+        """Put a key's state in; the next message of that key sees it."""
+        stored, shard = self._placed(key)
+        known = {node.name for node in self._run.plan.nodes if node.operator.stateful}
+        for table, value in state.items():
+            if table.partition("/")[0] not in known:
+                raise StateError(
+                    f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
+                )
+            if is_timers(table):
+                for entry in msgspec.msgpack.decode(value, type=list[bytes]):
+                    timer = msgspec.structs.replace(decode_timer(entry), key=key)
+                    self._changes[shard, table, encode_timer(timer)] = THERE
+            else:
+                self._changes[shard, table, stored] = value
+
+    def commit(self) -> None:
+        """Make what was collected and acquired count, all of it at once."""
+        if not self._changes:
+            return
+        run = self._run
+        spec = run.spec(run.head.parallelism, "")
+        writer = StateFileWriter()
+        for shard, table in sorted({(shard, table) for shard, table, _ in self._changes}):
+            items = sorted((k, v) for (s, t, k), v in self._changes.items() if (s, t) == (shard, table))
+            writer.add(shard, table, items)
+        data, checksum = writer.finish()
+        name = state_file(spec.sequence, run.token, 0, 0, "delta")
+        run.store.create(path(run.job.name, name), data)
+        parts = writer.parts(FileRef(name, len(data), checksum), spec.sequence)
+        run.commit(spec, [Report(1, 0, deltas=parts)], "handover", {}, None)
+        self._changes.clear()
+
+    def _placed(self, key: Any) -> tuple[bytes, int]:
+        stored = to_stored(key)
+        return stored, shard_of_stored(stored, self._run.job.n_shards)

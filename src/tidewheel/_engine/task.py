@@ -1,0 +1,276 @@
+"""The task step: one partition of one level of one batch, from Arrow batches to wire rows and a report.
+
+It knows nothing of Spark. Whoever calls it gives the level's input and takes its output: Spark's `mapInArrow`, or the
+in-memory runtime.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._cells.live import pin
+from tidewheel._checkpoint.names import Suffix, folder, state_file
+from tidewheel._connectors.sink import Staging
+from tidewheel._core import faults
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.batch_state import BatchState
+from tidewheel._engine.plan import Edge, Plan
+from tidewheel._engine.report import Failure, Report
+from tidewheel._engine.task_output import TaskOutput
+from tidewheel._operators.base import Process
+from tidewheel._operators.graph import Node, Port
+from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._state.codec import Codec
+from tidewheel._state.task_state import KeyedState, RawTable
+from tidewheel._state.timers import SUFFIX as TIMERS
+from tidewheel._state.timers import TimerTable
+from tidewheel._storage import open_store
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import OperatorError, StateError
+
+STARTED = faults.declare("task.started", "a task has begun, nothing is read")
+REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
+
+_RAW = Shape("dict", dict)
+
+
+@dataclass(frozen=True)
+class TaskIdentity:
+    """Which partition of its level a task is, and which attempt: a number that no other attempt of the run has."""
+
+    partition: int
+    attempt: int
+
+
+def run_level(
+    plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run one partition of a level and yield wire rows, the report of the task last.
+
+    A program error becomes a report with a failure, so that the driver knows operator, key and record as they are; any other
+    error is raised, and whoever runs the tasks may try again.
+    """
+    faults.point(STARTED)
+    # A task makes millions of small tuples and drops them all at its end; looking for cycles among them meanwhile
+    # takes as long as the work itself.
+    collecting = gc.isenabled()
+    gc.disable()
+    step: _Step | None = None
+    try:
+        pin(plan.cells, spec.cells)
+        step = _Step(plan, spec, level, task)
+        yield from step.run(batches)
+    except (OperatorError, StateError) as error:
+        for _ in batches:  # A worker whose input was not read to the end is not used again.
+            pass
+        failure = Failure(str(error), type(error).__name__)
+        yield _report_row(Report(level, task.partition, failure))
+    finally:
+        if step is not None:
+            step.state.close()
+        if collecting:
+            gc.enable()
+
+
+def _report_row(report: Report) -> pa.RecordBatch:
+    return wire.record_batch([(0, wire.REPORT, reports.encode(report))])
+
+
+class _Step:
+    def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
+        self.plan, self.spec, self.level, self.task = plan, spec, level, task
+        self.store = open_store(spec.state)
+        self.output = TaskOutput(plan, self._staging)
+        self.state = BatchState(spec, self.store, task.partition, self._file_name)
+        self.pending: list[wire.Row] = []
+        self.counts: dict[str, int] = {}
+        self.sent: dict[int, int] = {}
+        self.received: dict[int, int] = {}
+        self.frontiers: dict[str, int | None] = {}
+        self.combiners: dict[int, Combiner] = {}
+        levels = (0, 1) if self._lowered_here else (level,)
+        self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
+        self.processes: dict[int, Process] = {}
+        for node in self.nodes:
+            self.processes[node.id] = node.operator.start(_NodeContext(self, node))
+
+    @property
+    def _lowered_here(self) -> bool:
+        return self.spec.lowered and self.level == 1
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in self._read(batches):
+            if self.pending:
+                yield self._drained()
+        for node in self.nodes:
+            process = self.processes[node.id]
+            process.on_end_of_data()
+            process.on_schedule()
+            if self.spec.epoch is not None:
+                process.on_epoch(self.spec.epoch)
+            if self.pending:
+                yield self._drained()
+        for edge, combiner in self.combiners.items():
+            for batch in combiner.finish():
+                self._send(self.plan.edges[edge], batch)
+        if self.pending:
+            yield self._drained()
+        report = self._finish()
+        faults.point(REPORTED)
+        yield _report_row(report)
+
+    def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
+        """Feed the input to the operators, one batch of messages at a time."""
+        if self.level == 0 or self._lowered_here:
+            sources = self.plan.sources()
+            for columns in batches:
+                self._feed_source(sources, columns)
+                yield
+            return
+        for target, number, payload in wire.unpacked(batches):
+            if number == wire.REPORT or self.plan.edges[number].level > self.level:
+                self.pending.append((target, number, payload.to_pybytes()))
+                yield
+                continue
+            edge = self.plan.edges[number]
+            combiner = self._combiner_of(edge)
+            batch = wire.decode(payload, (combiner and combiner.shape) or edge.shape)
+            self.received[number] = self.received.get(number, 0) + len(batch)
+            self._deliver(edge.targets, batch)
+            yield
+
+    def _feed_source(self, sources: list[Node], columns: pa.RecordBatch) -> None:
+        if len(sources) == 1:
+            self._deliver(((sources[0].id, 0),), Batch(_RAW, columns=columns))
+            return
+        # Several sources come as one struct column each, and a row has one of them.
+        for node, struct in zip(sources, columns.columns, strict=True):
+            present = struct.drop_null()
+            if len(present):
+                own = pa.RecordBatch.from_struct_array(present)
+                self._deliver(((node.id, 0),), Batch(_RAW, columns=own))
+
+    def _deliver(self, targets: Iterable[tuple[int, int]], batch: Batch) -> None:
+        if len(batch) == 0:
+            return
+        for number, at in targets:
+            name = self.plan.nodes[number].name
+            self.counts[name] = self.counts.get(name, 0) + len(batch)
+            self.processes[number].on_batch(batch, at)
+
+    def emit(self, port: Port, batch: Batch) -> None:
+        """Send what an operator gave to the operators of this level and over the edges to later ones."""
+        self._deliver(self.plan.local.get(port, ()), batch)
+        for edge in self.plan.crossing(port):
+            if self._lowered_here and edge.level == self.level:
+                self._deliver(edge.targets, batch)
+                continue
+            combiner = self._combiner_of(edge)
+            for outgoing in (batch,) if combiner is None else combiner.add(batch):
+                self._send(edge, outgoing)
+
+    def _combiner_of(self, edge: Edge) -> Combiner | None:
+        if not edge.combines:
+            return None
+        if edge.id not in self.combiners:
+            node = self.plan.nodes[edge.targets[0][0]]
+            self.combiners[edge.id] = node.operator.combiner(_NodeContext(self, node))
+        return self.combiners[edge.id]
+
+    def _send(self, edge: Edge, batch: Batch) -> None:
+        self.sent[edge.id] = self.sent.get(edge.id, 0) + len(batch)
+        spec = self.spec
+        self.pending.extend(wire.rows(batch, edge.id, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
+
+    def _drained(self) -> pa.RecordBatch:
+        rows, self.pending = self.pending, []
+        return wire.record_batch(rows)
+
+    @property
+    def _task_number(self) -> int:
+        """A number for file names that no other partition of any level has."""
+        return self.task.partition * len(self.plan.levels) + self.level
+
+    def _file_name(self, suffix: Suffix) -> str:
+        return state_file(self.spec.sequence, self.spec.run, self._task_number, self.task.attempt, suffix)
+
+    def _staging(self, sink: str) -> Staging:
+        spec = self.spec
+        attempt = f"{spec.run}-{self._task_number}-{self.task.attempt}"
+        return Staging(self.store.at(folder(spec.job)), spec.job, sink, spec.sequence, attempt)
+
+    def _finish(self) -> Report:
+        outputs = self.output.prepare()
+        snapshots = self.state.write_snapshots() if self.level == 1 else {}
+        deltas, changed = self.state.write_delta()
+        return Report(
+            level=self.level,
+            partition=self.task.partition,
+            deltas=deltas,
+            snapshots=snapshots,
+            outputs=outputs,
+            counts=self.counts,
+            sent=self.sent,
+            received=self.received,
+            changed=changed,
+            rejected=self.output.rejected,
+            frontiers=self.frontiers,
+        )
+
+
+class _NodeContext:
+    """The `Context` of one operator in one task."""
+
+    def __init__(self, step: _Step, node: Node) -> None:
+        self._step, self._node = step, node
+        self.operator = node.name
+        self.shapes = node.shapes
+        self.now = step.spec.now
+        self.last_epoch = step.spec.last_epoch
+        self.epoch = step.spec.epoch
+
+    def emit(self, batch: Batch, port: int = 0) -> None:
+        self._step.emit(Port(self._node.id, port), batch)
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        self._step.output.write(self._node, columns)
+
+    def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        self._step.output.reject(self._node, error, batch, position)
+
+    def keeps_rejected(self) -> bool:
+        return self._step.plan.dead_letter is not None
+
+    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+        return self._step.state.opened.keyed(self._table(table), codec, default)
+
+    def raw_table(self) -> RawTable:
+        return self._step.state.opened.raw(self._table(""))
+
+    def timers(self, table: str = TIMERS) -> TimerTable:
+        return self._step.state.opened.timers(self._table(table))
+
+    def clock(self) -> int | None:
+        return self.last_epoch if self.epoch is None else self.epoch
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        before = self._step.frontiers.get(name)
+        if epoch is None or before is None or epoch > before:
+            self._step.frontiers[name] = before if epoch is None else epoch
+
+    def count(self, label: str, number: int) -> None:
+        name = f"{self.operator}/{label}"
+        self._step.counts[name] = self._step.counts.get(name, 0) + number
+
+    def _table(self, table: str) -> str:
+        return f"{self.operator}/{table}" if table else self.operator
+
+    def shards(self) -> Iterable[int]:
+        return self._step.state.shards()

@@ -1,0 +1,79 @@
+"""What a task writes to sinks: staged, so that it counts when the batch is committed; rejected records among it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._connectors.sink import SinkPartition, Staging
+from tidewheel._core import faults
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Staged
+from tidewheel._operators.graph import Node
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._values import Batch
+from tidewheel.errors import OperatorError, TidewheelError
+
+OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
+
+DEAD_LETTER_SCHEMA = pa.schema(
+    [("operator", pa.string()), ("key", pa.string()), ("record", pa.string()), ("error", pa.string())]
+)
+"""The columns of a dead-letter sink."""
+
+_DEAD_LETTERS = 1000
+"""How many rejected records are written at once."""
+
+
+class TaskOutput:
+    """The output of one attempt of a task. A sink is opened at its first row."""
+
+    def __init__(self, plan: Plan, staging: Callable[[str], Staging]) -> None:
+        """Take the plan, and what tells a sink of some name where this attempt stages."""
+        self._plan, self._staging = plan, staging
+        self._written: dict[str, tuple[SinkPartition, int]] = {}
+        self._dead_letters: list[dict[str, str | None]] = []
+        self.rejected = 0
+
+    def write(self, node: Node, columns: pa.RecordBatch) -> None:
+        """Write rows to the sink of a node."""
+        operator = node.operator
+        assert isinstance(operator, SinkOperator)
+        partition, rows = self._written.get(node.name) or (operator.sink.open(self._staging(node.name)), 0)
+        self._written[node.name] = (partition, rows + columns.num_rows)
+        partition.write(columns)
+
+    def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
+        """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
+        key = batch.keys[position] if batch.keyed else None
+        record = _shown(batch.values[position])
+        cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
+        if self._plan.dead_letter is None:
+            about = f"key {key!r}, " if batch.keyed else ""
+            raise OperatorError(f"operator {node.name!r}, {about}record {record}: {cause}") from error
+        told = {"operator": node.name, "key": None if key is None else str(key), "record": record, "error": cause}
+        self._dead_letters.append(told)
+        self.rejected += 1
+        if len(self._dead_letters) >= _DEAD_LETTERS:
+            self._write_dead_letters()
+
+    def prepare(self) -> dict[str, Staged]:
+        """Make all that was written durable; return what was staged, by sink."""
+        self._write_dead_letters()
+        staged = {name: Staged(rows, partition.prepare()) for name, (partition, rows) in self._written.items()}
+        if staged:
+            faults.point(OUTPUT_PREPARED)
+        return staged
+
+    def _write_dead_letters(self) -> None:
+        if self._plan.dead_letter is not None and self._dead_letters:
+            rows = pa.RecordBatch.from_pylist(self._dead_letters, schema=DEAD_LETTER_SCHEMA)
+            self.write(self._plan.nodes[self._plan.dead_letter], rows)
+            self._dead_letters = []
+
+
+def _shown(value: Any, limit: int = 500) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

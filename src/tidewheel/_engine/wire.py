@@ -1,0 +1,150 @@
+"""What crosses a shuffle: rows of (target task, edge, payload), a payload being many messages at once.
+
+Messages travel in blocks, so the JVM's cost is per block and not per message. Blocks of one map task keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidewheel._core import pickling
+from tidewheel._core.keys import from_stored, to_stored
+from tidewheel._engine.shards import shards_of
+from tidewheel._values import Batch, Shape
+from tidewheel._values.exact import exact_columns, from_exact, optional_array
+
+SCHEMA = pa.schema([("target", pa.int32()), ("edge", pa.int32()), ("payload", pa.binary())])
+SPARK_SCHEMA = "target int, edge int, payload binary"
+REPORT = -1
+"""The edge of a row that carries a task's report to the driver."""
+
+_COLUMNS, _VALUES, _RECORDS, _PICKLED = b"C", b"V", b"R", b"P"
+_PLAIN_KEYS, _STORED_KEYS, _TIMED, _NONE = b"k", b"s", b"t", b"-"
+
+_CLASS = b"class"
+
+Row = tuple[int, int, bytes]
+
+
+def rows(batch: Batch, edge: int, keyed: bool, n_shards: int, parallelism: int, task: int) -> Iterator[Row]:
+    """Yield the rows that carry a batch to the tasks of its keys; messages without a key stay with this task's number."""
+    if len(batch) == 0:
+        return
+    if not keyed:
+        yield task % parallelism, edge, encode(batch)
+    elif parallelism == 1:
+        yield 0, edge, encode(batch)
+    else:
+        targets = shards_of(batch, n_shards) % parallelism
+        for target in range(parallelism):
+            positions = np.flatnonzero(targets == target)
+            if len(positions) == len(batch):
+                yield target, edge, encode(batch)
+            elif len(positions):
+                yield target, edge, encode(batch.take(positions.tolist()))
+
+
+def record_batch(pending: list[Row]) -> pa.RecordBatch:
+    """Return wire rows as Spark takes them."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row[0] for row in pending], pa.int32()),
+            pa.array([row[1] for row in pending], pa.int32()),
+            pa.array([row[2] for row in pending], pa.binary()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
+    """Yield (target, edge, payload) of the wire rows that Spark gives."""
+    for batch in batches:
+        targets, edges, payloads = (batch.column(position) for position in range(3))
+        for target, edge, payload in zip(targets.to_pylist(), edges.to_pylist(), payloads, strict=True):
+            yield target, edge, payload.as_buffer()
+
+
+def encode(batch: Batch) -> bytes:
+    """Return the messages as bytes.
+
+    Columns if they came as columns; plain values of one type, and records of one class that have nothing but plain fields,
+    as columns too; all else as a pickle.
+    """
+    form, columns = _value_columns(batch)
+    if columns is None:
+        keys = batch.keys if batch.keyed else None
+        return _PICKLED + pickling.dumps((keys, batch.values, batch.times))
+    # What is not a value stands behind the values, and is found by its place: a user's column may have any name.
+    arrays, names = list(columns.columns), list(columns.schema.names)
+    key_form, keys = _key_array(batch)
+    if keys is not None:
+        arrays.append(keys)
+        names.append("key")
+    if batch.times is not None:
+        arrays.append(pa.array(batch.times, pa.int64()))
+        names.append("time")
+    out = pa.BufferOutputStream()
+    whole = pa.RecordBatch.from_arrays(arrays, names, metadata=columns.schema.metadata)
+    with pa.ipc.new_stream(out, whole.schema) as writer:
+        writer.write_batch(whole)
+    body: bytes = out.getvalue().to_pybytes()
+    return form + key_form + (_TIMED if batch.times is not None else _NONE) + body
+
+
+def decode(payload: pa.Buffer, shape: Shape) -> Batch:
+    """Return the messages that `encode` gave."""
+    form = payload[:1].to_pybytes()
+    if form == _PICKLED:
+        keys, values, times = pickling.loads(payload.slice(1))
+        return Batch(shape, keys=keys, values=values, times=times)
+    key_form, timed = payload[1:2].to_pybytes(), payload[2:3].to_pybytes() == _TIMED
+    # A copy: a payload begins anywhere, and Arrow computes on aligned numbers only.
+    whole = pa.ipc.open_stream(payload.slice(3).to_pybytes()).read_next_batch()
+    arrays = whole.columns
+    times = arrays.pop().to_pylist() if timed else None
+    keys = [from_stored(key) for key in arrays.pop().to_pylist()] if key_form == _STORED_KEYS else None
+    key_column = arrays.pop() if key_form == _PLAIN_KEYS else None
+    if form == _VALUES:
+        return Batch(shape, values=arrays[0].to_pylist(), keys=keys, key_column=key_column, times=times)
+    columns = pa.RecordBatch.from_arrays(arrays, whole.schema.names[: len(arrays)])
+    if form == _RECORDS:
+        made = from_exact(_class_of(whole.schema.metadata[_CLASS]), columns)
+        return Batch(shape, values=made, keys=keys, key_column=key_column, times=times)
+    return Batch(shape, columns=columns, keys=keys, key_column=key_column, times=times)
+
+
+def _value_columns(batch: Batch) -> tuple[bytes, pa.RecordBatch | None]:
+    if batch.has_columns:
+        return _COLUMNS, batch.columns.replace_schema_metadata(None)
+    array = optional_array(batch.values)
+    if array is not None:
+        return _VALUES, pa.RecordBatch.from_arrays([array], ["value"])
+    exact = exact_columns(batch.values)
+    if exact is None:
+        return _PICKLED, None
+    kind, columns = exact
+    return _RECORDS, columns.replace_schema_metadata({_CLASS: _class_bytes(kind)})
+
+
+@lru_cache(maxsize=64)
+def _class_bytes(kind: Any) -> bytes:
+    return pickling.dumps(kind)
+
+
+@lru_cache(maxsize=64)
+def _class_of(data: bytes) -> Any:
+    return pickling.loads(data)
+
+
+def _key_array(batch: Batch) -> tuple[bytes, pa.Array | None]:
+    if not batch.keyed:
+        return _NONE, None
+    column = batch.key_array()
+    if column is not None:
+        return _PLAIN_KEYS, column
+    return _STORED_KEYS, pa.array([to_stored(key) for key in batch.keys], pa.binary())

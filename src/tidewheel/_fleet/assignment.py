@@ -1,0 +1,157 @@
+"""Which node owns which shard, and how that changes when nodes come and go. Pure: the same inputs, the same plan.
+
+Counts are balanced to within one shard (by weight, if nodes have weights), and as few shards move as that allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from math import floor, isfinite
+
+import msgspec
+
+from tidewheel._core.keys import check_n_shards
+from tidewheel._fleet.errors import AlreadyMember, AssignmentRefused, UnknownNode
+from tidewheel.errors import ConfigError
+
+_MAX_NAME = 100
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The owner of each shard, as of an epoch. Without members no shard has an owner.
+
+    >>> add_node(Assignment(4), "a").assignment.owners
+    ('a', 'a', 'a', 'a')
+    """
+
+    n_shards: int
+    epoch: int = 0
+    """Grows by one with each change; 0 before the first."""
+    members: dict[str, float] = {}
+    """The nodes and their weights."""
+    owners: tuple[str, ...] = ()
+
+    def owner_of(self, shard: int) -> str | None:
+        """Return the node that owns a shard, None while there are no members."""
+        return self.owners[shard] if self.owners else None
+
+    def shards_of(self, node: str) -> tuple[int, ...]:
+        """Return the shards of a node, ascending."""
+        return tuple(shard for shard, owner in enumerate(self.owners) if owner == node)
+
+
+class Move(msgspec.Struct, frozen=True):
+    """One shard that changes its owner; None is nobody."""
+
+    shard: int
+    source: str | None
+    target: str | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A new assignment and what moves on the way to it, by shard."""
+
+    assignment: Assignment
+    moves: tuple[Move, ...] = ()
+
+
+def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Plan:
+    """Plan for one more node; `AlreadyMember` if it is one."""
+    check_node(node, weight)
+    if node in assignment.members:
+        raise AlreadyMember(
+            f"node {node!r} is a member already, since epoch {assignment.epoch} or before; give each node a name of its own"
+        )
+    return rebalance(assignment, {**assignment.members, node: weight})
+
+
+def remove_node(assignment: Assignment, node: str) -> Plan:
+    """Plan for one node less; `UnknownNode` if it is no member. Only its own shards move."""
+    if node not in assignment.members:
+        known = ", ".join(sorted(assignment.members)) or "none"
+        raise UnknownNode(f"node {node!r} is no member at epoch {assignment.epoch}; members are: {known}")
+    return rebalance(assignment, {name: weight for name, weight in assignment.members.items() if name != node})
+
+
+def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Plan:
+    """Plan for these members, at the next epoch, with as few moves as a balanced assignment takes."""
+    kept: dict[str, list[int]] = {name: [] for name in sorted(members)}
+    homeless = []
+    for shard in range(assignment.n_shards):
+        owner = assignment.owner_of(shard)
+        kept[owner].append(shard) if owner in kept else homeless.append(shard)
+    quotas = shares(assignment.n_shards, members, {name: len(shards) for name, shards in kept.items()})
+    for name, shards in kept.items():
+        homeless += shards[quotas[name] :]
+        del shards[quotas[name] :]
+    homeless.sort(reverse=True)
+    for name, shards in kept.items():
+        while len(shards) < quotas[name]:
+            shards.append(homeless.pop())
+    owner_of = {shard: name for name, shards in kept.items() for shard in shards}
+    owners = tuple(owner_of[shard] for shard in range(assignment.n_shards)) if members else ()
+    after = Assignment(assignment.n_shards, assignment.epoch + 1, dict(sorted(members.items())), owners)
+    return Plan(after, moves(assignment, after))
+
+
+def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:
+    """Return the shards whose owner differs, ascending."""
+    pairs = ((shard, before.owner_of(shard), after.owner_of(shard)) for shard in range(after.n_shards))
+    return tuple(Move(shard, source, target) for shard, source, target in pairs if source != target)
+
+
+def shares(n_shards: int, members: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
+    """Return how many shards each node gets: its ideal share rounded down or up.
+
+    Rounded up are those that hold more than their rounded-down share already, since that saves a move; then those with
+    the larger fraction, then by name.
+    """
+    total = sum((Fraction(weight) for weight in members.values()), Fraction())
+    ideal = {name: n_shards * Fraction(weight) / total for name, weight in members.items()}
+    quotas = {name: floor(share) for name, share in ideal.items()}
+    spare = n_shards - sum(quotas.values()) if members else 0
+    fractional = (name for name in members if ideal[name] > quotas[name])
+    by_merit = sorted(
+        fractional, key=lambda name: (held.get(name, 0) <= quotas[name], quotas[name] - ideal[name], name)
+    )
+    for name in by_merit[:spare]:
+        quotas[name] += 1
+    return quotas
+
+
+def check_installable(standing: Assignment, new: Assignment) -> None:
+    """Refuse, with the reason, an assignment that must not replace the one that stands."""
+    check_n_shards(new.n_shards)
+    if new.n_shards != standing.n_shards:
+        raise AssignmentRefused(
+            f"an assignment for {new.n_shards} shards cannot be installed: the fleet has {standing.n_shards}, and that "
+            "number is fixed for the life of its state"
+        )
+    if new.epoch <= standing.epoch:
+        raise AssignmentRefused(
+            f"the assignment of epoch {new.epoch} cannot be installed: epoch {standing.epoch} stands; plan anew from that one"
+        )
+    for node, weight in new.members.items():
+        check_node(node, weight)
+    counts = Counter(new.owners)
+    if len(new.owners) != (new.n_shards if new.members else 0):
+        raise AssignmentRefused(
+            f"the assignment of epoch {new.epoch} names owners for {len(new.owners)} of {new.n_shards} shards; "
+            "with members every shard has one, without none has"
+        )
+    if strangers := sorted(set(counts) - set(new.members)):
+        raise AssignmentRefused(
+            f"the assignment of epoch {new.epoch} gives shards to {', '.join(strangers)}, which its members do not include"
+        )
+
+
+def check_node(node: str, weight: float = 1.0) -> None:
+    """Refuse a name that cannot be part of a path, and a weight that is none."""
+    if not node or len(node) > _MAX_NAME or not all(c.isalnum() or c in "-_." for c in node) or not node[0].isalnum():
+        raise ConfigError(
+            f"{node!r} cannot name a node: use 1 to {_MAX_NAME} letters, digits and - _ . and begin with a letter or digit"
+        )
+    if not (isfinite(weight) and weight > 0):
+        raise ConfigError(f"the weight of node {node!r} must be a number above 0, not {weight}")

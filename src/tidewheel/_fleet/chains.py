@@ -1,0 +1,150 @@
+"""The commit chains of a fleet's runs, and the steps by which a run takes shards."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._core import faults
+from tidewheel._fleet import handover
+from tidewheel._fleet.errors import Overtaken
+from tidewheel._fleet.handover import ORIGIN, Append, Ledger
+from tidewheel._fleet.ledger import (
+    begun_state,
+    check_fleet,
+    closed,
+    first_state,
+    is_closed,
+    ledger_of,
+    state_of,
+    stream_of,
+)
+from tidewheel._fleet.runs import Run, Runs
+from tidewheel._storage import Store
+from tidewheel.errors import FencedError
+
+REVOKED = faults.declare("fleet.revoked", "a taker's record is in the holder's chain, the shards are nobody's")
+PUBLISHED_FOR = faults.declare("fleet.published-for", "a taker has published what the holder had committed")
+ADOPTED = faults.declare("fleet.adopted", "the shards are in the taker's chain, nothing is read")
+
+_PAUSE_S = 0.1
+
+
+class Chains:
+    """All chains of one fleet, as last read. For use by one thread."""
+
+    def __init__(self, store: Store, job: str) -> None:
+        self.store, self.job = store, job
+        self.runs = Runs(store, job)
+        self.heads: dict[str, Manifest] = {}
+        self._checkpoints: dict[str, StreamCheckpoints] = {}
+
+    def of(self, run: str) -> StreamCheckpoints:
+        """Return the chain of a run."""
+        if run not in self._checkpoints:
+            self._checkpoints[run] = StreamCheckpoints(self.store, stream_of(self.job, run))
+        return self._checkpoints[run]
+
+    def open_origin(self, n_shards: int) -> Manifest:
+        """Return the newest manifest of the origin, made if it is not there; refuse one that does not fit."""
+        chain = self.of(ORIGIN)
+        newest = chain.latest()
+        while newest is None:
+            with contextlib.suppress(FencedError):  # Another node was first.
+                chain.commit(first_state(self.job, n_shards, secrets.token_hex(4), secrets.token_hex(6)))
+            newest = chain.latest()
+        check_fleet(newest, n_shards)
+        return newest
+
+    def begin(self, node: str, n_shards: int) -> Run:
+        """Begin a run of a node."""
+        first = self.open_origin(n_shards)
+        run = self.runs.register(node)
+        self.of(run.name).begin(begun_state(self.job, run.number, run.token, first), origin=ORIGIN)
+        return run
+
+    def ledgers(self) -> dict[str, Ledger]:
+        """Read the newest record of every run, older runs first, and of the origin."""
+        self.heads = {}
+        ledgers = self._read((ORIGIN, *map(str, self.runs.numbers())))
+        # A request of a run that was forgotten may have taken effect after all: then its chain is needed once more.
+        while lost := {whose.run for whose in handover.custody(ledgers).values()} - ledgers.keys():
+            found = self._read(lost)
+            if not found:
+                break
+            ledgers |= found
+        return ledgers
+
+    def _read(self, runs: Iterable[str]) -> dict[str, Ledger]:
+        found = {run: newest for run in runs if (newest := self.of(run).latest()) is not None}
+        self.heads |= found
+        return {run: ledger_of(head) for run, head in found.items()}
+
+    def close(self, run: str, token: str) -> bool:
+        """See that a run adopts nothing more, if its newest record is still the one that was read."""
+        if is_closed(self.heads[run]):
+            return True
+        try:
+            self.of(run).commit(closed(self.heads[run], token))
+        except FencedError:
+            return False
+        return True
+
+    def append(self, ledger: Ledger, token: str) -> bool:
+        """Make a ledger the next of its chain; False if another record has its number."""
+        head = self.heads[ledger.run]
+        adopted = set(ledger.held) - set(ledger_of(head).held)
+        sources = [state for state in self.heads.values() if adopted & set(ledger_of(state).revoked)]
+        try:
+            self.of(ledger.run).commit(state_of(head, ledger, token, sources))
+        except FencedError:
+            return False
+        return True
+
+
+def take(
+    chains: Chains,
+    run: Run,
+    wanted: Callable[[], Collection[int]],
+    publish: Callable[[Manifest], None],
+    check: Callable[[Manifest], None],
+) -> Ledger:
+    """Give a run the shards that it wants, whoever holds them, and return its ledger when it has them.
+
+    `publish` makes the output that a manifest carries visible, `check` refuses state that the program cannot continue.
+    `Overtaken`: a later run has one of the shards; only one that begins now may take it from there.
+    """
+    published: dict[str, int] = {}
+    while True:
+        ledgers = chains.ledgers()
+        if run.name not in ledgers or is_closed(chains.heads[run.name]):
+            raise Overtaken(f"run {run.number} of node {run.node} was taken for dead before it had any shards")
+        asked = frozenset(wanted())
+        missing = asked - set(ledgers[run.name].held)
+        custody = handover.custody(ledgers)
+        if any(_number(custody[shard].run) > run.number for shard in missing):
+            raise Overtaken(f"a later run holds a shard that run {run.number} of node {run.node} was to take")
+        step = handover.next_step(run.name, asked, ledgers, published)
+        if isinstance(step, Append):
+            before = ledgers[step.ledger.run]
+            for state in chains.heads.values() if step.ledger.run == run.name else ():
+                if set(ledger_of(state).revoked) & (set(step.ledger.held) - set(before.held)):
+                    check(state)
+            if chains.append(step.ledger, run.token):
+                faults.point(ADOPTED if step.ledger.run == run.name else REVOKED)
+        elif step is not None:
+            publish(chains.heads[step.run])
+            faults.point(PUBLISHED_FOR)
+            published[step.run] = step.number
+        elif not missing:
+            return ledgers[run.name]
+        else:
+            time.sleep(_PAUSE_S)  # Another taker is between two of its steps.
+
+
+def _number(run: str) -> int:
+    return 0 if run == ORIGIN else int(run)

@@ -1,0 +1,273 @@
+"""Coordinator: who is in the fleet, who owns which shard, and events on their way to a shard's inbox.
+
+The assignment is a cell. A change is planned by a pure function from the assignment that is known here, then committed by
+compare and exchange; whoever comes second plans again from what stands. Nothing is changed here before it is committed
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import msgspec
+
+from tidewheel._cells.cell import Snapshot
+from tidewheel._cells.connection import Connection
+from tidewheel._cells.errors import Offline
+from tidewheel._core.keys import check_n_shards, shard_of
+from tidewheel._fleet.assignment import Assignment, Plan, add_node, check_installable, check_node, moves, remove_node
+from tidewheel._fleet.errors import (
+    AlreadyMember,
+    AssignmentRefused,
+    CoordinatorError,
+    NoNodes,
+    NotCommitted,
+    UnknownNode,
+)
+from tidewheel._fleet.router import Router
+from tidewheel.errors import ConfigError, TidewheelError
+
+NAMESPACE = "fleet"
+_TYPE = "tidewheel.Assignment"
+
+
+class Routed(msgspec.Struct, frozen=True):
+    """Where an event went: its shard, the node that owns it now, and whether that is the coordinator's own."""
+
+    shard: int
+    node: str
+    local: bool
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What one coordinator has done.
+
+    `joins` and `leaves` count changes of membership that it committed, `installs` the assignments that came into use
+    here (one that is overtaken before it is looked at is not), `routed` the events that are durable in an inbox, of which
+    `local` are for its own node and `remote` for others. `failures` counts calls that raised.
+    """
+
+    joins: int = 0
+    leaves: int = 0
+    routed: int = 0
+    local: int = 0
+    remote: int = 0
+    installs: int = 0
+    failures: int = 0
+
+
+class Coordinator:
+    """One node's view of its fleet. Safe to use from several threads.
+
+    `job` names the fleet; all its nodes use the same cells, job and `n_shards`, and each a `node` name of its own.
+    With `idempotent=True`, joining twice and leaving when absent are not errors: nothing is done, and the current
+    assignment is returned. `router` is needed for `route` only; who routes many events uses a `Router` by itself, since
+    an event's inbox depends on its key alone.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        job: str,
+        node: str,
+        n_shards: int,
+        *,
+        router: Router | None = None,
+        idempotent: bool = False,
+    ) -> None:
+        check_n_shards(n_shards)
+        check_node(node)
+        if router is not None and router.inbox.n_shards != n_shards:
+            raise ConfigError(
+                f"the inbox {router.inbox.url} has {router.inbox.n_shards} shards, the fleet of {job!r} has {n_shards}"
+            )
+        self.job, self.node, self.n_shards = job, node, n_shards
+        self._idempotent, self._router = idempotent, router
+        self._timeout = connection.timeout
+        self._cell = connection.writer(f"{job}/assignment", Assignment, namespace=NAMESPACE, type_name=_TYPE)
+        self._lock = threading.Lock()
+        self._stats = Stats()
+        self._installed = 0
+        self._doubtful: set[tuple[str, str]] = set()
+        self._undelivered: list[Routed] = []
+        self._check_shards(self._cell.read())
+
+    def current_assignment(self) -> Assignment:
+        """Return the newest assignment seen here. Local and immediate."""
+        assignment = self._cell.read() or Assignment(self.n_shards)
+        with self._lock:
+            if assignment.epoch > self._installed:
+                self._installed = assignment.epoch
+                self._add(installs=1)
+        return assignment
+
+    def wait_for_change(self, epoch: int, timeout: float | None = None) -> Assignment:
+        """Wait until an assignment newer than `epoch` is seen here; `TimeoutError` if none is in time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            version = self._cell.version()
+            current = self.current_assignment()
+            if current.epoch > epoch:
+                return current
+            self._cell.when.updated(None if deadline is None else max(0.0, deadline - time.monotonic()), since=version)
+
+    def shard_for_key(self, key: Any) -> int:
+        """Return the shard of a key: the same on every node and in every run, whoever owns it."""
+        return shard_of(key, self.n_shards)
+
+    def join(self, node: str | None = None, *, weight: float = 1.0, timeout: float | None = None) -> Plan:
+        """Make a node, this one unless told otherwise, a member. `NotCommitted`: nothing is changed here; try again."""
+        name = self.node if node is None else node
+        return self._change("join", name, lambda standing: add_node(standing, name, weight), timeout, "joins")
+
+    def leave(self, node: str | None = None, *, timeout: float | None = None) -> Plan:
+        """Remove a member, this node unless told otherwise. Any node may remove one that does not answer."""
+        name = self.node if node is None else node
+        return self._change("leave", name, lambda standing: remove_node(standing, name), timeout, "leaves")
+
+    def install_assignment(self, assignment: Assignment, *, timeout: float | None = None) -> Plan:
+        """Put an assignment made elsewhere in place of the one that stands, if its epoch is higher; membership follows it.
+
+        `AssignmentRefused` with the reason otherwise.
+        """
+
+        def plan(standing: Assignment) -> Plan:
+            check_installable(standing, assignment)
+            return Plan(assignment, moves(standing, assignment))
+
+        return self._change("install", str(assignment.epoch), plan, timeout, None)
+
+    def route(self, key: Any, payload: Any) -> Routed:
+        """Append an event to the inbox of its key's shard; it is durable when this returns.
+
+        `NoNodes`: there are no members, and nothing was sent. An error of the inbox: the event is kept under its stamp
+        and `flush` tries again; do not route it a second time.
+        """
+        if self._router is None:
+            raise ConfigError(f"this coordinator of {self.job!r} was made without a router and cannot route")
+        with self._counting_failures():
+            shard = self.shard_for_key(key)
+            owner = self.current_assignment().owner_of(shard) or self._fresh().owner_of(shard)
+            if owner is None:
+                raise NoNodes(f"the fleet of {self.job!r} has no nodes; nothing was sent. Start one, then route again")
+            routed = Routed(shard, owner, owner == self.node)
+            self._router.route(key, payload)
+            with self._lock:
+                self._undelivered.append(routed)
+            self._deliver()
+        return routed
+
+    def flush(self) -> None:
+        """Deliver what an earlier `route` could not."""
+        if self._router is not None:
+            with self._counting_failures():
+                self._deliver()
+
+    def stats(self) -> Stats:
+        """Return the counts of one moment."""
+        self.current_assignment()
+        return self._stats
+
+    def close(self) -> None:
+        """Stop following the assignment. The router and the connection are their opener's to close."""
+        self._cell.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _deliver(self) -> None:
+        assert self._router is not None
+        with self._lock:
+            covered = len(self._undelivered)
+        self._router.flush()
+        with self._lock:
+            done, self._undelivered = self._undelivered[:covered], self._undelivered[covered:]
+            local = sum(routed.local for routed in done)
+            self._add(routed=len(done), local=local, remote=len(done) - local)
+
+    def _change(
+        self, verb: str, what: str, plan: Callable[[Assignment], Plan], timeout: float | None, counter: str | None
+    ) -> Plan:
+        with self._counting_failures():
+            try:
+                done = self._committed(plan, timeout)
+            except (AlreadyMember, UnknownNode):
+                if (verb, what) not in self._doubtful and not self._idempotent:
+                    raise
+                # Done already: by an earlier try of ours whose answer was lost, or, if that is allowed, before.
+                if (verb, what) not in self._doubtful:
+                    counter = None
+                done = Plan(self.current_assignment())
+            except Offline as error:
+                if error.maybe:
+                    self._doubtful.add((verb, what))
+                raise NotCommitted(
+                    f"{verb} of {what} in the fleet of {self.job!r} could not be committed: {error}. "
+                    "Nothing is changed here; try again"
+                ) from error
+        self._doubtful.discard((verb, what))
+        if counter is not None:
+            with self._lock:
+                self._add(**{counter: 1})
+        self.current_assignment()
+        return done
+
+    def _committed(self, plan: Callable[[Assignment], Plan], timeout: float | None) -> Plan:
+        """Plan and exchange until one of both is final. A refusal counts only if it was decided on what stands."""
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        standing, fresh, lost = self._cell.snapshot(), False, 0
+        while True:
+            try:
+                planned = plan(standing.value or Assignment(self.n_shards))
+            except CoordinatorError:
+                if fresh:
+                    raise
+                standing, fresh = self._cell.refresh(_left(deadline)), True
+                continue
+            done = self._cell.compare_exchange_at(standing.version, planned.assignment, timeout=_left(deadline))
+            if done.applied:
+                return planned
+            self._check_shards(done.seen)
+            standing, fresh, lost = Snapshot(done.version, done.seen), True, lost + 1
+            if lost > 2:
+                # Let others finish: the more often this one lost, the longer.
+                time.sleep(min(_left(deadline), random.uniform(0, 0.001 * 2 ** min(lost, 6))))
+
+    def _fresh(self) -> Assignment:
+        """Return the assignment that stands, or, if the cells are away, the one that is known."""
+        with contextlib.suppress(Offline):
+            self._cell.refresh()
+        return self.current_assignment()
+
+    def _check_shards(self, assignment: Assignment | None) -> None:
+        if assignment is not None and assignment.n_shards != self.n_shards:
+            raise AssignmentRefused(
+                f"the fleet of {self.job!r} has {assignment.n_shards} shards, this node was started with {self.n_shards}: the "
+                "number is fixed for the life of a job's state; start the node with the fleet's"
+            )
+
+    @contextlib.contextmanager
+    def _counting_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except TidewheelError:
+            with self._lock:
+                self._add(failures=1)
+            raise
+
+    def _add(self, **counts: int) -> None:
+        """Add to the counters. Under the lock."""
+        values = msgspec.structs.asdict(self._stats)
+        self._stats = Stats(**{name: value + counts.get(name, 0) for name, value in values.items()})
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

@@ -1,0 +1,46 @@
+"""The state of a whole fleet as one manifest, for whoever wants to read it."""
+
+from __future__ import annotations
+
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._fleet import handover
+from tidewheel._fleet.chains import Chains
+from tidewheel._fleet.handover import ORIGIN
+from tidewheel._fleet.ledger import run_of
+from tidewheel._storage import Store
+
+
+def is_divided(found: Manifest) -> bool:
+    """Tell whether a checkpoint is of a fleet itself, whose state is in the chains of its runs, and not of one of these."""
+    return found.of_fleet and run_of(found.id.stream_id) == ORIGIN
+
+
+def newest(store: Store, found: Manifest) -> Manifest:
+    """Return the newest state of a job whose newest checkpoint was found: that one, or of a fleet the whole."""
+    return whole(store, found.id.stream_id) if is_divided(found) else found
+
+
+def whole(store: Store, job: str) -> Manifest:
+    """Return a manifest of all shards, each as its holder's newest commit left it. It is in no chain.
+
+    Shards are as of different moments, as the nodes are; each is what one commit left.
+    """
+    chains = Chains(store, job)
+    ledgers = chains.ledgers()
+    held = {shard: whose.holding for shard, whose in handover.custody(ledgers).items()}
+    heads = list(chains.heads.values())
+    first = chains.heads[ORIGIN]
+    return first.replace(
+        id=CheckpointId(first.id.stream_id, max(head.sequence for head in heads)),
+        event_count=sum(head.event_count for head in heads),
+        operators={name: info for head in heads for name, info in head.operators.items()},
+        shards={shard: holding.parts for shard, holding in held.items() if holding.parts.files()},
+    )
+
+
+def holding(store: Store, job: str) -> list[StreamCheckpoints]:
+    """Return the chains of the runs that hold shards, and of the origin."""
+    chains = Chains(store, job)
+    runs = {whose.run for whose in handover.custody(chains.ledgers()).values()}
+    return [chains.of(run) for run in sorted(runs | {ORIGIN})]

@@ -1,0 +1,218 @@
+"""How a shard moves from one node's run to another's: which record goes into whose chain, and what an adopter may do.
+
+Pure. Every run of a node has a chain of its own, and each record of it has a *ledger*: the shards that the run holds, with
+their references and inbox positions, and those that were taken from it. Each move of a shard raises its *term* by one. Term
+t is decided by one record in the chain of the run that had term t-1, and a chain has only one record of each number:
+so a shard has one holder, whatever anybody believes about assignments, leases and clocks.
+
+1. Revoke. The taker appends to the holder's chain a ledger without the shard, which names the taker and the next term.
+   The holder's own next commit finds its number taken; it reads the ledger and goes on without the shard.
+2. Publish. The taker publishes the output that the holder had committed and perhaps not published, under the number of its
+   commit. Once a number of a run is published, a sink passes over that one and smaller ones: so a holder that was paused and
+   wakes up overwrites nothing. (It takes a sink that publishes a commit as a whole or not at all.)
+3. Adopt. The taker appends to its own chain a ledger with the shard, at the term that the revoking record gave it. No
+   state is copied: the references are the holder's.
+
+A taker that dies between 1 and 3 is passed over: whoever comes next appends to the dead taker's chain that the shard was
+taken from it too, though it never adopted it. A ledger remembers the highest term of every shard that was ever its run's,
+so that neither the taker, if it wakes up, nor a latecomer with an old view goes back to a term that is over.
+
+A holder commits only when the output of its last commit is published. Takers do not wait for that: their records carry it
+on.
+
+What no run ever held is held by the *origin*, a chain that belongs to no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tidewheel._fleet.errors import HandoverRefused
+from tidewheel._state.references import ShardParts
+
+ORIGIN = "origin"
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True):
+    """A shard as its holder's newest commit left it: its term, how far its inbox is counted, and what its state is."""
+
+    term: int
+    position: int = 0
+    parts: ShardParts = ShardParts()
+
+
+class Revoked(msgspec.Struct, frozen=True, array_like=True):
+    """A shard that was taken from a run: by whom, and what the taker may adopt."""
+
+    to: str
+    holding: Holding
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """What a run's record says about shards. Treat the mappings as frozen too."""
+
+    run: str
+    number: int = 0
+    """The number of its record in the run's chain; 0 before the first."""
+    held: dict[int, Holding] = {}
+    revoked: dict[int, Revoked] = {}
+    """What was taken and is not yet adopted, as far as this run knows."""
+    terms: dict[int, int] = {}
+    """The highest term of each shard that was ever this run's, held or not."""
+    staged: int = 0
+    """The number of the commit whose output this record carries; 0: none yet."""
+
+
+class Custody(msgspec.Struct, frozen=True):
+    """Whose a shard is: `run` holds it, or has yet to adopt it from `source`."""
+
+    run: str
+    holding: Holding
+    source: str | None = None
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Create the record of this ledger in its run's chain, if its number is free. If it is not, look again."""
+
+    ledger: Ledger
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Make the output of a run's commit visible, unless that one or a later one is."""
+
+    run: str
+    number: int
+
+
+Step = Append | Publish
+
+
+def origin(n_shards: int, held: Mapping[int, Holding] | None = None) -> Ledger:
+    """Return the first ledger of the origin: every shard at term 0, empty or as an earlier job left it."""
+    return Ledger(ORIGIN, 1, {shard: (held or {}).get(shard, Holding(0)) for shard in range(n_shards)})
+
+
+def commit(ledger: Ledger, changed: Mapping[int, Holding], settled: Iterable[int] = ()) -> Ledger:
+    """Return the ledger of a holder's next batch; `settled` are revoked shards whose adoption it has seen."""
+    for shard, holding in changed.items():
+        before = ledger.held.get(shard)
+        if before is None:
+            raise HandoverRefused(
+                f"run {ledger.run} cannot commit shard {shard}: it does not hold it at {ledger.number}"
+            )
+        if holding.term != before.term or holding.position < before.position:
+            raise HandoverRefused(
+                f"run {ledger.run} cannot commit shard {shard} at term {holding.term}, position {holding.position}: it holds it "
+                f"at term {before.term}, position {before.position}"
+            )
+    over = frozenset(settled)
+    revoked = {shard: taken for shard, taken in ledger.revoked.items() if shard not in over}
+    return _next(ledger, held={**ledger.held, **changed}, revoked=revoked, staged=ledger.number + 1)
+
+
+def revoke(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
+    """Return the ledger that a taker appends to the holder's chain."""
+    taken = {}
+    for shard in shards:
+        if shard not in ledger.held:
+            raise HandoverRefused(f"shard {shard} cannot be taken from run {ledger.run}: it does not hold it")
+        holding = ledger.held[shard]
+        taken[shard] = Revoked(to, msgspec.structs.replace(holding, term=holding.term + 1))
+    held = {shard: holding for shard, holding in ledger.held.items() if shard not in taken}
+    terms = {**ledger.terms, **{shard: ledger.held[shard].term for shard in taken}}
+    return _next(ledger, held=held, revoked={**ledger.revoked, **taken}, terms=terms)
+
+
+def pass_over(ledger: Ledger, pending: Mapping[int, Holding], to: str) -> Ledger:
+    """Return the ledger that takes from a run what it was given and has not adopted."""
+    taken, terms = {}, {}
+    for shard, holding in pending.items():
+        _check_open(ledger, shard, holding)
+        taken[shard] = Revoked(to, msgspec.structs.replace(holding, term=holding.term + 1))
+        terms[shard] = holding.term
+    return _next(ledger, revoked={**ledger.revoked, **taken}, terms={**ledger.terms, **terms})
+
+
+def adopt(ledger: Ledger, pending: Mapping[int, Holding]) -> Ledger:
+    """Return the taker's own ledger with the shards that were revoked in its favour."""
+    for shard, holding in pending.items():
+        _check_open(ledger, shard, holding)
+    terms = {shard: holding.term for shard, holding in pending.items()}
+    revoked = {shard: taken for shard, taken in ledger.revoked.items() if shard not in pending}
+    return _next(ledger, held={**ledger.held, **pending}, revoked=revoked, terms={**ledger.terms, **terms})
+
+
+def custody(ledgers: Mapping[str, Ledger]) -> dict[int, Custody]:
+    """Return whose each shard is by these ledgers, which need not be of one moment: the highest term counts."""
+    found: dict[int, Custody] = {}
+    for ledger in ledgers.values():
+        for shard, taken in ledger.revoked.items():
+            if shard not in found or taken.holding.term > found[shard].holding.term:
+                found[shard] = Custody(taken.to, taken.holding, ledger.run)
+    for ledger in ledgers.values():
+        for shard, holding in ledger.held.items():
+            if shard not in found or holding.term >= found[shard].holding.term:
+                found[shard] = Custody(ledger.run, holding)
+    return found
+
+
+def settled(ledger: Ledger, ledgers: Mapping[str, Ledger]) -> frozenset[int]:
+    """Return the revoked shards of a ledger that their takers have adopted, or lost again."""
+    return frozenset(
+        shard
+        for shard, taken in ledger.revoked.items()
+        if taken.to in ledgers and ledgers[taken.to].terms.get(shard, -1) >= taken.holding.term
+    )
+
+
+def next_step(
+    me: str, wanted: Iterable[int], ledgers: Mapping[str, Ledger], published: Mapping[str, int]
+) -> Step | None:
+    """Return what a run must do next to get the shards it wants, None if it can do nothing with what it knows.
+
+    `ledgers` are the newest that it has read, its own included; `published` says by run which commit's
+    output it has published last. After each step, and after None, it reads all of them again: also its own, since an append
+    whose answer never came may have taken effect later.
+    """
+    known = custody(ledgers)
+    missing = [shard for shard in sorted(set(wanted)) if shard in known and shard not in ledgers[me].held]
+    mine: dict[int, Holding] = {}
+    passed: dict[str, dict[int, Holding]] = {}
+    revoked: dict[str, list[int]] = {}
+    for shard in missing:
+        whose = known[shard]
+        if whose.source is None:
+            revoked.setdefault(whose.run, []).append(shard)
+            continue
+        if whose.run not in ledgers or not _is_open(ledgers[whose.run], shard, whose.holding):
+            continue  # The taker is not known here, or what is known of the holder is older than what is known of it.
+        source = ledgers[whose.source]
+        if published.get(source.run, 0) < source.staged:
+            return Publish(source.run, source.staged)
+        (mine if whose.run == me else passed.setdefault(whose.run, {}))[shard] = whose.holding
+    if mine:
+        return Append(adopt(ledgers[me], mine))
+    for run, pending in passed.items():
+        return Append(pass_over(ledgers[run], pending, me))
+    for run, shards in revoked.items():
+        return Append(revoke(ledgers[run], shards, me))
+    return None
+
+
+def _is_open(ledger: Ledger, shard: int, holding: Holding) -> bool:
+    return ledger.terms.get(shard, -1) < holding.term
+
+
+def _check_open(ledger: Ledger, shard: int, holding: Holding) -> None:
+    if not _is_open(ledger, shard, holding):
+        raise HandoverRefused(
+            f"term {holding.term} of shard {shard} is over for run {ledger.run}, which has seen term {ledger.terms[shard]}; "
+            "look again"
+        )
+
+
+def _next(ledger: Ledger, **changes: Any) -> Ledger:
+    return msgspec.structs.replace(ledger, number=ledger.number + 1, **changes)

@@ -1,0 +1,22 @@
+"""How far back a fleet's inbox is still needed."""
+
+from __future__ import annotations
+
+from tidewheel._fleet import handover
+from tidewheel._fleet.chains import Chains
+from tidewheel._fleet.handover import ORIGIN
+from tidewheel._fleet.ledger import ledger_of
+
+
+def needed_from(chains: Chains) -> dict[int, int]:
+    """Return for every shard the position from which its events are needed; 0 where nothing was read yet.
+
+    Needed is what its holder has yet to count, and what was counted after a checkpoint that the holder keeps.
+    """
+    custody = handover.custody(chains.ledgers())
+    lowest = {shard: whose.holding.position for shard, whose in custody.items()}
+    for run in {whose.run for whose in custody.values()} - {ORIGIN}:
+        for state in chains.of(run).list():
+            for shard, holding in ledger_of(state).held.items():
+                lowest[shard] = min(lowest[shard], holding.position)
+    return lowest

@@ -1,0 +1,271 @@
+"""A node of a fleet: it joins, takes the shards that are its to work on, runs them, and gives way when they are another's.
+
+Whenever the shards of a node change, its run ends and another begins, which adopts what the node is to have: from other
+nodes' runs, and from its own earlier one. So a run adopts before its first batch only, and one from which something was
+taken commits nothing more; within a run, everything is as in a run of the whole job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidewheel._cells import open_cells
+from tidewheel._cells.errors import CellError
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import folder
+from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox.errors import InboxUnavailable
+from tidewheel._core import faults
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.run import publish_output
+from tidewheel._fleet.chains import Chains, take
+from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
+from tidewheel._fleet.ledger import ledger_of
+from tidewheel._fleet.membership import LEASE_SECONDS, Membership
+from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
+from tidewheel._fleet.runs import Run
+from tidewheel._fleet.sweep import sweep
+from tidewheel._storage import open_store
+from tidewheel.errors import FencedError, StorageError, TidewheelError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+
+_LOOK_SECONDS = 0.25
+_TIDY_SECONDS = 60.0
+
+
+class Ended(Protocol):
+    """How a run ended."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to."""
+
+
+class Driving(Protocol):
+    """One run, at work."""
+
+    def execute(self) -> Ended:
+        """Run until stopped, or raise; a `FencedError` if a shard was taken from the run."""
+
+    def stop(self) -> None:
+        """Let the batch that is running finish and commit, then end. From any thread."""
+
+
+class Engine(Protocol):
+    """What carries a node's data: Spark, or this process in the tests."""
+
+    spark: Any
+    """The session that sinks publish with; None where there is none."""
+
+    def start(self) -> None:
+        """Do what takes time, before the node joins."""
+
+    def drive(self, job: Job, plan: Plan, run: FleetRun) -> Driving:
+        """Return a run of the plan that has yet to be executed."""
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a node takes part in a fleet."""
+
+    name: str
+    cells: str
+    inbox: str
+    lease: float = LEASE_SECONDS
+    restarts: int = 5
+    """How many failures in a row to survive."""
+    tell: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
+    """Called with what happens to the node, and the facts of it."""
+
+
+class Node:
+    """One node. `execute` works until the node is asked to leave."""
+
+    def __init__(self, job: Job, engine: Engine, options: NodeOptions) -> None:
+        """Take a job; its cells, and the inbox that it reads, are the fleet's."""
+        self.job, self.engine, self.options = job, engine, options
+        job.cells_at = options.cells
+        self.plan = job.plan()
+        self.source = check_plan(self.plan, job.name)
+        self._membership: Membership
+        self._chains: Chains
+        self._leaving = threading.Event()
+        self._driving: Driving | None = None
+        self._held: frozenset[int] = frozenset()
+        self._asked = False
+        """Whether this node asked its run to end."""
+
+    def execute(self) -> None:
+        """Join, work, and leave: on SIGTERM, on Ctrl-C, or when drained."""
+        faults.remember_group()
+        job, options = self.job, self.options
+        self._chains = Chains(open_store(job.state), job.name)
+        self._chains.open_origin(job.n_shards)
+        open_inbox(options.inbox, job.n_shards).close()
+        with open_cells(options.cells) as connection, self._signals():
+            self._membership = Membership(
+                connection,
+                job.name,
+                options.name,
+                job.n_shards,
+                ttl=options.lease,
+                fingerprint=fingerprint(self.plan, job.n_shards),
+            )
+            try:
+                self._membership.enter()
+                self.engine.start()
+                # Only now: from here on the shards wait for this node.
+                self._membership.join()
+                options.tell("joined", {"members": sorted(self._membership.assignment().members)})
+                with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
+                    self._work()
+            finally:
+                self._leave()
+
+    def leave(self) -> None:
+        """Let the batch that is running finish and commit, then leave the fleet."""
+        self._leaving.set()
+        self._stop_run()
+
+    def _work(self) -> None:
+        failures = 0
+        while not self._leaving.is_set():
+            try:
+                self._one_run()
+                failures = 0
+            except Overtaken:
+                continue
+            except (StorageError, CellError, InboxUnavailable, NotCommitted) as error:
+                failures += 1
+                if failures > self.options.restarts:
+                    raise
+                self.options.tell("failed", {"error": str(error)})
+                self._leaving.wait(min(2.0**failures, 30.0) * 0.5)
+
+    def _one_run(self) -> None:
+        """Adopt the shards that are this node's, and run them until that changes."""
+        if not self._membership.shards():
+            self._leaving.wait(_LOOK_SECONDS)
+            return
+        run = self._chains.begin(self.options.name, self.job.n_shards)
+        ledger = take(self._chains, run, self._wanted, self._publish, self._check)
+        if not ledger.held:
+            return
+        self.options.tell("adopted", {"run": run.number, "shards": sorted(ledger.held)})
+        starts = {shard: holding.position for shard, holding in ledger.held.items()}
+        plan = with_inbox(self.plan, self.source.reading(self.options.inbox, starts))
+        fleet_run = FleetRun(self.job, plan, run, ledger)
+        self._execute(self.engine.drive(self.job, plan, fleet_run), fleet_run.held, run)
+
+    def _execute(self, driving: Driving, held: frozenset[int], run: Run) -> None:
+        self._held, self._asked, self._driving = held, False, driving
+        if self._is_over():
+            self._stop_run()
+        try:
+            result = driving.execute()
+        except TidewheelError as error:
+            if self._revoked(run) or isinstance(error, FencedError):
+                return
+            if not self._asked:
+                raise
+            # It was to end anyway; what lasts, the next run meets too.
+            self.options.tell("failed", {"run": run.number, "error": str(error)})
+            return
+        finally:
+            self._driving = None
+        if result.stopped and not self._asked:
+            self._leaving.set()  # It was interrupted, not by this node.
+
+    def _revoked(self, run: Run) -> bool:
+        """Tell whether a shard was taken from a run, and say so."""
+        newest = self._chains.of(run.name).latest()
+        if newest is None or newest.run == run.token:
+            return False
+        gone = ledger_of(newest).revoked
+        takers = {taken.to: self._chains.runs.get(int(taken.to)) for taken in gone.values()}
+        nodes = sorted({taker.node if taker else f"run {name}" for name, taker in takers.items()})
+        self.options.tell("revoked", {"run": run.number, "shards": sorted(gone), "by": nodes})
+        return True
+
+    def _wanted(self) -> frozenset[int]:
+        return frozenset() if self._leaving.is_set() else self._membership.shards()
+
+    def _publish(self, state: Manifest) -> None:
+        where = self._chains.store.at(folder(state.id.stream_id))
+        publish_output(self.plan, where, state, self.engine.spark)
+
+    def _check(self, state: Manifest) -> None:
+        check_adopted(state, self.plan, self.job.n_shards)
+
+    # Beside the run.
+
+    def _is_over(self) -> bool:
+        """Tell whether the run must end because this node is to have other shards. What was taken from it, its commit tells."""
+        return self._leaving.is_set() or self._membership.shards() != self._held
+
+    def _stop_run(self) -> None:
+        driving = self._driving
+        if driving is not None:
+            self._asked = True
+            driving.stop()
+
+    @contextlib.contextmanager
+    def _beside(self, work: Callable[[], None], every: float) -> Iterator[None]:
+        """Do something every so many seconds, beside the run."""
+        done = threading.Event()
+
+        def repeat() -> None:
+            while not done.wait(every):
+                work()
+
+        thread = threading.Thread(target=repeat, name=f"tidewheel-node-{work.__name__}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        self._membership.keep_up()
+        if self._membership.is_draining:
+            self._leaving.set()
+        if self._driving is not None and self._is_over():
+            self._stop_run()
+
+    def _tidy(self) -> None:
+        """Remove what runs that are over have left. One node does it: whoever is to have the first shard."""
+        if 0 not in self._membership.shards():
+            return
+        # What cannot be looked at now is looked at next time; nothing waits for it.
+        with contextlib.suppress(TidewheelError):
+            sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, lambda *_: self.leave()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _leave(self) -> None:
+        """Leave the fleet. If the cells do not answer, the lease lapses, which comes to the same."""
+        began = time.monotonic()
+        with contextlib.suppress(CoordinatorError, CellError):
+            self._membership.leave()
+            self.options.tell("left", {"seconds": round(time.monotonic() - began, 3)})
+        with contextlib.suppress(CellError):
+            self._membership.close()

@@ -1,0 +1,100 @@
+"""A node's run of a job in a fleet: an ordinary run whose chain is its own, and whose shards are those it adopted."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._checkpoint.manifest import Kind, Manifest
+from tidewheel._connectors.inbox.source import InboxSource
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import operator_infos
+from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
+from tidewheel._engine.run import JobRun
+from tidewheel._fleet.handover import Ledger
+from tidewheel._fleet.ledger import stream_of
+from tidewheel._fleet.runs import Run
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel.errors import GraphError, StateError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+
+
+class FleetRun(JobRun):
+    """The run that commits the shards that its node has just adopted. It ends when one of them is taken from it."""
+
+    def __init__(self, job: Job, plan: Plan, run: Run, ledger: Ledger) -> None:
+        """Take a run whose chain is begun, and the ledger of its newest record."""
+        super().__init__(job, plan, stream_of(job.name, run.name))
+        self.token = run.token
+        self.held = frozenset(ledger.held)
+
+    def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Do nothing: what was adopted was checked."""
+
+    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+        """Go on from the newest record, which this run made when it adopted its shards."""
+        self.recall()
+
+    def commit(
+        self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
+    ) -> None:
+        """Commit a batch; refuse one that changed a shard which is not this run's."""
+        strange = sorted({shard for report in reports for shard in report.deltas} - self.held)
+        if strange:
+            raise StateError(
+                f"job {self.job.name!r} changed the state of shard {strange[0]}, and this node's inbox has none of its events: "
+                "in a fleet, events are routed by the key that the program's key_by takes. Route by that key, or key by the "
+                "routed one"
+            )
+        super().commit(spec, reports, kind, facts, spark)
+
+
+def check_plan(plan: Plan, job: str) -> InboxSource:
+    """Return the source of a program that can run in a fleet; refuse one that cannot."""
+    if len(plan.levels) > 2:
+        keyed = [node.name for node in plan.nodes if node.operator.kind == "key_by"]
+        raise GraphError(
+            f"job {job!r} has more than one keyed level ({', '.join(keyed)}): what follows the second key_by would have to "
+            "cross nodes. A fleet runs jobs with one; run this one on one Spark cluster with `tidewheel run`"
+        )
+    sources = [node.operator.source for node in plan.nodes if isinstance(node.operator, SourceOperator)]
+    first = sources[0]
+    if len(sources) > 1 or not isinstance(first, InboxSource):
+        found = ", ".join(source.describe() for source in sources)
+        raise GraphError(
+            f"job {job!r} reads {found}: in a fleet a job has one source, the fleet's inbox "
+            "(tidewheel._connectors.inbox.source.inbox), to which events are routed by key"
+        )
+    return first
+
+
+def with_inbox(plan: Plan, source: InboxSource) -> Plan:
+    """Return the plan with another source in place of its only one."""
+    nodes = tuple(
+        dataclasses.replace(node, operator=dataclasses.replace(node.operator, source=source))
+        if isinstance(node.operator, SourceOperator)
+        else node
+        for node in plan.nodes
+    )
+    return dataclasses.replace(plan, nodes=nodes)
+
+
+def fingerprint(plan: Plan, n_shards: int) -> str:
+    """Return what is the same on nodes with the same graph: operators, how they hang together, and what their state is."""
+    infos = operator_infos(plan)
+    lines = [f"shards {n_shards}"]
+    for node in plan.nodes:
+        inputs = ",".join(f"{port.node}.{port.port}" for port in node.inputs)
+        lines.append(f"{node.name} {node.operator.kind} {inputs} {node.key_name} {infos.get(node.name, '')}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def check_adopted(state: Manifest, plan: Plan, n_shards: int) -> None:
+    """Refuse to adopt state that the program cannot continue."""
+    check_program(state, operator_infos(plan), n_shards, allow_dropped_state=False)

@@ -1,0 +1,1 @@
+"""Aggregates by key: sums, counts and the like, computed on columns."""

@@ -1,0 +1,169 @@
+"""aggregate: sums, counts and their kin per key, column-wise from end to end.
+
+Partial results are made in the tasks that read the source, before the shuffle; the keyed task merges them with the
+stored state as arrays. No Python code runs per record, only per key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidewheel._operators.aggregates.folding import Folding
+from tidewheel._operators.aggregates.functions import (
+    Accumulator,
+    Aggregate,
+    Array,
+    accumulators_of,
+    check_columns,
+    columns_of,
+)
+from tidewheel._operators.aggregates.partial_results import (
+    KEY,
+    LATEST,
+    Packing,
+    grouped,
+    grouping_keys,
+    keyed,
+    left_64_bits,
+    merged,
+    opened_keys,
+)
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._values import ROW, Batch, Shape
+from tidewheel.errors import GraphError
+
+PARTIAL = Shape("row", "partial aggregates")
+
+
+@dataclass(frozen=True)
+class AggregateBy(Operator):
+    """Keep the named aggregates of each key, and emit them once per batch for every key that the batch touched.
+
+    A result has the latest timestamp of the messages that the batch brought for its key.
+    """
+
+    aggregates: dict[str, Aggregate]
+    accumulators: tuple[Accumulator, ...] = field(init=False)
+    kind = "aggregate"
+    stateful = True
+    combines = True
+
+    def __post_init__(self) -> None:
+        kept = accumulators_of(self.aggregates)
+        if not 1 <= len(kept) <= 15:
+            raise GraphError(f"aggregate takes one to about seven aggregates; these need {len(kept)} numbers per key")
+        object.__setattr__(self, "accumulators", kept)
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Aggregating(self, context)
+
+    def combiner(self, context: Context) -> Combiner:
+        """Return what makes partial results before the shuffle."""
+        return _Partials(self.accumulators, context, PARTIAL)
+
+    def columns(self) -> set[str]:
+        """Return the columns that it reads."""
+        return columns_of(self.accumulators)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Rows, one attribute per aggregate."""
+        return (ROW,)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        """Refuse a column that the declared type lacks."""
+        check_columns(self.columns(), inputs[0])
+
+    @property
+    def codec_name(self) -> str:
+        """Fixed-width msgpack: any msgpack reader takes it, and arrays can be made of it without decoding."""
+        return "msgpack"
+
+    @property
+    def state_layout(self) -> str:
+        """The numbers that are kept, in their order."""
+        return ", ".join(accumulator.name for accumulator in self.accumulators)
+
+
+class _Partials(Folding):
+    shape = PARTIAL
+
+    def fold(self, batch: Batch) -> pa.Table:
+        return grouped(batch, self.accumulators, self.context)
+
+
+class _Aggregating(Process):
+    def __init__(self, operator: AggregateBy, context: Context) -> None:
+        self.operator, self.context = operator, context
+        self.gathered, self.partials = Gathered(), list[pa.Table]()
+        self.table = context.raw_table()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        if len(batch) == 0:
+            return
+        if batch.shape == PARTIAL:
+            columns = batch.columns
+            arrays = [grouping_keys(batch), *columns.columns]
+            self.partials.append(pa.table(arrays, names=[KEY, *columns.schema.names]))
+        else:
+            self.gathered.add(batch, self._fold)
+
+    def _fold(self, batch: Batch) -> None:
+        self.partials.append(grouped(batch, self.operator.accumulators, self.context))
+
+    def on_end_of_data(self) -> None:
+        self.gathered.finish(self._fold)
+        if not self.partials:
+            return
+        name, accumulators = self.context.operator, self.operator.accumulators
+        fresh = merged(self.partials, accumulators, name)
+        self.partials = []
+        keys = fresh.column(KEY).combine_chunks()
+        opened = opened_keys(keys, self.table.n_shards)
+        rank = np.empty(len(keys), np.int64)
+        rank[opened.places()] = np.arange(len(keys))
+        packing = Packing(len(accumulators))
+        old: list[bytes] = []
+        for shard, part in opened.shards.items():
+            old += [raw or packing.nothing for raw in self.table.get_many(shard, opened.stored[part])]
+        new = [fresh.column(a.name).to_numpy()[rank] for a in accumulators]
+        totals = _added(accumulators, packing.unpack(b"".join(old), len(old), name), new, name)
+        raws = packing.rows([totals[a] for a in accumulators])
+        for shard, part in opened.shards.items():
+            self.table.put(shard, list(zip(opened.stored[part], raws[part], strict=True)))
+        times = fresh.column(LATEST).to_numpy()[rank].tolist() if LATEST in fresh.schema.names else None
+        self.context.emit(self._results(keys.take(pa.array(rank)), totals, times))
+
+    def _results(self, keys: pa.Array, totals: dict[Accumulator, Array], times: list[int] | None) -> Batch:
+        arrays = []
+        for aggregate in self.operator.aggregates.values():
+            values, mask = aggregate.result(totals)
+            arrays.append(pa.array(values, mask=mask))
+        columns = pa.RecordBatch.from_arrays(arrays, list(self.operator.aggregates))
+        return keyed(ROW, columns, keys, times)
+
+
+def _added(
+    accumulators: tuple[Accumulator, ...], old: list[Array], new: list[Array], operator: str
+) -> dict[Accumulator, Array]:
+    """Merge the batch's numbers into the stored ones."""
+    stored, fresh = dict(zip(accumulators, old, strict=True)), dict(zip(accumulators, new, strict=True))
+    merged: dict[Accumulator, Array] = {}
+    for accumulator in accumulators:
+        a, b = stored[accumulator], fresh[accumulator]
+        if accumulator.fold in ("min", "max"):
+            present = Accumulator("count", accumulator.column)
+            # As Arrow does: NaN counts only where there is nothing else.
+            both = np.fmin(a, b) if accumulator.fold == "min" else np.fmax(a, b)
+            merged[accumulator] = np.where(stored[present] == 0, b, np.where(fresh[present] == 0, a, both))
+            continue
+        total = a + b
+        if total.dtype.kind == "i" and (((a ^ total) & (b ^ total)) < 0).any():
+            raise left_64_bits(accumulator.column, operator)
+        merged[accumulator] = total
+    return merged

@@ -1,0 +1,59 @@
+"""Folding: what combines a keyed stream's messages into partial results before the shuffle."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tidewheel._operators.aggregates.functions import Accumulator
+from tidewheel._operators.aggregates.partial_results import FLUSH_ROWS, keyed, merged
+from tidewheel._operators.base import Context
+from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._values import Batch, Shape
+
+
+class Folding(Combiner):
+    """Folds many messages at a time, and gives what they come to by key and the columns `by`."""
+
+    def __init__(
+        self, accumulators: tuple[Accumulator, ...], context: Context, given: Shape, by: Sequence[str] = ()
+    ) -> None:
+        """Take what is kept of each group, and the shape of what it gives."""
+        self.accumulators, self.context = accumulators, context
+        self._given_shape, self._by = given, by
+        self._gathered, self._waiting = Gathered(), list[pa.Table]()
+        self.aside: list[Batch] = []
+        """Messages that `fold` leaves out; they go on as they are."""
+
+    @abstractmethod
+    def fold(self, batch: Batch) -> pa.Table | None:
+        """Return the partial results of messages; None if there are none."""
+
+    def add(self, batch: Batch) -> Iterator[Batch]:
+        """Take messages; yield when there are many partial results."""
+        if len(batch):
+            self._gathered.add(batch, self._fold)
+        if sum(table.num_rows for table in self._waiting) > FLUSH_ROWS:
+            yield from self._given()
+
+    def finish(self) -> Iterator[Batch]:
+        """Yield what is left."""
+        self._gathered.finish(self._fold)
+        yield from self._given()
+
+    def _fold(self, batch: Batch) -> None:
+        folded = self.fold(batch)
+        if folded is not None:
+            self._waiting.append(folded)
+
+    def _given(self) -> Iterator[Batch]:
+        aside, self.aside = self.aside, []
+        yield from aside
+        if self._waiting:
+            whole = merged(self._waiting, self.accumulators, self.context.operator, self._by)
+            self._waiting = []
+            for chunk in whole.combine_chunks().to_batches():
+                yield keyed(self._given_shape, chunk.select(chunk.schema.names[1:]), chunk.column(0))

@@ -1,0 +1,229 @@
+"""Partial results of aggregates: made of many messages by Arrow, merged with one another, and stored.
+
+A table of partial results has a column for the key, columns that it is grouped by besides, and one for each accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._operators.aggregates.functions import Accumulator, Array
+from tidewheel._operators.base import Context
+from tidewheel._operators.keyed.key_by import column_of
+from tidewheel._state.key_batch import Opened, sorted_keys
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import OperatorError, StateError
+
+KEY, LATEST = "~key", "~latest"
+"""The columns of the key and of the latest timestamp; the second is there where the messages have timestamps."""
+STORED = pa.large_binary()
+"""The type of a key column that holds stored keys, which stand for keys that have no column of their own."""
+FLUSH_ROWS = 1_000_000
+"""How many partial results wait before a shuffle at the most."""
+
+_ARROW_FOLD = {"sum": "sum", "min": "min", "max": "max", "count": "sum", "rows": "sum"}
+_INT, _FLOAT = 0xD3, 0xCB
+
+
+def grouping_keys(batch: Batch) -> pa.Array:
+    """Return the keys as a column that Arrow can group by."""
+    column = batch.key_array()
+    return column if column is not None else pa.array([to_stored(key) for key in batch.keys], STORED)
+
+
+def keyed(shape: Shape, columns: pa.RecordBatch, keys: pa.Array, times: list[int] | None = None) -> Batch:
+    """Return a batch under keys that `grouping_keys` gave."""
+    if keys.type == STORED:
+        return Batch(shape, columns=columns, keys=[from_stored(key) for key in keys.to_pylist()], times=times)
+    return Batch(shape, columns=columns, key_column=keys, times=times)
+
+
+def opened_keys(keys: pa.Array, n_shards: int) -> Opened:
+    """Return the distinct keys of partial results in the order of the store."""
+    opened = sorted_keys(keys, n_shards) if keys.type != STORED else None
+    if opened is not None:
+        return opened
+    stored = [key if keys.type == STORED else to_stored(key) for key in keys.to_pylist()]
+    order = sorted((shard_of_stored(each, n_shards), each) for each in set(stored))
+    place = {each: at for at, (_, each) in enumerate(order)}
+    shards: dict[int, slice] = {}
+    for at, (shard, _) in enumerate(order):
+        shards[shard] = slice(shards[shard].start if shard in shards else at, at + 1)
+    listed: list[Any] = [each for _, each in order]
+    return Opened([from_stored(each) for each in listed], [place[each] for each in stored], listed, shards)
+
+
+def grouped(
+    batch: Batch,
+    accumulators: tuple[Accumulator, ...],
+    context: Context,
+    by: Mapping[str, pa.Array] = MappingProxyType({}),
+    latest: bool = True,
+) -> pa.Table:
+    """Return the partial results of messages by key, or by key and further columns, with the latest timestamp if wanted."""
+    groups = [KEY, *by]
+    arrays, names = [grouping_keys(batch), *by.values()], list(groups)
+    folds: list[tuple[Any, str]] = []
+    for accumulator in accumulators:
+        if accumulator.column is None:
+            folds.append(([], "count_all"))
+            continue
+        if accumulator.column not in names:
+            column = column_of(context, batch, accumulator.column)
+            arrays.append(_numbers(column, accumulator.column, context.operator))
+            names.append(accumulator.column)
+        if accumulator.fold == "sum":
+            values = arrays[names.index(accumulator.column)]
+            _check_sum(arrays[: len(groups)], values, accumulator.column, context.operator)
+        folds.append((accumulator.column, accumulator.fold))
+    results = ["count_all" if a.column is None else f"{a.column}_{a.fold}" for a in accumulators]
+    timed = [LATEST] if latest and batch.times is not None else []
+    if timed:
+        arrays.append(pa.array(batch.times, pa.int64()))
+        folds.append((LATEST, "max"))
+        results.append(f"{LATEST}_max")
+    table = pa.table(arrays, names=[*names, *timed]).group_by(groups, use_threads=False).aggregate(folds)
+    # A group whose values are all null folds to null; its count of 0 says that the number means nothing.
+    columns = [pc.fill_null(table.column(name), 0) for name in results]
+    return pa.table(
+        [*(table.column(name) for name in groups), *columns],
+        names=[*groups, *(a.name for a in accumulators), *timed],
+    )
+
+
+def merged(
+    tables: list[pa.Table], accumulators: tuple[Accumulator, ...], operator: str, by: Sequence[str] = ()
+) -> pa.Table:
+    """Return several tables of partial results as one."""
+    if len(tables) == 1:
+        return tables[0]
+    kinds = {str(table.schema.field(KEY).type) for table in tables}
+    if len(kinds) > 1:
+        raise OperatorError(
+            f"operator {operator!r}: all keys must be of one type, not {' and '.join(sorted(kinds))}; convert them in key_by"
+        )
+    return regrouped(pa.concat_tables(tables, promote_options="permissive"), accumulators, operator, (KEY, *by))
+
+
+def regrouped(
+    table: pa.Table, accumulators: tuple[Accumulator, ...], operator: str, groups: tuple[str, ...]
+) -> pa.Table:
+    """Return partial results folded by other columns than they were made by."""
+    folds = []
+    for accumulator in accumulators:
+        if accumulator.fold == "sum":
+            keys = [table.column(name) for name in groups]
+            _check_sum(keys, table.column(accumulator.name), accumulator.column or "", operator)
+        if accumulator.fold in ("min", "max"):
+            # A partial of nothing but nulls must not take part: its 0 is not a value.
+            present = pc.greater(table.column(Accumulator("count", accumulator.column).name), 0)
+            position = table.schema.get_field_index(accumulator.name)
+            column = pc.if_else(present, table.column(accumulator.name), pa.scalar(None, table.field(position).type))
+            table = table.set_column(position, accumulator.name, column)
+        folds.append((accumulator.name, _ARROW_FOLD[accumulator.fold]))
+    if LATEST in table.schema.names:
+        folds.append((LATEST, "max"))
+    result = table.group_by(list(groups), use_threads=False).aggregate(folds)
+    columns = [pc.fill_null(result.column(f"{name}_{fold}"), 0) for name, fold in folds]
+    return pa.table(
+        [*(result.column(name) for name in groups), *columns], names=[*groups, *(name for name, _ in folds)]
+    )
+
+
+def _numbers(values: pa.Array, column: str, operator: str) -> pa.Array:
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return values if pa.types.is_int64(kind) else values.cast(pa.int64())
+    if pa.types.is_floating(kind):
+        return values if pa.types.is_float64(kind) else values.cast(pa.float64())
+    raise OperatorError(
+        f"operator {operator!r}: aggregates are over numbers, and column {column!r} is of type {kind}; "
+        "convert it with map_batches, or use reduce"
+    )
+
+
+def _check_sum(groups: list[Any], values: Any, column: str, operator: str) -> None:
+    """Refuse integers whose sum leaves 64 bits for any group: Arrow would wrap around silently."""
+    if not pa.types.is_integer(values.type) or len(values) == 0:
+        return
+    bounds = pc.min_max(values).as_py()
+    largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
+    if largest * len(values) < 2**63:
+        return
+    totals: dict[Any, int] = {}
+    for group, value in zip(zip(*(each.to_pylist() for each in groups), strict=True), values.to_pylist(), strict=True):
+        totals[group] = totals.get(group, 0) + (value or 0)
+    if any(not -(2**63) <= total < 2**63 for total in totals.values()):
+        raise left_64_bits(column, operator)
+
+
+def left_64_bits(column: str | None, operator: str) -> OperatorError:
+    """Return the error of a sum that no 64 bits hold."""
+    return OperatorError(
+        f"operator {operator!r}: the sum of column {column!r} left 64 bits; cast the column to double, or use reduce, whose "
+        "Python integers have no limit"
+    )
+
+
+class Packing:
+    """Rows of a few numbers as fixed-width msgpack, so that many of them are an array.
+
+    A number is an integer or a float, as its tag says. Columns that nobody declared may be of integers in one batch and of
+    floats in the next, so either is taken back, and what has both is of floats.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Take how many numbers a row has, 15 at the most."""
+        self.size = size
+        fields = [("head", "u1")]
+        for position in range(size):
+            fields += [(f"tag{position}", "u1"), (f"v{position}", ">i8")]
+        self.layout = np.dtype(fields)
+        self.nothing = self.pack([np.zeros(1, np.int64)] * size)
+
+    @property
+    def width(self) -> int:
+        """The bytes of a row."""
+        return int(self.layout.itemsize)
+
+    def pack(self, arrays: list[Array]) -> bytes:
+        """Return one row after the other."""
+        packed = np.empty(len(arrays[0]), self.layout)
+        packed["head"] = 0x90 | self.size
+        for position, array in enumerate(arrays):
+            whole = array.dtype.kind == "i"
+            packed[f"tag{position}"] = _INT if whole else _FLOAT
+            packed[f"v{position}"] = array if whole else array.astype(">f8").view(">i8")
+        return packed.tobytes()
+
+    def rows(self, arrays: list[Array]) -> list[bytes]:
+        """Return the rows, each for itself."""
+        data, width = self.pack(arrays), self.width
+        return [data[at : at + width] for at in range(0, len(data), width)]
+
+    def unpack(self, data: bytes, rows: int, operator: str) -> list[Array]:
+        """Return the numbers of rows that `pack` gave, by place."""
+        if len(data) == rows * self.width:
+            packed = np.frombuffer(data, self.layout)
+            tags = [packed[f"tag{position}"] for position in range(self.size)]
+            if (packed["head"] == 0x90 | self.size).all() and all(((t == _INT) | (t == _FLOAT)).all() for t in tags):
+                return [_numbers_of(tag, packed[f"v{position}"]) for position, tag in enumerate(tags)]
+        raise StateError(
+            f"operator {operator!r}: its stored state has other aggregates than the program; give the changed operator a new "
+            "name"
+        )
+
+
+def _numbers_of(tags: Array, raw: Array) -> Array:
+    whole = tags == _INT
+    integers = raw.astype("i8")
+    if whole.all():
+        return integers
+    return np.where(whole, integers.astype("f8"), np.ascontiguousarray(raw).view(">f8").astype("f8"))

@@ -1,0 +1,167 @@
+"""What an operator is: a description in the graph, and a process while a task runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from tidewheel._values import ANY, Batch, Shape
+from tidewheel.errors import OperatorError
+
+if TYPE_CHECKING:
+    from tidewheel._operators.keyed.combiner import Combiner
+    from tidewheel._state.codec import Codec
+    from tidewheel._state.task_state import KeyedState, RawTable
+    from tidewheel._state.timers import TimerTable
+
+
+class Context(Protocol):
+    """What a task gives an operator for the length of one batch."""
+
+    operator: str
+    shapes: tuple[Shape, ...]
+    """What the values at each output look like, as the graph has it: annotations can be read in the driver only."""
+    now: int
+    """The pinned time of the batch, in ns since the Unix epoch: the same in every task of the batch."""
+    last_epoch: int | None
+    """The epoch that went out before this batch."""
+    epoch: int | None
+    """The epoch that goes out after this batch's data, if there is a new one."""
+
+    def emit(self, batch: Batch, port: int = 0) -> None:
+        """Send messages to whatever follows the operator."""
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Stage rows in the sink that the operator is."""
+
+    def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        """Put a record that the user's function refused into the dead-letter sink, or raise an `OperatorError`."""
+
+    def keeps_rejected(self) -> bool:
+        """Whether a refused record goes to a dead-letter sink and the batch goes on."""
+
+    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+        """Return the operator's keyed state; `table` names a second one beside it."""
+
+    def raw_table(self) -> RawTable:
+        """Return the operator's state as stored keys and bytes, for operators that work on arrays."""
+
+    def timers(self, table: str = "timers") -> TimerTable:
+        """Return the operator's timers; `table`, which ends with "timers", names others beside them."""
+
+    def clock(self) -> int | None:
+        """Return the newest epoch that is known: this batch's, or the one before."""
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        """Report that an input of the frontier gave data, and the epoch that follows from it, if any."""
+
+    def count(self, label: str, number: int) -> None:
+        """Add to a counter of the operator, `operator/label` in the manifest."""
+
+    def shards(self) -> Iterable[int]:
+        """Return the shards of this task that have state or got data."""
+
+
+class Process(ABC):
+    """An operator at work in one task, for one batch."""
+
+    @abstractmethod
+    def on_batch(self, batch: Batch, port: int) -> None:
+        """Handle messages that arrived at an input port."""
+
+    def on_end_of_data(self) -> None:  # noqa: B027
+        """Do what waits for all data of the batch."""
+
+    def on_schedule(self) -> None:  # noqa: B027
+        """Do what is due by the pinned time."""
+
+    def on_epoch(self, epoch: int) -> None:  # noqa: B027
+        """Handle the epoch, after all data."""
+
+
+class Operator(ABC):
+    """A step of the program. It travels to the tasks, so it holds what the user gave and nothing that runs."""
+
+    kind: ClassVar[str]
+    ports: ClassVar[int] = 1
+    stateful: ClassVar[bool] = False
+    combines: ClassVar[bool] = False
+    """Whether it has a combiner, which shrinks its input before the shuffle."""
+    required: ClassVar[tuple[int, ...]] = ()
+    """The outputs that must lead somewhere: what goes there would be lost otherwise."""
+
+    @abstractmethod
+    def start(self, context: Context) -> Process:
+        """Return the process that does the work in a task."""
+
+    def combiner(self, context: Context) -> Combiner:
+        """Return what shrinks its input in the tasks before the shuffle."""
+        raise NotImplementedError(f"a {self.kind} has no combiner")
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Return the shape of the values at each output port."""
+        return (ANY,)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:  # noqa: B027
+        """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""
+
+    @property
+    def driven_by_time(self) -> bool:
+        """Whether epochs or schedules make it act without data."""
+        return False
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state, for the manifest; empty for operators without state."""
+        return ""
+
+    @property
+    def state_layout(self) -> str:
+        """What its stored state means, where a changed program could take it for something else; empty otherwise."""
+        return ""
+
+
+def each(context: Context, batch: Batch, function: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:
+    """Call the function with each value; return what it returned, and the positions of the values that were rejected."""
+    values = batch.values
+    rest = iter(values)
+    results: list[Any] = []
+    rejected: list[int] = []
+    while True:
+        failure: Exception
+        try:
+            results.extend(map(function, rest))
+        except Exception as error:
+            failure = error
+        else:
+            if len(results) + len(rejected) == len(values):
+                return results, rejected
+            # To `map`, a StopIteration from the function means that there are no more values.
+            failure = OperatorError(
+                "the function raised StopIteration; use next(iterator, default) where it may be empty"
+            )
+        position = len(results) + len(rejected)
+        context.reject(failure, batch, position)
+        rejected.append(position)
+
+
+def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
+    """Return the values as columns, or say that they have none."""
+    try:
+        return batch.columns
+    except Exception as error:
+        raise OperatorError(
+            f"operator {context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
+            "operator before it returns (returns=…), or convert the values"
+        ) from error
+
+
+def without(batch: Batch, rejected: list[int]) -> Batch:
+    """Return the batch without the rejected positions; the usual case, none, costs nothing."""
+    if not rejected:
+        return batch
+    gone = set(rejected)
+    return batch.take([position for position in range(len(batch)) if position not in gone])

@@ -1,0 +1,140 @@
+"""Graph: the named operators of a job and how they hang together, checked as it is built."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidewheel._operators.base import Operator
+from tidewheel._operators.keyed.key_by import KeyBy
+from tidewheel._values import Shape
+from tidewheel.errors import GraphError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+"""What jobs and operators may be called: fit for a file name, and for a command line."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """One output of a node."""
+
+    node: int
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A named operator, where its inputs come from, and what its outputs look like."""
+
+    id: int
+    name: str
+    operator: Operator
+    inputs: tuple[Port, ...]
+    shapes: tuple[Shape, ...]
+    key_name: str | None
+    """The name of the key's column where the output is keyed, else None."""
+
+
+class Graph:
+    """The operators of a job in the order they were added, which is an order of the data's flow."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.nodes: list[Node] = []
+        self._names: set[str] = set()
+
+    def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
+        """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"a {operator.kind} needs a name: the first argument, a string that is not empty")
+        if not NAME.fullmatch(name):
+            raise GraphError(
+                f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begins with a "
+                "letter or digit"
+            )
+        if name in self._names:
+            other = next(node for node in self.nodes if node.name == name)
+            raise GraphError(
+                f"there are two operators named {name!r} (a {other.operator.kind} and a {operator.kind}); "
+                "a name is the identity of an operator's state: give one of them another"
+            )
+        shapes = tuple(self.shape(port) for port in inputs)
+        try:
+            operator.check(shapes)
+            outputs = operator.shapes(shapes)
+        except GraphError as error:
+            raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None
+        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs))
+        self.nodes.append(node)
+        self._names.add(name)
+        return node
+
+    def shape(self, port: Port) -> Shape:
+        """Return what the values at an output look like."""
+        return self.nodes[port.node].shapes[port.port]
+
+    def _key_name(self, operator: Operator, inputs: tuple[Port, ...]) -> str | None:
+        if isinstance(operator, KeyBy):
+            return operator.key_name
+        return self.nodes[inputs[0].node].key_name if inputs else None
+
+    def consumers(self, port: Port) -> list[tuple[Node, int]]:
+        """Return the nodes that read an output, each with the number of its input."""
+        return [
+            (node, position) for node in self.nodes for position, source in enumerate(node.inputs) if source == port
+        ]
+
+    def outputs(self, node: Node) -> Iterator[Port]:
+        """Yield the outputs of a node."""
+        return (Port(node.id, port) for port in range(node.operator.ports))
+
+    def check(self) -> None:
+        """Refuse a graph that cannot run: no source, no sink, an output that leads nowhere."""
+        kinds = [node.operator.kind for node in self.nodes]
+        if "source" not in kinds:
+            raise GraphError("the job has no source; begin with job.source(name, …)")
+        for node in self.nodes:
+            if node.operator.kind == "sink":
+                continue
+            if not any(self.consumers(port) for port in self.outputs(node)):
+                raise GraphError(
+                    f"operator {node.name!r} ({node.operator.kind}) leads nowhere; end the stream with .sink(name, …)"
+                )
+            for port in node.operator.required:
+                if not self.consumers(Port(node.id, port)):
+                    raise GraphError(
+                        f"output {port} of operator {node.name!r} ({node.operator.kind}) leads nowhere, and what goes there "
+                        "would be lost; give it a sink, discard() if it is not wanted"
+                    )
+
+    def fingerprint(self) -> str:
+        """Return a digest of names, kinds and edges: two programs with the same one have the same shape."""
+        text = "\n".join(
+            f"{node.name} {node.operator.kind} {[(self.nodes[p.node].name, p.port) for p in node.inputs]}"
+            for node in self.nodes
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def text(self) -> str:
+        """Return the graph as lines of text, one per operator."""
+        width = max((len(node.name) for node in self.nodes), default=0)
+        lines = []
+        for node in self.nodes:
+            inputs = ", ".join(self.nodes[port.node].name for port in node.inputs)
+            arrow = f" <- {inputs}" if inputs else ""
+            lines.append(f"{node.name:<{width}}  {node.operator.kind}{arrow}")
+        return "\n".join(lines)
+
+    def mermaid(self) -> str:
+        """Return the graph as a Mermaid flow chart."""
+        lines = ["flowchart LR"]
+        for node in self.nodes:
+            left, right = ("[(", ")]") if node.operator.stateful else ("[", "]")
+            lines.append(f'    n{node.id}{left}"{node.name}<br/>{node.operator.kind}"{right}')
+        for node in self.nodes:
+            for port in node.inputs:
+                keyed = self.nodes[port.node].operator.kind == "key_by"
+                lines.append(f"    n{port.node} {'==>' if keyed else '-->'} n{node.id}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Joins: the messages of two streams with the same key."""

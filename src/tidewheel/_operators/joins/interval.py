@@ -1,0 +1,99 @@
+"""interval_join: messages of one key that are near each other in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.joins.join import Join
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.timed import allowed, time_of
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.timers import Timer
+
+Waiting = list[tuple[int, Any, bool]]
+"""Timestamp, value, and whether it found a partner."""
+Sides = list[Waiting]
+
+
+@dataclass(frozen=True)
+class IntervalJoin(Join):
+    """Pair each left message with the right ones from `before` ns before it to `after` ns after it, both included.
+
+    A message is kept until the epoch shows that no partner can come; if it had none, an outer join emits it then.
+    """
+
+    before: int
+    after: int
+    kind = "interval_join"
+
+    def logic(self) -> IntervalLogic:
+        """Return the logic."""
+        return IntervalLogic(self)
+
+    def spec(self) -> StateSpec:
+        """Keep both sides."""
+        return StateSpec(list[list[tuple[int, Any, bool]]], _nothing)
+
+
+def _nothing() -> Sides:
+    return [[], []]
+
+
+class IntervalLogic(StatefulLogic[Sides]):
+    """The messages of each key that may still find a partner."""
+
+    def __init__(self, join: IntervalJoin) -> None:
+        """Take what the operator was given."""
+        self.function = join.function
+        self.kept = join.kept()
+        # A left message at t meets right ones up to t + after; a right one at t meets left ones up to t + before.
+        self.reach = (join.after, join.before)
+        self.outer = (join.how in ("left", "full"), join.how in ("right", "full"))
+
+    def on_left(self, message: Message, state: Sides, output: Any) -> Sides | None:
+        """Pair a left message with the right ones that are there."""
+        return self._on(0, message, state, output)
+
+    def on_right(self, message: Message, state: Sides, output: Any) -> Sides | None:
+        """Pair a right message with the left ones that are there."""
+        return self._on(1, message, state, output)
+
+    def _on(self, side: int, message: Message, state: Sides, output: Collected) -> Sides | None:
+        time, other = time_of(message), 1 - side
+        stored = self.kept[side].put(message.value)
+        found = False
+        for at, (there, value, _) in enumerate(state[other]):
+            if time - self.reach[other] <= there <= time + self.reach[side]:
+                found = True
+                state[other][at] = (there, value, True)
+                self._pair(side, stored, value, max(time, there), output)
+        until = time + self.reach[side]
+        if output.last_epoch is not None and until <= output.last_epoch:
+            if not found and self.outer[side]:
+                self._pair(side, stored, None, time, output)
+        else:
+            state[side].append((time, stored, found))
+            output.set_timer(until)
+        return state if any(state) else None
+
+    def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
+        """Let go of what finds no partner any more."""
+        for side in (0, 1):
+            reach = self.reach[side]
+            due = [each for each in state[side] if each[0] + reach <= timer.time]
+            if due:
+                state[side] = [each for each in state[side] if each[0] + reach > timer.time]
+                for time, stored, found in due:
+                    if not found and self.outer[side]:
+                        self._pair(side, stored, None, allowed(time + reach, output), output)
+        return state if any(state) else None
+
+    def _pair(self, side: int, own: Any, other: Any, time: int, output: Collected) -> None:
+        left, right = (own, other) if side == 0 else (other, own)
+        value = self.function(
+            None if left is None else self.kept[0].get(left), None if right is None else self.kept[1].get(right)
+        )
+        assert output.current is not None
+        output.send(Message(output.current.key, value, time))

@@ -1,0 +1,53 @@
+"""What the joins have in common: two inputs, pairs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from tidewheel._operators.keyed.state_values import Kept
+from tidewheel._operators.keyed.stateful_op import Handler
+from tidewheel._operators.keyed.timed import TimedOperator
+from tidewheel._values import ANY, Shape, shape_of
+from tidewheel.errors import GraphError
+
+How = Literal["inner", "left", "right", "full"]
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """Two values that belong together; None on the side that has none."""
+
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True)
+class Join(TimedOperator):
+    """A join of two keyed streams: how it treats what finds no partner, what it emits, and the shapes of its sides."""
+
+    how: How
+    function: Callable[[Any, Any], Any]
+    returns: Any
+    left: Shape
+    right: Shape
+
+    def kept(self) -> tuple[Kept, Kept]:
+        """Return how the values of each side are stored."""
+        return Kept(self.left), Kept(self.right)
+
+    def handlers(self, logic: Any) -> tuple[Handler, ...]:
+        """One for each side."""
+        return (logic.on_left, logic.on_right)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type; what comes too late is of either side."""
+        return (shape_of(self.returns), ANY)[: self.ports]
+
+
+def check_how(how: str, *known: str) -> None:
+    """Refuse a word that the join does not know."""
+    if how not in known:
+        raise GraphError(f"how= is one of {', '.join(known)}, not {how!r}")

@@ -1,0 +1,84 @@
+"""window_join: messages of one key that are in the same window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.joins.join import Join
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.timed import time_of
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.timers import Timer
+from tidewheel._time.windows import Fixed
+
+Panes = dict[int, tuple[int, list[Any], list[Any]]]
+"""By start: the end, and the values of each side."""
+
+
+@dataclass(frozen=True)
+class WindowJoin(Join):
+    """When the epoch passes the end of a window, emit each left value of it with each right one.
+
+    An outer join emits a side that is alone in its window with None. A message for windows that have all ended goes to the
+    second output.
+    """
+
+    windows: Fixed
+    kind = "window_join"
+    ports = 2
+
+    def logic(self) -> WindowJoinLogic:
+        """Return the logic."""
+        return WindowJoinLogic(self)
+
+    def spec(self) -> StateSpec:
+        """Keep the open windows."""
+        return StateSpec(dict[int, tuple[int, list[Any], list[Any]]], dict)
+
+
+class WindowJoinLogic(StatefulLogic[Panes]):
+    """The open windows of each key."""
+
+    def __init__(self, join: WindowJoin) -> None:
+        """Take what the operator was given."""
+        self.windows, self.function, self.how, self.kept = join.windows, join.function, join.how, join.kept()
+
+    def on_left(self, message: Message, state: Panes, output: Any) -> Panes | None:
+        """Keep a left message."""
+        return self._on(0, message, state, output)
+
+    def on_right(self, message: Message, state: Panes, output: Any) -> Panes | None:
+        """Keep a right message."""
+        return self._on(1, message, state, output)
+
+    def _on(self, side: int, message: Message, state: Panes, output: Collected) -> Panes | None:
+        stored = self.kept[side].put(message.value)
+        taken = False
+        for start, end in self.windows.of(time_of(message)):
+            if output.last_epoch is None or end - 1 > output.last_epoch:
+                taken = True
+                if start not in state:
+                    state[start] = (end, [], [])
+                    output.set_timer(end - 1)
+                _, lefts, rights = state[start]
+                (rights if side else lefts).append(stored)
+        if not taken:
+            output.set_aside()
+        return state or None
+
+    def on_timer(self, timer: Timer, state: Panes, output: Any) -> Panes | None:
+        """Emit the windows that have ended."""
+        for start in sorted(start for start, (end, _, _) in state.items() if end - 1 <= timer.time):
+            end, lefts, rights = state.pop(start)
+            for left, right in self._pairs(list(map(self.kept[0].get, lefts)), list(map(self.kept[1].get, rights))):
+                output.send(Message(timer.key, self.function(left, right), end - 1))
+        return state or None
+
+    def _pairs(self, lefts: list[Any], rights: list[Any]) -> list[tuple[Any, Any]]:
+        if not rights:
+            return [(left, None) for left in lefts] if self.how in ("left", "full") else []
+        if not lefts:
+            return [(None, right) for right in rights] if self.how in ("right", "full") else []
+        return [(left, right) for left in lefts for right in rights]

@@ -1,0 +1,1 @@
+"""Operators that keep state by key, and what they share."""

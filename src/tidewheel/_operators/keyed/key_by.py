@@ -1,0 +1,164 @@
+"""key_by: say which messages belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewheel._core.keys import to_stored
+from tidewheel._operators.base import Context, Operator, Process, columns_of, each, without
+from tidewheel._values import Batch, Shape
+from tidewheel._values.exact import plain_array
+from tidewheel.errors import GraphError, OperatorError
+
+_KEYABLE = "a string, integer, binary, boolean or floating-point column"
+
+
+@dataclass(frozen=True)
+class KeyBy(Operator):
+    """Give each message a key: the value of a column, or what a function returns for it.
+
+    `value` names the one column that is all the rest of the program needs: it becomes the value, and no other
+    column is carried through the shuffle.
+    """
+
+    key: str | Callable[[Any], Any]
+    value: str | None = None
+    kind = "key_by"
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key's column in a sink."""
+        return self.key if isinstance(self.key, str) else "key"
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _ByColumn(self.key, self, context) if isinstance(self.key, str) else _ByFunction(self.key, self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Values pass unchanged, unless one column is chosen."""
+        return inputs if self.value is None else (Shape("scalar", column=self.value),)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        """Refuse a column that the declared type lacks."""
+        known = inputs[0].columns()
+        for column in (self.key, self.value):
+            if isinstance(column, str) and known is not None and column not in known:
+                raise GraphError(f"there is no column {column!r}; {inputs[0].describe()} has {', '.join(known)}")
+
+
+def chosen(context: Context, batch: Batch, column: str | None) -> Batch:
+    """Return the batch with the one column as its value, or as it is when none is chosen."""
+    if column is None:
+        return batch
+    array = column_of(context, batch, column)
+    return batch.with_columns(context.shapes[0], pa.RecordBatch.from_arrays([array], [column]))
+
+
+def column_of(context: Context, batch: Batch, column: str) -> pa.Array:
+    """Return a column of the values, or say which columns there are."""
+    columns = columns_of(context, batch)
+    position = columns.schema.get_field_index(column)
+    if position < 0:
+        raise OperatorError(
+            f"operator {context.operator!r}: there is no column {column!r}; the values have "
+            f"{', '.join(columns.schema.names)}"
+        )
+    return columns.column(position)
+
+
+def key_array(array: pa.Array, operator: str) -> pa.Array:
+    """Return the key column in the one type per kind of key that the shuffle carries."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return key_array(array.dictionary_decode(), operator)
+    for fits, carried in _CARRIED:
+        if fits(kind):
+            # 0.0 and -0.0 are one key.
+            return pc.add(array.cast(carried), 0.0) if pa.types.is_floating(kind) else array.cast(carried)
+    raise OperatorError(f"operator {operator!r}: a key must be {_KEYABLE}; this one is of type {kind}")
+
+
+_CARRIED = (
+    (pa.types.is_string, pa.string()),
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_binary, pa.binary()),
+    (pa.types.is_boolean, pa.bool_()),
+    (pa.types.is_floating, pa.float64()),
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_null, pa.string()),
+)
+"""Types of columns that can be keys, each with the type that it is carried as."""
+
+
+class _ByColumn(Process):
+    def __init__(self, column: str, operator: KeyBy, context: Context) -> None:
+        self.column, self.operator, self.context = column, operator, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        keys = key_array(column_of(self.context, batch, self.column), self.context.operator)
+        refused = _not_keys(keys)
+        if refused:
+            for position in refused:
+                what = "NaN" if keys[position].is_valid else "null"
+                error = OperatorError(
+                    f"the key column {self.column!r} is {what}; filter such records out before key_by"
+                )
+                self.context.reject(error, batch, position)
+            batch = without(batch, refused)
+            keys = keys.filter(pa.array(_mask(len(keys), refused)))
+        self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(column=keys))
+
+
+def _not_keys(keys: pa.Array) -> list[int]:
+    """Return the positions of keys that are null or NaN."""
+    wrong = pc.is_null(keys, nan_is_null=True)
+    found: list[int] = pc.indices_nonzero(wrong).to_pylist()
+    return found
+
+
+def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:
+    mask = np.ones(length, bool)
+    mask[refused] = False
+    return mask
+
+
+class _ByFunction(Process):
+    def __init__(self, function: Callable[[Any], Any], operator: KeyBy, context: Context) -> None:
+        self.function, self.operator, self.context = function, operator, context
+        self.kinds: set[type] = set()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        keys, rejected = each(self.context, batch, self.function)
+        batch = without(batch, rejected)
+        column = plain_array(keys)
+        if column is None or pa.types.is_floating(column.type):
+            batch, keys, column = self._checked(batch, keys)
+        self.kinds.update(map(type, keys))
+        if len(self.kinds) > 1:
+            # 1, 1.0 and True are one key to a Python dict and three to the store.
+            raise OperatorError(
+                f"operator {self.context.operator!r}: all keys must be of one type, "
+                f"not {' and '.join(sorted(kind.__name__ for kind in self.kinds))}; convert them in the key function"
+            )
+        self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(keys=keys, column=column))
+
+    def _checked(self, batch: Batch, keys: list[Any]) -> tuple[Batch, list[Any], pa.Array | None]:
+        """Reject the messages whose key cannot be one."""
+        refused: list[int] = []
+        for position, key in enumerate(keys):
+            try:
+                to_stored(key)
+            except OperatorError as error:
+                self.context.reject(error, batch, position)
+                refused.append(position)
+        gone = set(refused)
+        keys = [key + 0.0 if type(key) is float else key for at, key in enumerate(keys) if at not in gone]
+        return without(batch, refused), keys, plain_array(keys)

@@ -1,0 +1,130 @@
+"""reduce: fold all values of a key with a function of two values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._values import Batch, Shape
+
+_FLUSH_KEYS = 200_000
+
+
+@dataclass(frozen=True)
+class Reduce(Operator):
+    """Fold the values of each key: `function(left, right)`, which must be associative.
+
+    The result so far is emitted once per batch for every key that the batch touched. Values are folded before the
+    shuffle too, so the function runs in several places and must depend on its two values alone. A value of None is
+    nothing to fold, and a result of None drops the key's state. A result has the latest timestamp of the messages that the
+    batch brought for its key.
+    """
+
+    function: Callable[[Any, Any], Any]
+    state: StateSpec
+    kind = "reduce"
+    stateful = True
+    combines = True
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Reducing(self, context)
+
+    def combiner(self, context: Context) -> Combiner:
+        """Return what folds before the shuffle."""
+        return _Folded(_Folding(self.function, context), context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """The result is what the values are."""
+        return inputs
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state."""
+        return self.state.resolved_codec().name
+
+
+class _Folding:
+    """The function, and what happens when it fails: the record is rejected, and what was folded before it stays."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], context: Context) -> None:
+        self.function, self.context = function, context
+        self.careful = context.keeps_rejected()
+
+    def fold(self, folded: MutableMapping[Any, Any], batch: Batch) -> None:
+        """Fold each value into that of its key; None there says that there is nothing yet."""
+        function, careful = self.function, self.careful
+        for position, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
+            left = folded.get(key)
+            if left is None:
+                folded[key] = value
+            elif value is not None:
+                try:
+                    # A function that changes its left value and then fails must have changed a copy.
+                    folded[key] = function(copy.deepcopy(left) if careful else left, value)
+                except Exception as error:
+                    self.context.reject(error, batch, position)
+
+
+class _Touched:
+    """The keys that messages came for, with the latest timestamp of each, if they have any."""
+
+    def __init__(self) -> None:
+        self.latest: dict[Any, int | None] = {}
+
+    def add(self, batch: Batch) -> None:
+        if batch.times is None:
+            self.latest.update(dict.fromkeys(batch.keys))
+            return
+        latest = self.latest
+        for key, time in zip(batch.keys, batch.times, strict=True):
+            before = latest.get(key)
+            if before is None or time > before:
+                latest[key] = time
+
+    def finish(self, shape: Shape, value_of: Callable[[Any], Any]) -> Batch:
+        """Return what has become of the keys, and begin again."""
+        keys, times = list(self.latest), list(self.latest.values())
+        self.latest = {}
+        timed = any(time is not None for time in times)
+        return Batch(shape, keys=keys, values=list(map(value_of, keys)), times=times if timed else None)  # type: ignore[arg-type]
+
+
+class _Folded(Combiner):
+    def __init__(self, folding: _Folding, context: Context) -> None:
+        self.folding, self.context = folding, context
+        self.folded: dict[Any, Any] = {}
+        self.touched = _Touched()
+
+    def add(self, batch: Batch) -> Iterator[Batch]:
+        self.folding.fold(self.folded, batch)
+        self.touched.add(batch)
+        if len(self.folded) > _FLUSH_KEYS:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Batch]:
+        if self.folded:
+            folded, self.folded = self.folded, {}
+            yield self.touched.finish(self.context.shapes[0], folded.__getitem__)
+
+
+class _Reducing(Process):
+    def __init__(self, operator: Reduce, context: Context) -> None:
+        self.context = context
+        self.folding = _Folding(operator.function, context)
+        self.state = context.state(operator.state.resolved_codec(), lambda: None)
+        self.touched = _Touched()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        self.state.fetch(batch.keys)
+        self.folding.fold(self.state.overlay, batch)
+        self.touched.add(batch)
+
+    def on_end_of_data(self) -> None:
+        if self.touched.latest:
+            self.context.emit(self.touched.finish(self.context.shapes[0], self.state.get))

@@ -1,0 +1,214 @@
+"""stateful_map: one message in, one out, with a state per key."""
+
+from __future__ import annotations
+
+import copy
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tidewheel._operators.annotations import parameter, returned
+from tidewheel._operators.base import Context, Operator, Process, without
+from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.ttl import Expiring, Ttl
+from tidewheel._state.codec import Codec, msgpack_codec
+from tidewheel._state.key_batch import Opened
+from tidewheel._values import Batch, Shape, shape_of
+from tidewheel.errors import GraphError, OperatorError
+
+_PLAIN = (bool, int, float, str, bytes, type(None), frozenset)
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """How an operator's state per key begins and how it is stored."""
+
+    type: Any = None
+    default: Any = None
+    codec: Codec | None = None
+    version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
+    """Makes today's state of one that an earlier version of the program stored."""
+
+    def resolved_codec(self) -> Codec:
+        """Return the chosen codec, or msgpack for the declared type."""
+        return self.codec or msgpack_codec(Any if self.type is None else self.type)
+
+    def factory(self) -> Callable[[], Any]:
+        """Return what makes the state of a new key.
+
+        A default that is callable is called; a mutable one is copied for each key; without a default, a declared type
+        that can be made from nothing makes it (0, "", an empty list), and without a type, or with one of several, the
+        state begins as None.
+        """
+        default = self.default
+        if default is None and self.type is not None:
+            made = typing.get_origin(self.type) or self.type
+            if isinstance(made, type) and made not in (type(None), Any, types.UnionType):
+                try:
+                    made()
+                except TypeError:
+                    raise GraphError(
+                        f"a new key's state of type {made.__name__} cannot be made from nothing; give default="
+                    ) from None
+                return made
+            return lambda: None
+        if callable(default):
+            return typing.cast(Callable[[], Any], default)
+        if isinstance(default, _PLAIN):
+            return lambda: default
+        return lambda: copy.deepcopy(default)
+
+
+def state_spec(
+    function: Any,
+    position: int,
+    type_: Any,
+    default: Any,
+    codec: Codec | None,
+    version: int,
+    upgrade: Callable[[Any, int], Any] | None = None,
+) -> StateSpec:
+    """Return the state's description; where no type was given, the function's annotation is taken."""
+    return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version, upgrade)
+
+
+@dataclass(frozen=True)
+class StatefulMap(Operator):
+    """Call `function(key, value, state)` for each message; it returns `(output, new_state)`.
+
+    `new_state` None drops the key's state. Every message gives one output, None included.
+    """
+
+    function: Callable[[Any, Any, Any], tuple[Any, Any]]
+    state: StateSpec
+    returns: Any = None
+    ttl: Ttl | None = None
+    kind = "stateful_map"
+    stateful = True
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        process = _Mapping(self, context)
+        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type, or the first of the function's annotated pair."""
+        annotated = typing.get_args(returned(self.function))
+        return (shape_of(self.returns or (annotated[0] if len(annotated) == 2 else None)),)
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state."""
+        return self.state.resolved_codec().name
+
+    @property
+    def driven_by_time(self) -> bool:
+        """Whether its state expires."""
+        return self.ttl is not None
+
+
+class _Mapping(Process):
+    def __init__(self, operator: StatefulMap, context: Context) -> None:
+        self.function, self.context = operator.function, context
+        self.codec = operator.state.resolved_codec()
+        self.state = context.state(self.codec, operator.state.factory())
+        self.gathered = Gathered()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        self.gathered.add(batch, self._process)
+
+    def on_end_of_data(self) -> None:
+        self.gathered.finish(self._process)
+
+    def _process(self, batch: Batch) -> None:
+        opened = self.state.open(batch.keys_made, batch.key_column)
+        if self._by_key(opened, batch):
+            return
+        rest = zip(opened.places(), batch.values, strict=True)
+        out: list[Any] = []
+        rejected: list[int] = []
+        run = self._careful if self.context.keeps_rejected() else self._fast
+        while True:
+            try:
+                run(opened.keys, rest, opened.states, out)
+                break
+            except Exception as error:
+                position = len(out) + len(rejected)
+                self.context.reject(_explained(error), batch, position)
+                rejected.append(position)
+        self.state.keep(opened)
+        self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
+
+    def _by_key(self, opened: Opened, batch: Batch) -> bool:
+        """Handle the messages one key after the other, if there are many; tell whether they were handled.
+
+        What goes out is in that order too: between keys none is promised.
+        """
+        if self.context.keeps_rejected() or not batch.is_columns_only:
+            return False
+        together = opened.together()
+        if together is None:
+            return False
+        order, counts = together
+        batch = batch.reordered(order)
+        function, default = self.function, self.state.default
+        rest = iter(batch.values)
+        out: list[Any] = []
+        left: list[Any] = []
+        append, keep = out.append, left.append
+        try:
+            for key, count, state in zip(opened.keys, counts, opened.states, strict=True):
+                if count == 1:
+                    result, state = function(key, next(rest), default() if state is None else state)
+                    append(result)
+                else:
+                    for value in islice(rest, count):
+                        result, state = function(key, value, default() if state is None else state)
+                        append(result)
+                keep(state)
+        except Exception as error:
+            self.context.reject(_explained(error), batch, len(out))
+        opened.states = left
+        self.state.keep(opened)
+        self.context.emit(batch.with_values(self.context.shapes[0], out))
+        return True
+
+    def _fast(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
+        """Handle the rest of the messages, each by the place of its key, until one fails or there are no more."""
+        function, default, append = self.function, self.state.default, out.append
+        for at, value in rest:
+            state = states[at]
+            if state is None:
+                state = default()
+            result, states[at] = function(keys[at], value, state)
+            append(result)
+
+    def _careful(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
+        """As `_fast`, but a function that changes its state in place and then raises leaves the state as it was."""
+        function, default, append = self.function, self.state.default, out.append
+        encode, decode = self.codec.encode, self.codec.decode
+        for at, value in rest:
+            state = states[at]
+            before = None if state is None or isinstance(state, _PLAIN) else encode(state)
+            try:
+                result, states[at] = function(keys[at], value, default() if state is None else state)
+            except Exception:
+                if before is not None:
+                    states[at] = decode(before)
+                raise
+            append(result)
+
+
+def _explained(error: Exception) -> Exception:
+    """Say what shape was expected when it was our unpacking that failed, and not the user's function."""
+    where = error.__traceback__
+    depth = 0
+    while where is not None:
+        depth, where = depth + 1, where.tb_next
+    if depth <= 2 and isinstance(error, TypeError | ValueError) and "unpack" in str(error):
+        return OperatorError(f"the function must return a pair (output, new_state), but: {error}")
+    return error

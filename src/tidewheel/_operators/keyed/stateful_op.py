@@ -1,0 +1,154 @@
+"""stateful_op: any number of messages out, epochs, schedules and timers, with a state per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+from tidewheel._core.keys import shard_of
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.timer_service import Firing
+from tidewheel._operators.keyed.ttl import Expiring, Ttl
+from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
+from tidewheel._values import Batch, Shape, shape_of
+from tidewheel.errors import OperatorError
+
+Handler = Callable[[Message, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class StatefulOp(Operator):
+    """Run a `StatefulLogic`, or a plain function `(message, state, output) -> new state` in its place."""
+
+    logic: StatefulLogic[Any]
+    state: StateSpec
+    returns: Any = None
+    ttl: Ttl | None = None
+    kind = "stateful_op"
+    stateful = True
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        process = Running(self.logic, (self.logic.on_data,), self.state, context)
+        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type."""
+        return (shape_of(self.returns),)
+
+    @property
+    def driven_by_time(self) -> bool:
+        """Whether the logic handles epochs, schedules or timers, or its state expires."""
+        return self.ttl is not None or any(
+            overrides(self.logic, method) for method in ("on_epoch", "on_schedule", "on_timer")
+        )
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state."""
+        return self.state.resolved_codec().name
+
+
+def as_logic(logic: StatefulLogic[Any] | Callable[..., Any]) -> StatefulLogic[Any]:
+    """Return the logic, or the function dressed as one."""
+    return logic if isinstance(logic, StatefulLogic) else FunctionLogic(logic)
+
+
+class Running(Process):
+    """A logic at work: one handler for each input port, and its timers."""
+
+    def __init__(
+        self, logic: StatefulLogic[Any], handlers: tuple[Handler, ...], state: StateSpec, context: Context
+    ) -> None:
+        """Open the state and, if the logic handles any, the timers."""
+        self.logic, self.handlers, self.context = logic, handlers, context
+        self.codec = state.resolved_codec()
+        self.state = context.state(self.codec, state.factory())
+        self.gathered = [Gathered() for _ in handlers]
+        self.firing = Firing(logic, self.state, context) if overrides(logic, "on_timer") else None
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        """Keep the messages until there are enough."""
+        self.gathered[port].add(batch, partial(self._process, self.handlers[port]))
+
+    def on_end_of_data(self) -> None:
+        """Handle what is left."""
+        for gathered, handler in zip(self.gathered, self.handlers, strict=True):
+            gathered.finish(partial(self._process, handler))
+
+    def _process(self, handle: Handler, batch: Batch) -> None:
+        output = self._output()
+        opened = self.state.open(batch.keys_made, batch.key_column)
+        times: Iterable[int | None] = batch.times or repeat(None, len(batch))
+        keys, states, default = opened.keys, opened.states, self.state.default
+        careful = self.context.keeps_rejected()
+        for position, (at, value, time) in enumerate(zip(opened.places(), batch.values, times, strict=True)):
+            message = output.current = Message(keys[at], value, time)
+            state = states[at]
+            mark, before = (
+                (output.mark(), None if state is None else self.codec.encode(state)) if careful else ((0, 0, 0), None)
+            )
+            try:
+                states[at] = handle(message, default() if state is None else state, output)
+            except Exception as error:
+                self.context.reject(error, batch, position)
+                output.cut(mark)
+                states[at] = None if before is None else self.codec.decode(before)
+        output.current = None
+        self.state.keep(opened)
+        if output.timers:
+            self._timers().apply(output.timers)
+        self._send(output)
+        if output.aside:
+            self.context.count("late", len(output.aside))
+            self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
+
+    def _timers(self) -> Firing:
+        if self.firing is None:
+            raise OperatorError(
+                f"operator {self.context.operator!r} sets timers, so its logic must define on_timer(timer, state, output)"
+            )
+        return self.firing
+
+    def on_schedule(self) -> None:
+        """Let the logic do what is due now, and fire the timers that are."""
+        if overrides(self.logic, "on_schedule"):
+            self._whole_shards(lambda states, output: self.logic.on_schedule(states, output))
+        if self.firing is not None:
+            self._send(self.firing.on_schedule(self._output()))
+
+    def on_epoch(self, epoch: int) -> None:
+        """Fire the timers that the epoch reaches, then give it to the logic."""
+        if self.firing is not None:
+            self._send(self.firing.on_epoch(epoch, self._output()))
+        if overrides(self.logic, "on_epoch"):
+            # Up to the epoch is allowed here, since it goes out after what is sent now.
+            self._whole_shards(lambda states, output: self.logic.on_epoch(epoch, states, output))
+
+    def _whole_shards(self, handle: Callable[[Any, Collected], None]) -> None:
+        for shard in self.context.shards():
+            output = self._output()
+            output.belongs = partial(self._belongs, shard)
+            try:
+                handle(self.state.shard(shard), output)
+            except Exception as error:
+                raise OperatorError(
+                    f"operator {self.context.operator!r}, shard {shard}: {type(error).__name__}: {error}"
+                ) from error
+            self._send(output)
+
+    def _belongs(self, shard: int, key: Any) -> bool:
+        return shard_of(key, self.state.n_shards) == shard
+
+    def _output(self) -> Collected:
+        return Collected(self.context.operator, self.context.last_epoch, self.context.epoch)
+
+    def _send(self, output: Collected) -> None:
+        if output.values:
+            self.context.emit(output.batch(self.context.shapes[0]))

@@ -1,0 +1,66 @@
+"""What operators that wait for time have in common: a logic with timers, one handler for each input."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.stateful_op import Handler, Running
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel.errors import OperatorError
+
+LATE = 1
+"""The output of messages that came too late for the operator, where it has one."""
+
+
+class TimedOperator(Operator):
+    """An operator whose logic is ours: the user gives functions and durations."""
+
+    stateful = True
+
+    @abstractmethod
+    def logic(self) -> StatefulLogic[Any]:
+        """Return the logic."""
+
+    @abstractmethod
+    def spec(self) -> StateSpec:
+        """Return how its state begins and how it is stored."""
+
+    def handlers(self, logic: Any) -> tuple[Handler, ...]:
+        """Return what handles the messages of each input."""
+        return (logic.on_data,)
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        logic = self.logic()
+        return Running(logic, self.handlers(logic), self.spec(), context)
+
+    @property
+    def driven_by_time(self) -> bool:
+        """It waits for epochs."""
+        return True
+
+    @property
+    def codec_name(self) -> str:
+        """The codec of its state."""
+        return self.spec().resolved_codec().name
+
+    @property
+    def state_layout(self) -> str:
+        """What it keeps is its own."""
+        return self.kind.replace("_", " ")
+
+
+def time_of(message: Message) -> int:
+    """Return the timestamp of a message, which it must have."""
+    if message.time is None:
+        raise OperatorError("the message has no timestamp; put assign_timestamps and generate_epochs before it")
+    return message.time
+
+
+def allowed(time: int, output: Collected) -> int:
+    """Return the time, or the first that is allowed where it is behind the last epoch."""
+    return time if output.last_epoch is None else max(time, output.last_epoch + 1)

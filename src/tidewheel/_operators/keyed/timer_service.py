@@ -1,0 +1,107 @@
+"""Firing: the timers of an operator with state, called when they are due."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any
+
+from tidewheel._operators.base import Context
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.task_state import KeyedState
+from tidewheel._state.timers import Clock, Timer, decode, encode
+from tidewheel._time.duration import MAX_TIME
+from tidewheel.errors import OperatorError
+
+
+class Firing:
+    """Sets and cancels timers as an operator asks, and calls its `on_timer` in the order of their times."""
+
+    def __init__(self, logic: StatefulLogic[Any], state: KeyedState, context: Context) -> None:
+        """Open the timers."""
+        self.logic, self.state, self.context = logic, state, context
+        self.timers = context.timers()
+        self._overdue = False
+
+    def apply(self, changes: list[tuple[Timer, bool]]) -> None:
+        """Set and cancel."""
+        last = self.context.last_epoch
+        for timer, there in changes:
+            if not there:
+                self.timers.cancel(timer)
+                continue
+            self.timers.put(timer)
+            if last is not None and timer.time <= last and timer.clock == "event":
+                self._overdue = True
+
+    def on_schedule(self, output: Collected) -> Collected:
+        """Fire what the pinned time has reached, and what was set for a time that the last epoch had passed already."""
+        self._fire("wall", self.context.now, output)
+        if self._overdue and self.context.last_epoch is not None:
+            self._fire("event", self.context.last_epoch, output)
+        return output
+
+    def on_epoch(self, epoch: int, output: Collected) -> Collected:
+        """Fire what the epoch has reached."""
+        self._fire("event", epoch, output)
+        if epoch == MAX_TIME:
+            # No time passes after the end, so what waits for the clock is due too.
+            self._fire("wall", MAX_TIME, output)
+        return output
+
+    def _fire(self, clock: Clock, until: int, output: Collected) -> None:
+        for shard in self.context.shards():
+            self._fire_shard(shard, clock, until, output)
+
+    def _fire_shard(self, shard: int, clock: Clock, until: int, output: Collected) -> None:
+        due = self.timers.due(shard, clock, until)
+        self.state.fetch(timer.key for timer in due)
+        waiting = [encode(timer) for timer in due]
+        live = set(waiting)
+        while waiting:
+            entry = heappop(waiting)
+            if entry not in live:
+                continue
+            live.discard(entry)
+            timer = decode(entry)
+            self.timers.cancel(timer)
+            first = len(output.timers)
+            self._call(timer, output)
+            changes = output.timers[first:]
+            del output.timers[first:]
+            for other, there in changes:
+                self.timers.put(other) if there else self.timers.cancel(other)
+                if other.clock != clock or other.time > until:
+                    continue
+                if not there:
+                    live.discard(encode(other))
+                elif until != MAX_TIME and encode(other) not in live:
+                    live.add(encode(other))
+                    heappush(waiting, encode(other))
+
+    def _call(self, timer: Timer, output: Collected) -> None:
+        output.current = Message(timer.key, None, self._time(timer))
+        first = len(output.timers)
+        try:
+            state = self.state.get(timer.key)
+            new = self.logic.on_timer(timer, self.state.default() if state is None else state, output)
+            for other, there in output.timers[first:]:
+                if there and other.clock == timer.clock and other.time <= timer.time:
+                    raise OperatorError(
+                        f"on_timer set a timer for {other.time}, which is not after the one that fired; it would fire for ever"
+                    )
+        except Exception as error:
+            raise OperatorError(
+                f"operator {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
+                f"{error if isinstance(error, OperatorError) else f'{type(error).__name__}: {error}'}"
+            ) from error
+        output.current = None
+        if new is not None or state is not None:
+            self.state.put(timer.key, new)
+
+    def _time(self, timer: Timer) -> int:
+        """Return the timestamp of what the timer emits: its own time where that is allowed."""
+        last = self.context.last_epoch
+        if last is None:
+            return timer.time
+        return last + 1 if timer.clock == "wall" else max(timer.time, last + 1)

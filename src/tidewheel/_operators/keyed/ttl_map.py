@@ -1,0 +1,99 @@
+"""ttl_map: a small map per key whose entries each have a time to live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.timed import TimedOperator
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.timers import Timer
+from tidewheel._values import Shape, shape_of
+from tidewheel.errors import OperatorError
+
+Entries = dict[Any, tuple[Any, int]]
+
+
+class ExpiringMap(Mapping[Any, Any]):
+    """The entries of one key that have not expired, in the order in which they were put."""
+
+    def __init__(self, entries: Entries, output: Collected) -> None:
+        """Made by `ttl_map`."""
+        self._entries, self._output = entries, output
+
+    def put(self, key: Any, value: Any, expires: int) -> None:
+        """Set an entry that goes when the epoch reaches `expires`, in ns."""
+        if isinstance(expires, bool) or not isinstance(expires, int):
+            raise OperatorError(f"an entry expires at an int, ns since 1970 UTC, not {expires!r}")
+        self._entries.pop(key, None)
+        self._entries[key] = (value, expires)
+        self._output.set_timer(expires)
+
+    def expires(self, key: Any) -> int:
+        """Return when an entry expires."""
+        return self._entries[key][1]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key][0]
+
+    def __delitem__(self, key: Any) -> None:
+        del self._entries[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+@dataclass(frozen=True)
+class TtlMap(TimedOperator):
+    """Call `function(message, entries)` for each message and emit what it returns.
+
+    At an epoch, entries that expire up to it go; a key without entries keeps no state.
+    """
+
+    function: Callable[[Message, ExpiringMap], Any]
+    returns: Any = None
+    kind = "ttl_map"
+
+    def logic(self) -> TtlLogic:
+        """Return the logic."""
+        return TtlLogic(self.function)
+
+    def spec(self) -> StateSpec:
+        """Keep entries with their expiry."""
+        return StateSpec(dict[Any, tuple[Any, int]], dict)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type."""
+        return (shape_of(self.returns),)
+
+
+class TtlLogic(StatefulLogic[Entries]):
+    """The entries of each key."""
+
+    def __init__(self, function: Callable[[Message, ExpiringMap], Any]) -> None:
+        """Take the user's function."""
+        self.function = function
+
+    def on_data(self, message: Message, state: Entries, output: Any) -> Entries | None:
+        """Call the function with what has not expired."""
+        if message.time is not None and output.epoch is not None:
+            # The batch's epoch goes out after its data, but a message that is above it must not see what it ends.
+            _expire(state, min(output.epoch, message.time - 1))
+        output.emit(self.function(message, ExpiringMap(state, output)))
+        return state or None
+
+    def on_timer(self, timer: Timer, state: Entries, output: Any) -> Entries | None:
+        """Let go of what has expired."""
+        _expire(state, timer.time)
+        return state or None
+
+
+def _expire(entries: Entries, until: int) -> None:
+    for key in [key for key, (_, expires) in entries.items() if expires <= until]:
+        del entries[key]

@@ -1,0 +1,102 @@
+"""What a user writes to keep state: messages in, messages out, state per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from tidewheel._state.timers import Clock, Timer
+
+State = TypeVar("State")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One record under its key, with its timestamp in ns where the stream has time."""
+
+    key: Any
+    value: Any
+    time: int | None = None
+
+    def with_value(self, value: Any) -> Message:
+        """Return a message with the same key and time."""
+        return Message(self.key, value, self.time)
+
+
+class Output(Protocol):
+    """Where an operator sends its messages."""
+
+    last_epoch: int | None
+    """The epoch that this operator got last."""
+
+    def send(self, message: Message) -> None:
+        """Send a message. Its key must be the input's; its time above the last epoch."""
+
+    def emit(self, value: Any) -> None:
+        """Send a value under the key and time of the message that is being handled.
+
+        From a timer it goes out at the timer's time; from a timer of the wall clock, just above the last epoch.
+        """
+
+    def set_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+        """Have `on_timer` called for this key: when the epoch reaches `time`, or, with `clock="wall"`, the batch's time does.
+
+        A key may have any number of timers. Time, name and clock are what tells them apart: setting the same again
+        changes nothing.
+        """
+
+    def cancel_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+        """Take back a timer of this key; one that is not set is fine."""
+
+
+class StatefulLogic(Generic[State]):
+    """An operator with state per key: subclass it and override what you need.
+
+    A logic is made once and sent to the tasks; keep no state in its attributes: what is not in the key's state is lost.
+    """
+
+    def on_data(self, message: Message, state: State, output: Output) -> State | None:
+        """Handle one message with the state of its key; return the new state, or None to drop it.
+
+        A key seen first, or dropped before, gets the default. Send none, one or many messages, all under the same key.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define on_data(message, state, output)")
+
+    def on_epoch(self, epoch: int, states: MutableMapping[Any, State], output: Output) -> None:
+        """Handle an epoch: no message with a timestamp up to `epoch` will come on time.
+
+        `states` is every key's state of one shard, lazily read and mutable: set an item to change it, delete it to drop
+        it. A state that is changed in place must be set again. Messages up to the epoch may still be sent.
+        """
+
+    def on_timer(self, timer: Timer, state: State, output: Output) -> State | None:
+        """Handle a timer of a key that is due, with the key's state; return the new state, or None to drop it.
+
+        Timers of one key come in the order of their times, after the batch's data. A timer that is set here fires in the same
+        batch if it is due already, except at the end of a bounded run: there only those fire that were set before. Dropping a
+        state does not cancel timers: they come with the default.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} sets timers, so it must define on_timer(timer, state, output)"
+        )
+
+    def on_schedule(self, states: MutableMapping[Any, State], output: Output) -> None:
+        """Do what is due now, once per shard and batch, after the batch's data."""
+
+
+class FunctionLogic(StatefulLogic[Any]):
+    """A plain function standing in for a logic: it handles messages, and epochs pass it by."""
+
+    def __init__(self, function: Callable[[Message, Any, Output], Any]) -> None:
+        """Take the function that becomes `on_data`."""
+        self.function = function
+
+    def on_data(self, message: Message, state: Any, output: Output) -> Any:
+        """Call the function."""
+        return self.function(message, state, output)
+
+
+def overrides(logic: StatefulLogic[Any], method: str) -> bool:
+    """Tell whether the logic defines the method itself; what it does not define need not be called."""
+    return getattr(type(logic), method) is not getattr(StatefulLogic, method)

@@ -1,0 +1,1 @@
+"""Operators without state, and the two ends of a program: source and sink."""

@@ -1,0 +1,97 @@
+"""decode: payloads become records, and what is none is kept apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec
+from tidewheel._operators.base import Context, Operator, Process, columns_of
+from tidewheel._values import ROW, Batch, Shape
+from tidewheel.errors import GraphError, OperatorError
+
+DECODED, DEAD = 0, 1
+ERROR = "error"
+"""The column of a dead letter that says why it is one."""
+
+
+@dataclass(frozen=True)
+class Decode(Operator):
+    """Replace each message by what the codec makes of one of its columns; what it cannot decode goes to the second output.
+
+    Keys and timestamps stay with their messages.
+    """
+
+    codec: PayloadCodec
+    column: str
+    kind = "decode"
+    ports = 2
+    required = (DEAD,)
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Decoding(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """The codec's records; and the messages as they were, with the error."""
+        return (self.codec.shape, ROW)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        """Refuse records that are known to lack the column."""
+        known = inputs[0].columns()
+        if known is not None and self.column not in known:
+            raise GraphError(f"there is no column {self.column!r} to decode; there are {', '.join(known)}")
+
+
+class _Decoding(Process):
+    def __init__(self, operator: Decode, context: Context) -> None:
+        self.operator, self.context = operator, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        payloads = self._payloads(batch)
+        decoded, errors = decode_all(self.operator.codec, payloads)
+        shape = self.context.shapes[DECODED]
+        if not errors:
+            self.context.emit(batch.with_values(shape, decoded), DECODED)
+            return
+        good = [position for position in range(len(payloads)) if position not in errors]
+        if good:
+            self.context.emit(batch.take(good).with_values(shape, decoded), DECODED)
+        self.context.count("dead", len(errors))
+        dead = batch.take(list(errors))
+        columns = columns_of(self.context, dead)
+        told = columns.append_column(ERROR, pa.array(list(errors.values()), pa.string()))
+        self.context.emit(dead.with_columns(self.context.shapes[DEAD], told), DEAD)
+
+    def _payloads(self, batch: Batch) -> list[bytes | None]:
+        columns = columns_of(self.context, batch)
+        at = columns.schema.get_field_index(self.operator.column)
+        name = f"operator {self.context.operator!r}"
+        if at < 0:
+            raise OperatorError(
+                f"{name}: there is no column {self.operator.column!r} to decode; there are {', '.join(columns.schema.names)}"
+            )
+        column = columns.column(at)
+        if not any(check(column.type) for check in (pa.types.is_binary, pa.types.is_string, pa.types.is_null)):
+            raise OperatorError(
+                f"{name}: the column {self.operator.column!r} holds {column.type}, and not bytes or text"
+            )
+        payloads: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+        return payloads
+
+
+def decode_all(codec: PayloadCodec, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+    """Return what could be decoded, in order, and by position why the others could not."""
+    decoded: list[Any] = []
+    errors: dict[int, str] = {}
+    rest = iter(payloads)
+    while len(decoded) + len(errors) < len(payloads):
+        try:
+            decoded.extend(map(codec.decode, rest))  # type: ignore[arg-type]
+        except Exception as error:
+            position = len(decoded) + len(errors)
+            missing = payloads[position] is None
+            errors[position] = "there is no payload" if missing else f"{codec.name}: {type(error).__name__}: {error}"
+    return decoded, errors

@@ -1,0 +1,37 @@
+"""map: one value in, one value out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.annotations import returned
+from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._values import Batch, Shape, shape_of
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    """Replace each value by what the function returns for it."""
+
+    function: Callable[[Any], Any]
+    returns: Any = None
+    kind = "map"
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Mapping(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Take the declared type, or the function's annotation."""
+        return (shape_of(self.returns or returned(self.function)),)
+
+
+class _Mapping(Process):
+    def __init__(self, operator: Map, context: Context) -> None:
+        self.function, self.context = operator.function, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        out, rejected = each(self.context, batch, self.function)
+        self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))

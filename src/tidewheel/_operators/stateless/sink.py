@@ -1,0 +1,58 @@
+"""sink: where records leave the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidewheel._connectors.sink import Sink
+from tidewheel._operators.base import Context, Operator, Process, columns_of
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import OperatorError
+
+
+@dataclass(frozen=True)
+class SinkOperator(Operator):
+    """Write the values' columns; on a keyed stream the key's column first, unless the values have it themselves."""
+
+    sink: Sink
+    key_name: str | None = None
+    kind = "sink"
+    ports = 0
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Writing(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Nothing follows a sink."""
+        return ()
+
+
+class _Writing(Process):
+    def __init__(self, operator: SinkOperator, context: Context) -> None:
+        self.operator, self.context = operator, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        if len(batch) == 0:
+            return
+        columns = columns_of(self.context, batch)
+        name = self.operator.key_name
+        if batch.keyed and name is not None and name not in columns.schema.names:
+            arrays = [self._keys(batch), *columns.columns]
+            columns = pa.RecordBatch.from_arrays(arrays, [name, *columns.schema.names])
+        self.context.write(columns)
+
+    def _keys(self, batch: Batch) -> pa.Array:
+        """Return the keys as a column; a tuple becomes a struct with the fields _1, _2 and so on, as in Spark."""
+        column = batch.key_array()
+        if column is not None:
+            return column
+        try:
+            return pa.array([{f"_{at}": part for at, part in enumerate(key, 1)} for key in batch.keys])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise OperatorError(
+                f"sink {self.context.operator!r}: the keys do not fit into a column of one type: {error}; make them all of one "
+                "type in key_by"
+            ) from error

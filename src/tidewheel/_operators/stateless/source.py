@@ -1,0 +1,47 @@
+"""source: where records enter the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidewheel._connectors.source import Source
+from tidewheel._operators.base import Context, Operator, Process, without
+from tidewheel._values import Batch, Shape
+from tidewheel._values.declared import as_declared, unfilled
+from tidewheel.errors import OperatorError
+
+
+@dataclass(frozen=True)
+class SourceOperator(Operator):
+    """A source of records, and the shape that its records have in the program."""
+
+    source: Source
+    shape: Shape
+    kind = "source"
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Reading(self.shape, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """What was declared."""
+        return (self.shape,)
+
+
+class _Reading(Process):
+    def __init__(self, shape: Shape, context: Context) -> None:
+        self.shape, self.context = shape, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        if self.shape.kind != "record":
+            self.context.emit(Batch(self.shape, columns=batch.columns, times=batch.times))
+            return
+        try:
+            columns = as_declared(batch.columns, self.shape)
+        except OperatorError as error:
+            raise OperatorError(f"source {self.context.operator!r}: {error}") from None
+        empty = unfilled(columns, self.shape)
+        for position, name in empty.items():
+            cause = OperatorError(f"{name!r} is null; declare it as optional in {self.shape.describe()} if it may be")
+            self.context.reject(cause, batch, position)
+        self.context.emit(without(Batch(self.shape, columns=columns, times=batch.times), list(empty)))

@@ -1,0 +1,78 @@
+"""split, branch: one stream as several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import OperatorError
+
+
+@dataclass(frozen=True)
+class Split(Operator):
+    """Send each message to the outputs whose numbers the function returns: one number, or several, or none.
+
+    A message that no output takes is dropped, and counted.
+    """
+
+    function: Callable[[Any], int | Iterable[int]]
+    outputs: int
+    kind = "split"
+
+    @property
+    def ports(self) -> int:  # type: ignore[override]
+        """As many as the user asked for."""
+        return self.outputs
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Splitting(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Values pass unchanged."""
+        return (inputs[0],) * self.outputs
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """The function of a `branch`: the numbers of the predicates that hold."""
+
+    predicates: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, value: Any) -> list[int]:
+        """Return the outputs that take a value."""
+        return [number for number, predicate in enumerate(self.predicates) if predicate(value)]
+
+
+class _Splitting(Process):
+    def __init__(self, operator: Split, context: Context) -> None:
+        self.operator, self.context = operator, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        chosen, rejected = each(self.context, batch, self._outputs)
+        batch = without(batch, rejected)
+        dropped = sum(not outputs for outputs in chosen)
+        if dropped:
+            self.context.count("dropped", dropped)
+        for output in range(self.operator.outputs):
+            positions = [position for position, outputs in enumerate(chosen) if output in outputs]
+            if len(positions) == len(batch):
+                self.context.emit(batch, output)
+            elif positions:
+                self.context.emit(batch.take(positions), output)
+
+    def _outputs(self, value: Any) -> tuple[int, ...]:
+        result = self.operator.function(value)
+        if isinstance(result, int):
+            result = (int(result),)
+        try:
+            outputs = tuple(result)
+        except TypeError:
+            raise OperatorError(f"the function must return the numbers of outputs, not {result!r}") from None
+        for output in outputs:
+            if output not in range(self.operator.outputs):
+                raise OperatorError(f"there is no output {output!r}; there are 0 to {self.operator.outputs - 1}")
+        return outputs

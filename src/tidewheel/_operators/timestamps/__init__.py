@@ -1,0 +1,1 @@
+"""Operators that say when a message happened and how far time has come."""

@@ -1,0 +1,113 @@
+"""generate_epochs, limit_out_of_orderness: how far time has come, and which messages are behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.logic import Message
+from tidewheel._time.duration import MAX_TIME
+from tidewheel._time.frontier import Input
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import OperatorError
+
+ON_TIME, LATE = 0, 1
+
+
+@dataclass(frozen=True)
+class GenerateEpochs(Operator):
+    """Tell the job how far time has come, and part the messages that are on time from those that are late.
+
+    Either `bound`, how far a message may be behind the latest one, or `function(message, last_epoch)`, which returns an epoch or
+    None. What the tasks see is merged when the batch is committed; the merged epoch goes out with the next batch, and a
+    message of that batch is late if its timestamp is not above it.
+    """
+
+    function: Callable[[Message, int | None], int | None] | None
+    bound: int
+    idle_after: int | None
+    partition: str | Callable[[Any], Any] | None = None
+    advance_after: int | None = None
+    kind = "generate_epochs"
+    ports = 2
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Generating(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Values pass unchanged, at both outputs."""
+        return (inputs[0], inputs[0])
+
+    def input(self, name: str) -> Input:
+        """Return the input of the job's frontier that the operator is."""
+        return Input(name, self.idle_after, self.advance_after)
+
+
+class _Generating(Process):
+    def __init__(self, operator: GenerateEpochs, context: Context) -> None:
+        self.operator, self.context = operator, context
+        self.last = context.clock()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        if batch.times is None:
+            raise OperatorError(
+                f"operator {self.context.operator!r}: the messages have no timestamps; put assign_timestamps before it"
+            )
+        self._tell(batch, batch.times)
+        if self.last is None or min(batch.times) > self.last:
+            self.context.emit(batch, ON_TIME)
+            return
+        last = self.last
+        late = [position for position, time in enumerate(batch.times) if time <= last]
+        self.context.count("late", len(late))
+        self.context.emit(batch.take([position for position, time in enumerate(batch.times) if time > last]), ON_TIME)
+        self.context.emit(batch.take(late), LATE)
+
+    def _tell(self, batch: Batch, times: list[int]) -> None:
+        """Report the latest epoch among the messages, by partition where there are any."""
+        if self.operator.partition is None and self.operator.function is None:
+            self.context.saw(self.context.operator, self._bounded(max(times)))
+            return
+        latest: dict[str, int | None] = {}
+        for name, time in zip(self._inputs(batch), self._epochs(batch, times), strict=True):
+            before = latest.get(name)
+            latest[name] = before if time is None or (before is not None and before >= time) else time
+        for name, epoch in latest.items():
+            self.context.saw(name, epoch)
+
+    def _bounded(self, time: int) -> int:
+        # A message as late as the bound allows has the timestamp `time - bound`, and is on time.
+        return max(time - self.operator.bound - 1, -(2**63))
+
+    def _epochs(self, batch: Batch, times: list[int]) -> list[int | None]:
+        function = self.operator.function
+        if function is None:
+            return [self._bounded(time) for time in times]
+        keys = batch.keys if batch.keyed else repeat(None, len(batch))
+        epochs: list[int | None] = []
+        for position, message in enumerate(map(Message, keys, batch.values, times)):
+            try:
+                epochs.append(_checked(function(message, self.last)))
+            except Exception as error:
+                # The message itself is sound, and goes on or is late as any other.
+                self.context.reject(error, batch, position)
+                epochs.append(None)
+        return epochs
+
+    def _inputs(self, batch: Batch) -> list[str]:
+        partition, name = self.operator.partition, self.context.operator
+        if partition is None:
+            return [name] * len(batch)
+        if callable(partition):
+            return [f"{name}/{partition(value)}" for value in batch.values]
+        return [f"{name}/{each}" for each in batch.columns.column(partition).to_pylist()]
+
+
+def _checked(epoch: Any) -> int | None:
+    if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch > MAX_TIME):
+        raise OperatorError(f"the function must return an epoch in ns or None, not {epoch!r}")
+    return epoch

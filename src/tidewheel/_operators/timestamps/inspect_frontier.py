@@ -1,0 +1,45 @@
+"""inspect_frontier: look at epochs as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._values import Batch, Shape
+
+
+@dataclass(frozen=True)
+class InspectFrontier(Operator):
+    """Call the function with each epoch; messages pass unchanged.
+
+    It runs in every task of its level and outside the commit: a batch that runs again is inspected again.
+    """
+
+    function: Callable[[int], Any]
+    kind = "inspect_frontier"
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Inspecting(self.function, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Values pass unchanged."""
+        return inputs
+
+    @property
+    def driven_by_time(self) -> bool:
+        """It acts on epochs."""
+        return True
+
+
+class _Inspecting(Process):
+    def __init__(self, function: Callable[[int], Any], context: Context) -> None:
+        self.function, self.context = function, context
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        self.context.emit(batch)
+
+    def on_epoch(self, epoch: int) -> None:
+        self.function(epoch)

@@ -1,0 +1,1 @@
+"""Windows: the messages of a key, by stretches of time."""

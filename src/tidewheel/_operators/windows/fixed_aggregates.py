@@ -1,0 +1,302 @@
+"""Windows of aggregates, column-wise from end to end: the work is per key and pane, and none of it per message in Python.
+
+Messages become partial results by key and pane in the tasks that read the source, before the shuffle. A key's state is the
+list of its panes, each its start and its numbers; a window is what its panes hold together when it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidewheel._core.keys import to_stored
+from tidewheel._operators.aggregates.folding import Folding
+from tidewheel._operators.aggregates.functions import (
+    Accumulator,
+    Aggregate,
+    Array,
+    accumulators_of,
+    check_columns,
+    columns_of,
+)
+from tidewheel._operators.aggregates.partial_results import (
+    KEY,
+    Packing,
+    grouped,
+    grouping_keys,
+    merged,
+    opened_keys,
+    regrouped,
+)
+from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.timed import LATE
+from tidewheel._state.key_batch import Opened
+from tidewheel._state.timers import Timer
+from tidewheel._time.panes import Ints, Panes
+from tidewheel._values import ROW, Batch, Shape
+from tidewheel._values.exact import plain_array
+from tidewheel.errors import GraphError, OperatorError
+
+PANE = "~pane"
+"""The column of panes' starts, which is the first of partial results: messages have none of this name."""
+_START = "~start"
+_LIST = 0xDD
+"""The msgpack mark of a list whose length is 4 bytes."""
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class AggregateWindows(Operator):
+    """Keep aggregates of each key by windows; a window is emitted once, when the epoch passes its end.
+
+    Messages up to `lateness` after the end are still taken in; a window is then emitted again, once a batch, as a correction.
+    Messages that no window takes go to the second output.
+    """
+
+    panes: Panes
+    aggregates: dict[str, Aggregate]
+    accumulators: tuple[Accumulator, ...] = field(init=False)
+    kind = "window"
+    ports = 2
+    stateful = True
+    combines = True
+
+    def __post_init__(self) -> None:
+        kept = accumulators_of(self.aggregates)
+        if not 1 <= len(kept) <= 14:
+            raise GraphError(f"a window takes one to about six aggregates; these need {len(kept)} numbers per key")
+        object.__setattr__(self, "accumulators", kept)
+
+    def start(self, context: Context) -> Process:
+        """Start in a task."""
+        return _Windowing(self, context)
+
+    def combiner(self, context: Context) -> Combiner:
+        """Return what makes partial results before the shuffle."""
+        return _Combining(self, context)
+
+    def columns(self) -> set[str]:
+        """Return the columns that it reads."""
+        return columns_of(self.accumulators)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Rows, and the late messages as they came."""
+        return (ROW, inputs[0])
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        """Refuse a column that the declared type lacks."""
+        check_columns(self.columns(), inputs[0])
+
+    @property
+    def driven_by_time(self) -> bool:
+        """It waits for epochs."""
+        return True
+
+    @property
+    def codec_name(self) -> str:
+        """Fixed-width msgpack, as that of aggregates."""
+        return "msgpack"
+
+    @property
+    def state_layout(self) -> str:
+        """The windows, whose panes and timers are stored, and the numbers that are kept of each pane."""
+        windows = self.panes.windows
+        numbers = ", ".join(accumulator.name for accumulator in self.accumulators)
+        return f"panes of windows of {windows.length} ns every {windows.every} ns from {windows.offset}: {numbers}"
+
+    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
+        """Return the messages that no window takes, and the partial results of the others.
+
+        Which they are depends on the epoch before the batch alone, so it is the same on either side of the shuffle.
+        """
+        if batch.times is None:
+            raise OperatorError(
+                f"operator {context.operator!r}: the messages have no timestamps; put assign_timestamps and generate_epochs "
+                "before it"
+            )
+        try:
+            panes = self.panes.of(np.array(batch.times, np.int64))
+        except OperatorError as error:
+            raise OperatorError(f"operator {context.operator!r}: {error}") from None
+        over = self.panes.over(panes, context.last_epoch)
+        if not over.any():
+            return None, grouped(batch, self.accumulators, context, {PANE: pa.array(panes)}, latest=False)
+        aside = batch.take(np.flatnonzero(over).tolist())
+        if over.all():
+            return aside, None
+        rest = batch.take(np.flatnonzero(~over).tolist())
+        return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])}, latest=False)
+
+
+class _Combining(Folding):
+    """Gives partial results, and as they are the messages that no window takes."""
+
+    def __init__(self, operator: AggregateWindows, context: Context) -> None:
+        super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
+        self.operator = operator
+
+    def fold(self, batch: Batch) -> pa.Table | None:
+        aside, partial = self.operator.parted(batch, self.context)
+        if aside is not None:
+            self.aside.append(aside)
+        return partial
+
+
+class _Windowing(Process):
+    def __init__(self, operator: AggregateWindows, context: Context) -> None:
+        self.operator, self.context = operator, context
+        self.panes, self.accumulators = operator.panes, operator.accumulators
+        self.packing = Packing(len(self.accumulators) + 1)
+        self.table, self.timers = context.raw_table(), context.timers()
+        self.gathered, self.partials = Gathered(), list[pa.Table]()
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        if batch.has_columns and batch.columns.schema.names[:1] == [PANE]:
+            columns = batch.columns
+            self.partials.append(pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names]))
+        elif len(batch):
+            self.gathered.add(batch, self._fold)
+
+    def _fold(self, batch: Batch) -> None:
+        aside, partial = self.operator.parted(batch, self.context)
+        if partial is not None:
+            self.partials.append(partial)
+        if aside is not None:
+            self.context.count("late", len(aside))
+            self.context.emit(aside, LATE)
+
+    def on_end_of_data(self) -> None:
+        """Take the partial results into the state, and set the timers of keys that have something due earlier than before."""
+        self.gathered.finish(self._fold)
+        if not self.partials:
+            return
+        fresh = merged(self.partials, self.accumulators, self.context.operator, (PANE,))
+        self.partials = []
+        opened = opened_keys(fresh.column(KEY).combine_chunks(), self.table.n_shards)
+        kept = self._read(opened)
+        fresh = fresh.set_column(0, KEY, pa.array(opened.places(), pa.int64()))
+        # By numbers, since the keys are in the order of the store.
+        whole = merged([kept, fresh], self.accumulators, self.context.operator, (PANE,)) if len(kept) else fresh
+        last = self.context.last_epoch
+        if last is not None and self.panes.lateness:
+            self._correct(opened, kept, fresh, whole, last)
+        self._write(opened, self._timers(opened, kept, last), whole, last)
+
+    def on_epoch(self, epoch: int) -> None:
+        """Emit the windows that have ended, and drop the panes of which nothing more can come."""
+        keys: dict[bytes, Any] = {}
+        shards: dict[int, slice] = {}
+        for shard in self.context.shards():
+            due = self.timers.due(shard, "event", epoch)
+            for timer in due:
+                self.timers.cancel(timer)
+            if due:
+                first = len(keys)
+                # A key has two where a changed lateness has changed when something is due.
+                keys.update(sorted({to_stored(timer.key): timer.key for timer in due}.items()))
+                shards[shard] = slice(first, len(keys))
+        if not keys:
+            return
+        opened = Opened(list(keys.values()), [], list(keys), shards)
+        kept = self._read(opened)
+        positions, starts = self.panes.due(_ints(kept, PANE), self.context.last_epoch, epoch)
+        self._emit(opened, self._windows(kept, positions, starts), None)
+        rest = kept.filter(pa.array(self.panes.dropped(_ints(kept, PANE)) > epoch))
+        self._write(opened, np.full(len(keys), _NEVER, np.int64), rest, epoch)
+
+    def _correct(self, opened: Opened, kept: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
+        """Emit the windows that have ended already and were given something now."""
+
+        def windows(table: pa.Table) -> tuple[Ints, Ints]:
+            return self.panes.due(_ints(table, PANE), last - self.panes.lateness, last)
+
+        def named(table: pa.Table) -> set[tuple[int, int]]:
+            positions, starts = windows(table)
+            return set(zip(_ints(table, KEY)[positions].tolist(), starts.tolist(), strict=True))
+
+        given = named(fresh)
+        if given:
+            results = self._windows(whole, *windows(whole))
+            names = list(zip(results.column(KEY).to_pylist(), results.column(_START).to_pylist(), strict=True))
+            before, mask = named(kept), [name in given for name in names]
+            corrections = [name in before for name, wanted in zip(names, mask, strict=True) if wanted]
+            self._emit(opened, results.filter(pa.array(mask)), pa.array(corrections))
+
+    def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
+        """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
+        taken = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
+        found = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
+        return found.sort_by([(_START, "ascending"), (KEY, "ascending")])
+
+    def _emit(self, opened: Opened, found: pa.Table, corrections: pa.Array | None) -> None:
+        if not len(found):
+            return
+        starts = _ints(found, _START)
+        totals = {accumulator: found.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
+        ends = starts + self.panes.windows.length
+        arrays = [pa.array(starts), pa.array(ends)]
+        for aggregate in self.operator.aggregates.values():
+            values, mask = aggregate.result(totals)
+            arrays.append(pa.array(values, mask=mask))
+        arrays.append(pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections)
+        columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
+        which = _ints(found, KEY)
+        column = plain_array(opened.keys)
+        self.context.emit(
+            Batch(
+                ROW,
+                columns=columns,
+                keys=[opened.keys[at] for at in which.tolist()] if column is None else None,
+                key_column=None if column is None else column.take(pa.array(which)),
+                times=(ends - 1).tolist(),
+            )
+        )
+
+    def _read(self, opened: Opened) -> pa.Table:
+        """Return the stored panes of the keys, each under its key's number."""
+        found: list[bytes] = []
+        for shard, part in opened.shards.items():
+            found += [raw or b"" for raw in self.table.get_many(shard, opened.stored[part])]
+        width = self.packing.width
+        counts = np.array([len(raw) // width for raw in found], np.int64)
+        data = b"".join([raw[5:] for raw in found])
+        numbers = self.packing.unpack(data, int(counts.sum()), self.context.operator)
+        keys = np.repeat(np.arange(len(found)), counts)
+        return pa.table([keys, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
+
+    def _write(self, opened: Opened, armed: Ints, table: pa.Table, epoch: int | None) -> None:
+        """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
+        keys, panes = _ints(table, KEY), _ints(table, PANE)
+        order = np.lexsort((panes, keys))
+        numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
+        data, width = self.packing.pack(numbers), self.packing.width
+        counts = np.bincount(keys, minlength=len(opened.keys))
+        ends = (np.cumsum(counts) * width).tolist()
+        raws: list[bytes | None] = []
+        for count, end in zip(counts.tolist(), ends, strict=True):
+            head = bytes((_LIST,)) + count.to_bytes(4, "big")
+            raws.append(head + data[end - count * width : end] if count else None)
+        for shard, part in opened.shards.items():
+            self.table.put(shard, list(zip(opened.stored[part], raws[part], strict=True)))
+        due = self._timers(opened, table, epoch)
+        for at in np.flatnonzero(armed != due).tolist():
+            if armed[at] != _NEVER:
+                self.timers.cancel(Timer(opened.keys[at], int(armed[at])))
+            if due[at] != _NEVER:
+                self.timers.put(Timer(opened.keys[at], int(due[at])))
+
+    def _timers(self, opened: Opened, table: pa.Table, epoch: int | None) -> Ints:
+        """Return when each key has something due: it has one timer, for the first moment after an epoch."""
+        times = np.full(len(opened.keys), _NEVER, np.int64)
+        np.minimum.at(times, _ints(table, KEY), self.panes.next(_ints(table, PANE), epoch))
+        return times
+
+
+def _ints(table: pa.Table, name: str) -> Array:
+    column: Array = table.column(name).to_numpy()
+    return column

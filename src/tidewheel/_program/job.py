@@ -1,0 +1,231 @@
+"""Job: a named program, where its state is, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._cells.live import JobCell
+from tidewheel._connectors.sink import Sink
+from tidewheel._connectors.source import Source, as_source
+from tidewheel._core.keys import check_n_shards
+from tidewheel._engine.control import cells_url, rescale
+from tidewheel._engine.plan import Plan, make_plan
+from tidewheel._operators.graph import NAME, Graph, Port
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._program.stream import Stream
+from tidewheel._state.compaction import MAX_DELTAS
+from tidewheel._values import shape_of
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidewheel._checkpoint.tools.state_reader import Found
+    from tidewheel._engine.lookup import Lookup
+    from tidewheel._spark.progress import BatchProgress, RunResult
+
+
+class Job:
+    """A graph of named operators, a state URL, and a fixed number of shards.
+
+    job = Job("clicks", state="file:///var/lib/tidewheel")
+    (job.source("in", files("clicks/", schema="user string, amount long"))
+        .key_by("by-user", "user", value="amount")
+        .stateful_map("sum", lambda user, amount, total: (total + amount, total + amount), default=0)
+        .sink("out", sinks.files("totals/")))
+    job.run()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: str = "file:.tidewheel",
+        n_shards: int = 64,
+        keep: int = 10,
+        collect_every: int = 20,
+        snapshot_every: int = MAX_DELTAS,
+        grace: float = 600.0,
+        cells: str | None = None,
+    ) -> None:
+        """Name the job and say where its state lives.
+
+        `n_shards`, a power of two, is fixed for the life of the state; it bounds the parallelism. `keep` is how many
+        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed, once
+        they are `grace` seconds old: a look at state that takes longer should pin it. A
+        shard is written whole after about `snapshot_every` commits that changed it: fewer make a start on a new machine
+        faster, more make a batch cheaper. `cells` is the URL of the job's cells, such as `etcd://host:2379/jobs`; without
+        one they are beside the state.
+        """
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise GraphError(
+                f"a job's name may have letters, digits, '_', '-' and '.', and begins with a letter or digit; "
+                f"{name!r} does not fit"
+            )
+        check_n_shards(n_shards)
+        if min(keep, collect_every, snapshot_every) < 1:
+            raise GraphError("keep, collect_every and snapshot_every must be at least 1")
+        self.name = name
+        self.state = state
+        self.n_shards = n_shards
+        self.keep = keep
+        self.collect_every = collect_every
+        self.snapshot_every = snapshot_every
+        self.grace = grace
+        self.graph = Graph()
+        self.cells_at = cells
+        self._cells: dict[str, JobCell[Any]] = {}
+        self._dead_letter: int | None = None
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        self._looking: Lookup | None = None
+
+    def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
+        """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
+
+        `value` declares once what a record is in Python: `Row` (the default: columns as attributes), `dict`, a dataclass or
+        a `msgspec.Struct`, whose fields choose the columns.
+        """
+        if not isinstance(source, Source) and not callable(source):
+            raise GraphError(
+                f"source {name!r}: {source!r} is neither a source nor a function from a Spark session to a DataFrame"
+            )
+        wrapped = as_source(source)
+        shape = wrapped.shape if value is None else shape_of(value)
+        if value is not None:
+            wrapped = wrapped.declared(shape)
+        if shape.kind == "any":
+            raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
+        return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
+
+    def dead_letter(self, name: str, sink: Sink) -> None:
+        """Send records that a user's function refuses to a sink, with their error, instead of stopping.
+
+        The sink gets operator, key, record and error as text, inside the same commit as the rest of the batch.
+        """
+        if self._dead_letter is not None:
+            raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
+        if not isinstance(sink, Sink):
+            raise GraphError(f"dead letter {name!r}: {sink!r} is not a sink; see tidewheel.sinks")
+        self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
+
+    def alias(self, name: str, *former: str) -> None:
+        """Say which names an operator had before: it takes over their state at its next start, once."""
+        if former:
+            self.aliases[name] = (*self.aliases.get(name, ()), *former)
+
+    def plan(self) -> Plan:
+        """Check the graph and return it cut into levels."""
+        self.graph.check()
+        return make_plan(self.name, self.graph, self._dead_letter, tuple(self._cells.values()))
+
+    @property
+    def cells_url(self) -> str:
+        """Where the job's cells are."""
+        if not self.cells_at:
+            return cells_url(self.state, self.name)
+        place, mark, settings = self.cells_at.partition("?")
+        return f"{place.rstrip('/')}/{self.name}{mark}{settings}"
+
+    def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
+        """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
+
+        Change it while the job runs with `tidewheel cells set`, or from Python through `tidewheel.cells`, at `cells_url` in
+        the namespace `cells`. Each batch's manifest records the version that it saw.
+        """
+        if name in self._cells:
+            raise GraphError(f"there is a cell named {name!r} already")
+        self._cells[name] = JobCell(name, declared, default)
+        return self._cells[name]
+
+    def rescale(self, parallelism: int) -> None:
+        """Tell the job, wherever it runs, to use this many tasks from its next batch on. No state is rewritten."""
+        if not 1 <= parallelism <= self.n_shards:
+            raise GraphError(
+                f"the parallelism of job {self.name!r} is between 1 and its {self.n_shards} shards, not {parallelism}"
+            )
+        rescale(self.cells_url, parallelism)
+
+    def query(self, operator: str, key: Any) -> Found:
+        """Look up one key's committed state, while the job runs or when it does not.
+
+        The answer has the value, as the program declares it, and the sequence of the checkpoint that it is of.
+        """
+        return self._lookup().get(operator, key)
+
+    def import_state(self, operator: str, rows: Any, *, key: str = "key") -> int:
+        """Give an operator its state before the first batch, from a Parquet file, a DataFrame or pairs; return how many keys.
+
+        The value of a row is its column `value` if that is the only one beside the key, else the record of the others.
+        """
+        from tidewheel._engine.import_state import import_state
+
+        return import_state(self, operator, rows, key=key)
+
+    def _lookup(self) -> Lookup:
+        from tidewheel._engine.lookup import Lookup
+
+        if self._looking is None or self._looking.state != self.state:
+            self._looking = Lookup(self.name, self.state, self.graph)
+        return self._looking
+
+    def run(
+        self,
+        *,
+        bounded: bool = False,
+        trigger: str | None = None,
+        parallelism: int | None = None,
+        master: str | None = None,
+        restarts: int = 0,
+        backoff: float = 1.0,
+        take_over: bool = False,
+        allow_dropped_state: bool = False,
+        local: str | None = None,
+        shared_state: bool = False,
+        spark: SparkSession | None = None,
+        conf: Mapping[str, str] | None = None,
+        progress: Callable[[BatchProgress], None] | None = None,
+        tick: float = 1.0,
+        serve: int | None = None,
+    ) -> RunResult:
+        """Run the job on Spark until it ends.
+
+        `bounded` reads all there is, closes every window and ends the job for good; `trigger="available-now"` reads all
+        there is and may go on another day; a `trigger` such as "5 seconds" runs on. `parallelism`, 1 to n_shards, may
+        differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
+        program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
+        sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
+
+        Where tasks run on other hosts (`master`, or the Spark of spark-submit), `local` names the folder for local copies on
+        every one of them; without it each takes its own `TIDEWHEEL_LOCAL`. A state URL that is a folder is refused there unless
+        `shared_state` says that all hosts reach it under that path.
+
+        `serve` is a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
+        """
+        plan = self.plan()
+        from tidewheel._spark.driver import Driver, RunOptions
+
+        options = RunOptions(
+            bounded=bounded,
+            trigger=trigger,
+            parallelism=parallelism,
+            master=master,
+            restarts=restarts,
+            backoff=backoff,
+            take_over=take_over,
+            allow_dropped_state=allow_dropped_state,
+            local=local,
+            shared_state=shared_state,
+            spark=spark,
+            conf=conf or {},
+            progress=progress,
+            tick=tick,
+        )
+        driver = Driver(self, plan, options)
+        if serve is None:
+            return driver.execute()
+        from tidewheel._engine.query_server import Endpoint
+
+        with Endpoint(self._lookup(), serve):
+            return driver.execute()

@@ -1,0 +1,160 @@
+"""StoredJob: a job as it is stored, without its program: its checkpoints and its state.
+
+The newest state of a fleet is that of all its nodes' runs together, each shard as its holder's last commit left it. Its older
+checkpoints are those of the runs, which are jobs of their own: `orders/17`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
+from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
+from tidewheel._fleet.fleet_state import holding, is_divided, newest
+from tidewheel._state.codec import Codec, msgpack_codec
+from tidewheel._storage import open_store
+
+if TYPE_CHECKING:
+    import os
+
+    from tidewheel._checkpoint.garbage import Collected
+    from tidewheel._checkpoint.pins import Pin
+    from tidewheel._checkpoint.tools.diff import TableDiff
+    from tidewheel._checkpoint.tools.verify import Verification
+
+    _Pins = list[Pin]
+    _Diffs = list[TableDiff]
+
+_States = list[Manifest]
+
+# What only some methods need is imported by them: a look-up from a cold start must not pay for it.
+
+
+class StoredJob:
+    """A job at a state URL. `at` is a sequence, the name of a savepoint, or None for the newest checkpoint.
+
+    job = StoredJob("clicks", state="file:///var/lib/tidewheel")
+    job.get("sum", "ada").value
+    """
+
+    def __init__(self, job: str, *, state: str) -> None:
+        """Look for the job; `NotFound`, with the jobs that are there, if there is none of that name."""
+        self.name = job
+        self.store = open_store(state)
+        self.checkpoints = job_at(self.store, job)
+
+    # Checkpoints.
+
+    def list(self) -> _States:
+        """Return the kept checkpoints, ascending."""
+        return self.checkpoints.list()
+
+    def show(self, at: At = None) -> Manifest:
+        """Return one checkpoint."""
+        found = find(self.checkpoints, at)
+        return found if at is not None else newest(self.store, found)
+
+    def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
+        """Return which keys of which operator changed between two checkpoints."""
+        from tidewheel._checkpoint.tools.diff import diff
+
+        return diff(self.store, self.show(before), self.show(after), samples)
+
+    def verify(self, at: int | None = None) -> Verification:
+        """Check that everything the kept checkpoints and savepoints refer to is there and undamaged; of a fleet, its runs'."""
+        from tidewheel._checkpoint.tools.verify import together, verify
+
+        if at is not None or not is_divided(find(self.checkpoints)):
+            return verify(self.store, self.checkpoints, at)
+        return together(verify(self.store, chain) for chain in holding(self.store, self.name))
+
+    def savepoint(self, name: str, at: int | None = None) -> Manifest:
+        """Give a checkpoint a name: it stays, with all that it needs, until `drop_savepoint`."""
+        return make_savepoint(self.checkpoints, name, at)
+
+    def savepoints(self) -> _Pins:
+        """Return the savepoints, by name."""
+        return savepoints(self.checkpoints)
+
+    def drop_savepoint(self, name: str) -> None:
+        """Let go of a savepoint."""
+        drop_savepoint(self.checkpoints, name)
+
+    def restore(
+        self, at: At, *, keep_output: bool = False, take_over: bool = False, cells: str | None = None
+    ) -> Manifest:
+        """Go back: the next run goes on from that checkpoint, source offsets included. Returns the commit that says so.
+
+        The next run first takes back from its sinks what was published after that checkpoint; a sink that cannot refuses
+        the run. With `keep_output` everything stays published, and comes a second time. `HeldError` if the job runs;
+        `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
+        """
+        from tidewheel._engine.restore import restore_stopped
+
+        return restore_stopped(self.checkpoints, cells or self._cells_url, at, keep_output, take_over)
+
+    def fork(self, savepoint: str, new_job: str) -> StoredJob:
+        """Begin a new job from a savepoint, at the same state URL. It shares this job's files; none is copied."""
+        from tidewheel._checkpoint.tools.fork import fork
+
+        fork(self.store, self.name, savepoint, new_job)
+        return StoredJob(new_job, state=self.store.url)
+
+    def release(self) -> tuple[str, ...]:
+        """Let go of the files of other jobs that this job, a fork, no longer needs; return the folders of those jobs.
+
+        `StateError` while it needs any. A fork whose own folder was removed needs nothing.
+        """
+        from tidewheel._checkpoint.tools.fork import release
+
+        return tuple(release(self.store, self.name))
+
+    def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
+        """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""
+        from tidewheel._checkpoint.garbage import GRACE_NS, collect
+
+        wait = GRACE_NS if grace is None else int(grace * 1e9)
+        return collect(self.checkpoints, grace=wait, dry_run=dry_run, keep=keep)
+
+    # State.
+
+    def get(self, operator: str, key: Any, *, at: At = None, type: Any = None) -> Found:
+        """Look up one key; reads only what it must. `type` declares what the value is decoded as."""
+        return StateReader(self.store, self.show(at)).get(operator, key, _codec(type))
+
+    def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
+        """Yield every key of an operator."""
+        with self._reading(at) as reader:
+            yield from reader.keys(operator, prefix)
+
+    def scan(self, operator: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield every key of an operator with its value."""
+        with self._reading(at) as reader:
+            yield from reader.scan(operator, _codec(type), prefix)
+
+    def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
+        """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys."""
+        from tidewheel._checkpoint.tools.export import export
+
+        with self._reading(at) as reader:
+            return export(reader, operator, path, type)
+
+    @contextlib.contextmanager
+    def _reading(self, at: At) -> Iterator[StateReader]:
+        """Read a checkpoint that stays meanwhile. A fleet's is no checkpoint: its files stay for the grace of its runs."""
+        with held(self.store, self.checkpoints, at) as reader:
+            divided = at is None and is_divided(reader.manifest)
+            yield StateReader(self.store, newest(self.store, reader.manifest)) if divided else reader
+
+    @property
+    def _cells_url(self) -> str:
+        from tidewheel._engine.control import cells_url
+
+        return cells_url(self.store.url, self.name)
+
+
+def _codec(type: Any) -> Codec | None:
+    return None if type is None else msgpack_codec(type)

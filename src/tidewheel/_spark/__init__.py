@@ -1,0 +1,1 @@
+"""Everything that starts and drives Spark."""

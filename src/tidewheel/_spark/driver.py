@@ -1,0 +1,405 @@
+"""The driver: one run of a job on Spark, from its claim to its last commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidewheel._checkpoint.names import folder
+from tidewheel._connectors.spark.ticks import ticks
+from tidewheel._core import faults
+from tidewheel._engine import report as reports
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
+from tidewheel._engine.run import JobRun
+from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
+from tidewheel._spark.failures import said, text_of
+from tidewheel._spark.hosts import check_hosts, explained
+from tidewheel._spark.masters import check_reachable, is_local, local_folder
+from tidewheel._spark.program import Program, source_frame, with_ticks
+from tidewheel._spark.progress import BatchProgress, RunResult
+from tidewheel._spark.restarts import Restarts
+from tidewheel._spark.seen_files import SeenFiles
+from tidewheel._spark.session import check_session, session
+from tidewheel._spark.shipping import ship
+from tidewheel._time.duration import MAX_TIME
+from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+
+PUBLISHED_AGAIN = faults.declare("start.published", "the newest commit's output was published again")
+REBUILT = faults.declare("start.rebuilt", "Spark's folder is rebuilt, the query not started")
+BATCH_STARTED = faults.declare("batch.started", "Spark has called with a batch, nothing is decided")
+BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is committed")
+FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
+
+_KEEP_BATCHES = 1000
+SMALL_ROWS = 10_000
+"""Up to this many rows a batch runs in one task without a shuffle."""
+_POLL_SECONDS = 0.2
+_STARTING = "Initializing sources"
+"""What Spark says of a query that has no sources yet."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a job is run; what the program itself says is in the job."""
+
+    bounded: bool = False
+    trigger: str | None = None
+    parallelism: int | None = None
+    master: str | None = None
+    restarts: int = 0
+    backoff: float = 1.0
+    take_over: bool = False
+    allow_dropped_state: bool = False
+    local: str | None = None
+    shared_state: bool = False
+    spark: SparkSession | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[BatchProgress], None] | None = None
+    tick: float = 1.0
+
+
+class _Stopped(Exception):
+    """Raised inside a batch that must not begin because the run was asked to stop."""
+
+
+class Driver:
+    """One run of a job: it claims the job, starts the query, commits its batches and publishes their output."""
+
+    def __init__(self, job: Job, plan: Plan, options: RunOptions, run: JobRun | None = None) -> None:
+        """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
+        self.job, self.plan, self.options = job, plan, options
+        self.run = run or JobRun(job, plan)
+        self.local = Path(local_folder(options.local))
+        self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
+        self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
+        self.batches: list[BatchProgress] = []
+        self.spark: SparkSession
+        self.program: Program
+        self.error: BaseException | None = None
+        self.failed_batch: int | None = None
+        self._stop = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+
+    # The run, from its claim to its end.
+
+    def execute(self) -> RunResult:
+        """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
+        faults.remember_group()
+        check_trigger(self.options)
+        try:
+            self.run.check(self.options.take_over, self.options.allow_dropped_state)
+            for node in self.plan.nodes:
+                if isinstance(node.operator, SinkOperator):
+                    node.operator.sink.start(self.run.stream)
+            self.spark = self.options.spark or session(self.options.master, self.options.conf)
+            self._prepare_hosts()
+            frame = self._source_frame()
+            self.program = Program(self.plan, frame)
+            self.run.claim(self.options.take_over, self.options.allow_dropped_state)
+            with _interrupts(self):
+                self._with_restarts(frame)
+        except (Py4JError, OSError) as error:
+            # Here for one: the JVM has ended, as it does when a whole process group gets SIGTERM.
+            raise self._explained(error) from error
+        finally:
+            self.run.release()
+            self.spark_folder.remove()
+        head = self.run.head
+        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self._stop.is_set())
+
+    def stop(self) -> None:
+        """Let the batch that is running finish and commit, then end the run."""
+        self._stop.set()
+
+    def _prepare_hosts(self) -> None:
+        """Check that tasks can run where this Spark runs them, and send them the code that they need."""
+        check_session(self.spark)
+        check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
+        ship(self.spark, self.plan)
+        check_hosts(self.spark, self.plan)
+
+    def _with_restarts(self, frame: DataFrame) -> None:
+        restarts = Restarts(self.options.restarts, self.options.backoff)
+        while True:
+            try:
+                self._attempt(frame)
+                return
+            except Exception as error:
+                if not isinstance(error, FencedError | StateError | ConfigError):
+                    # A run that was overtaken fails in many ways, on files that its successor removed for one; say the cause.
+                    self.run.recall()
+                again = restarts.after(error, self.run.head.sequence, self.failed_batch)
+                if again is None or self._stop.is_set():
+                    told = self._explained(error)
+                    raise told from (None if told is error else error)
+                print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
+                self._stop.wait(again.seconds)
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
+        if isinstance(error, TidewheelError):
+            return error
+        lacking = explained(text_of(error))
+        if lacking is not None:
+            return lacking
+        what = "the start" if self.failed_batch is None else f"batch {self.failed_batch}"
+        return TidewheelError(f"{what} of job {self.job.name!r} failed: {said(error)}")
+
+    def _attempt(self, frame: DataFrame) -> None:
+        """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
+        self.error = None
+        self.run.recall()
+        self.run.publish(self.spark)
+        faults.point(PUBLISHED_AGAIN)
+        self._clean_local()
+        sources = len(self.plan.sources()) + self._ticks
+        self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head), sources)
+        faults.point(REBUILT)
+        writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**trigger_of(self.options))
+        # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
+        query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
+        try:
+            self._await(query)
+        finally:
+            query.stop()
+            self._gather_durations(query)
+        if self.options.bounded and not self._stop.is_set():
+            self._flush()
+
+    def _await(self, query: StreamingQuery) -> None:
+        try:
+            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
+                # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
+                if self._stop.is_set() and self._idle.is_set() and query.status["message"] != _STARTING:
+                    return
+        except StreamingQueryException as error:
+            if isinstance(self.error, _Stopped):
+                return
+            if self.error is not None:
+                raise self.error from None
+            raise TidewheelError(f"Spark ended the query of job {self.job.name!r}: {said(error)}") from error
+
+    # One batch.
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        self._idle.clear()
+        try:
+            if self._stop.is_set():
+                raise _Stopped
+            self._run_batch(frame, batch)
+        except BaseException as error:
+            # What passes through the JVM comes back as text; this keeps the error itself.
+            self.error = error
+            self.failed_batch = batch
+            raise
+        finally:
+            self._idle.set()
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
+        started = time.perf_counter()
+        faults.point(BATCH_STARTED)
+        offsets = self.spark_folder.offsets(batch)
+        if self._already_committed(batch, offsets):
+            self.run.publish(self.spark)
+            return
+        spec, found = self._run_tasks(frame)
+        faults.point(BATCH_RAN)
+        ran = time.perf_counter()
+        log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
+        names = [node.name for node in self.plan.sources()]
+        facts = {
+            "batch": batch,
+            "source_offsets": dict(zip(names, source_offsets(offsets), strict=False)),
+            **self.seen.record(self.run.head, log, fresh, spec.sequence),
+        }
+        self.run.commit(spec, found, "batch", facts, self.spark)
+        self._tell(spec, batch, found, started, ran)
+
+    def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report]]:
+        """Run the batch's one Spark job and return what was pinned for it and what its tasks reported."""
+        levels = self.program.python_levels
+        spec = self._spec(lowered=self.program.key is not None)
+        if self._expects_few():
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            rows = self.program.small_query(frame, alone).collect()
+            if rows:
+                return spec, self._reports(rows, levels, alone)
+            # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
+        return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec)
+
+    def _expects_few(self) -> bool:
+        """Whether the batch is likely small, judged by the last one: one task is then faster than a shuffle.
+
+        A guess that is wrong costs time once, and nothing else.
+        """
+        last = self.batches[-1] if self.batches else None
+        return last is not None and last.batch is not None and last.rows <= SMALL_ROWS
+
+    def _already_committed(self, batch: int, offsets: str) -> bool:
+        """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
+        self.run.check_open()
+        head = self.run.head
+        if head.batch == batch:
+            if head.spark is not None and head.spark.offsets.get(batch) == offsets:
+                return True
+            raise StateError(
+                f"Spark offers batch {batch} of job {self.job.name!r} with other offsets than those committed as sequence "
+                f"{head.sequence}; start the job again, which rebuilds Spark's folder from the commit"
+            )
+        expected = 0 if head.batch is None else head.batch + 1
+        if batch != expected:
+            raise StateError(
+                f"Spark offers batch {batch} of job {self.job.name!r}, and the newest commit, {head.sequence}, makes {expected} "
+                "the next; start the job again, which rebuilds Spark's folder from the commit"
+            )
+        return False
+
+    def _spec(self, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+        wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
+        # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
+        everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
+        return self.run.spec(wanted, everywhere, epoch=epoch, lowered=lowered)
+
+    def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
+        found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
+        check_reports(found, levels, spec.parallelism)
+        return found
+
+    def _tell(self, spec: BatchSpec, batch: int | None, found: list[Report], started: float, ran: float) -> None:
+        ended = time.perf_counter()
+        sources = {node.name for node in self.plan.sources()}
+        progress = BatchProgress(
+            spec.sequence,
+            batch,
+            sum(number for report in found for name, number in report.counts.items() if name in sources),
+            sum(number for report in found for number in report.changed.values()),
+            ended - started,
+            (ended - ran) * 1000,
+            spec.parallelism,
+            sum(report.rejected for report in found),
+        )
+        self.batches.append(progress)
+        del self.batches[:-_KEEP_BATCHES]
+        if self.options.progress is not None:
+            self.options.progress(progress)
+
+    def _flush(self) -> None:
+        """End a bounded run: every operator gets the epoch after all time, and the job takes no more data."""
+        if self.run.flushed is not None:
+            return
+        faults.point(FLUSHING)
+        started = time.perf_counter()
+        spec = self._spec(epoch=MAX_TIME)
+        found: list[Report] = []
+        if self.plan.driven_by_time() and len(self.plan.levels) > 1:
+            empty = self.spark.createDataFrame([], SPARK_SCHEMA)
+            levels = list(range(1, len(self.plan.levels)))
+            found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
+        ran = time.perf_counter()
+        self.run.commit(spec, found, "flush", {}, self.spark)
+        self._tell(spec, None, found, started, ran)
+
+    # Around the batches.
+
+    def _source_frame(self) -> DataFrame:
+        frames = []
+        for node in self.plan.sources():
+            assert isinstance(node.operator, SourceOperator)
+            try:
+                frames.append(node.operator.source.load(self.spark))
+            except TidewheelError:
+                raise
+            except Exception as error:
+                raise ConfigError(
+                    f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {said(error)}"
+                ) from error
+        frame = source_frame(self.plan, frames)
+        return with_ticks(frame, ticks(self.options.tick).load(self.spark)) if self._ticks else frame
+
+    @property
+    def _ticks(self) -> bool:
+        """Whether the clock is a source too: where something waits for time, and the run does not end by itself."""
+        return self.plan.driven_by_time() and "availableNow" not in trigger_of(self.options)
+
+    def _clean_local(self) -> None:
+        """Remove the Spark folders of this job's runs whose process is gone."""
+        for path in self.local.glob(f"{self._spark_prefix}*"):
+            pid = path.name.removeprefix(self._spark_prefix).split("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def _spark_prefix(self) -> str:
+        return f"spark-{folder(self.run.stream)}-"
+
+    def _gather_durations(self, query: StreamingQuery) -> None:
+        durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress if p.numInputRows > 0}
+        self.batches = [
+            entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
+            for entry in self.batches
+        ]
+
+
+def check_trigger(options: RunOptions) -> None:
+    """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""
+    text = (options.trigger or "").lower()
+    if "real" in text or "continuous" in text:
+        raise ConfigError(
+            f"the trigger {options.trigger!r} has no batches to commit; use an interval such as '5 seconds'"
+        )
+    if options.bounded and options.trigger not in (None, "available-now"):
+        raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
+
+
+def trigger_of(options: RunOptions) -> dict[str, Any]:
+    """Return Spark's words for a trigger."""
+    if options.bounded or options.trigger in ("available-now", "once"):
+        return {"availableNow": True}
+    return {"processingTime": options.trigger or "0 seconds"}
+
+
+class _interrupts:
+    """While a run goes: the first Ctrl-C lets the batch finish and ends the run, the second ends the process at once."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.before = signal.signal(signal.SIGINT, self._interrupted)
+
+    def __exit__(self, *_: object) -> None:
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
+
+    def _interrupted(self, *_: object) -> None:
+        if self.driver._stop.is_set():
+            os._exit(130)
+        # First: a second signal may come while this one is being told.
+        self.driver.stop()
+        print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)

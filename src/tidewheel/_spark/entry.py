@@ -1,0 +1,45 @@
+"""What Spark calls in its Python workers: the bridge from `mapInArrow` to the task step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tidewheel._core import pickling
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.task import TaskIdentity, run_level
+from tidewheel._spark.masters import local_folder
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_plans: dict[str, Plan] = {}
+
+
+def levels_function(program: bytes, digest: str, spec: BatchSpec, levels: range) -> ArrowFunction:
+    """Return the function that Spark runs for each partition: one level, or several where there is one partition only."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _run(program, digest, spec, levels, batches)
+
+    return run
+
+
+def _run(
+    program: bytes, digest: str, spec: BatchSpec, levels: range, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if digest not in _plans:
+        # One program at a time: a worker that outlives a job must not keep it.
+        _plans.clear()
+        _plans[digest] = pickling.loads(program)
+    context = TaskContext.get()
+    assert context is not None
+    task = TaskIdentity(context.partitionId(), context.taskAttemptId())
+    # Each host has its own folder for local copies unless the driver named one for all.
+    spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
+    for level in levels:
+        batches = run_level(_plans[digest], spec, level, task, batches)
+    return batches

@@ -1,0 +1,126 @@
+"""The program as bytes that travel to the tasks, and the batch as one Spark query."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidewheel._core import pickling
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.plan import Plan, columns_read, lowered
+from tidewheel._engine.wire import SPARK_SCHEMA
+from tidewheel._operators.graph import Node
+from tidewheel._spark.entry import levels_function
+from tidewheel._spark.modules import direct
+from tidewheel.errors import ConfigError
+
+
+class Program:
+    """A plan, pickled once, and how a batch of it becomes one Spark query with one action."""
+
+    def __init__(self, plan: Plan, frame: DataFrame) -> None:
+        """Take the plan and the streaming DataFrame that its sources make together."""
+        self.plan = plan
+        self._bytes = _pickled(plan)
+        self._digest = hashlib.sha256(self._bytes).hexdigest()
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        self.key = lowered(plan, types) if len(plan.sources()) == 1 else None
+        self._key = "" if self.key is None else _hashable(self.key, types[self.key])
+
+    @property
+    def python_levels(self) -> list[int]:
+        """The levels that run in Python, and so report."""
+        return list(range(1 if self.key is not None else 0, len(self.plan.levels)))
+
+    def small_query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
+        """Return the query of a batch that is too small to be worth a shuffle: all levels in one task."""
+        levels = range(self.python_levels[0], len(self.plan.levels))
+        function = levels_function(self._bytes, self._digest, spec, levels)
+        return frame.coalesce(1).mapInArrow(function, SPARK_SCHEMA)
+
+    def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
+        """Return the batch's query: wire rows that are the reports of its tasks."""
+        parallelism = spec.parallelism
+        if self.key is not None:
+            # One expression as text: every call on a column is a trip to the JVM, and a batch may have 200 rows.
+            shard = f"xxhash64({self._key}) & {spec.n_shards - 1}"
+            rows = frame.repartitionById(parallelism, F.expr(f"cast(({shard}) % {parallelism} as int)"))
+            return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
+        return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
+
+    def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
+        """Return the levels from `first` on, fed with wire rows."""
+        for level in range(first, len(self.plan.levels)):
+            shuffled = rows.repartitionById(spec.parallelism, F.col("target"))
+            rows = shuffled.mapInArrow(self._level(spec, level), SPARK_SCHEMA)
+        return rows
+
+    def _level(self, spec: BatchSpec, level: int) -> Any:
+        return levels_function(self._bytes, self._digest, spec, range(level, level + 1))
+
+
+def _hashable(column: str, kind: str) -> str:
+    """Return the SQL for a key column as its canonical bytes are hashed: text as it is, integers as 64 bits."""
+    quoted = "`" + column.replace("`", "``") + "`"
+    return quoted if kind == "string" else f"cast({quoted} as bigint)"
+
+
+def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
+    """Return one DataFrame of all sources: the columns that are read, or one struct column per source where there are several."""
+    chosen = [_pruned(plan, node, frame) for node, frame in zip(plan.sources(), frames, strict=True)]
+    if len(chosen) == 1:
+        return chosen[0]
+    structs = [F.struct(*[F.col(f"`{name}`") for name in frame.columns]) for frame in chosen]
+    union: DataFrame | None = None
+    for number, frame in enumerate(chosen):
+        columns: list[Column] = []
+        for other, struct in enumerate(structs):
+            empty = F.lit(None).cast(chosen[other].schema)
+            columns.append((struct if other == number else empty).alias(f"s{other}"))
+        own = frame.select(*columns)
+        union = own if union is None else union.unionByName(own)
+    assert union is not None
+    return union
+
+
+def with_ticks(frame: DataFrame, ticks: DataFrame) -> DataFrame:
+    """Return the frame with one more source, whose rows never arrive: it makes Spark run batches while the others are quiet.
+
+    Spark runs a batch when any source of the query has a new offset, whether or not its rows survive the query.
+    """
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields]
+    return frame.union(ticks.where(F.lit(False)).select(*nothing))
+
+
+def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
+    if not frame.isStreaming:
+        raise ConfigError(f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
+    wanted = columns_read(plan, node)
+    shape = node.shapes[0]
+    if shape.kind == "record":
+        wanted = list(shape.columns() or ())
+    if wanted is None:
+        return frame
+    lacking = [name for name in wanted if name not in frame.columns]
+    if lacking:
+        raise ConfigError(
+            f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(frame.columns)}"
+        )
+    return frame.select(*[F.col(f"`{name}`") for name in wanted])
+
+
+def _pickled(plan: Plan) -> bytes:
+    """Pickle the plan; the user's own modules go by value, since the workers cannot import them."""
+    for module in direct(plan).values():
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return pickling.dumps(plan)
+    except Exception as error:
+        raise ConfigError(
+            f"the program cannot be sent to the tasks: {type(error).__name__}: {error}. A function must not hold on to "
+            "connections, locks, the Spark session or the job itself; make such things inside the function"
+        ) from error

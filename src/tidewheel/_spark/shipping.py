@@ -1,0 +1,87 @@
+"""The code that travels to the executors: this package and the user's own modules, in one archive that Spark hands out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+from pyspark.sql import SparkSession
+
+import tidewheel
+from tidewheel._engine.plan import Plan
+from tidewheel._spark.masters import is_local
+from tidewheel._spark.modules import used
+
+DAEMON = "tidewheel_daemon"
+"""The module that executors start: it must be importable on a host that lacks what the package itself imports."""
+
+_ROOT = Path(tidewheel.__file__).parent
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_shipped: set[tuple[str, str]] = set()
+
+
+def ship(spark: SparkSession, plan: Plan | None = None) -> None:
+    """Give Spark what tasks import and cannot have: the package where they run elsewhere, and the user modules of a plan.
+
+    What was shipped wins over what is installed on a host, so that tasks run the code of their driver.
+    """
+    context = spark.sparkContext
+    elsewhere = not is_local(context.master)
+    own = {} if plan is None else used(plan)[0]
+    sources = sources_of(own) | (package_sources() if elsewhere else {})
+    if not sources:
+        return
+    data = archive(sources)
+    name = f"tidewheel-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    if (context.applicationId, name) in _shipped:
+        return
+    file = Path(_folder().name) / name
+    file.write_bytes(data)
+    context.addPyFile(str(file))
+    _shipped.add((context.applicationId, name))
+    if elsewhere:
+        # Workers find the archive by themselves; the process that they are forked from starts before, in the executor's folder,
+        # to which Spark has fetched the archive. By its full path it is found on the driver's own host.
+        paths = [name, str(file), context.environment.get("PYTHONPATH", "")]
+        context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def package_sources() -> dict[str, bytes]:
+    """Return the files of this package, and the daemon's under a name of its own."""
+    found = {f"tidewheel/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in _ROOT.rglob("*.py")}
+    return {**found, f"{DAEMON}.py": found["tidewheel/spark/daemon.py"]}
+
+
+def sources_of(modules: Mapping[str, ModuleType]) -> dict[str, bytes]:
+    """Return the files of modules, under the paths at which Python looks for them."""
+    found = {}
+    for name, module in modules.items():
+        file = Path(str(module.__file__))
+        if file.suffix == ".py":
+            within = "/__init__.py" if hasattr(module, "__path__") else ".py"
+            found[name.replace(".", "/") + within] = file.read_bytes()
+    return found
+
+
+def archive(sources: Mapping[str, bytes]) -> bytes:
+    """Return a zip of the files; the same files give the same bytes."""
+    folders = {f"{parent}/" for path in sources for parent in PurePosixPath(path).parents if parent.name}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as written:
+        # Python sees a folder without __init__.py in an archive only if the folder has an entry of its own.
+        for path in sorted(folders | set(sources)):
+            written.writestr(zipfile.ZipInfo(path, _EPOCH), sources.get(path, b""), zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+@functools.lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that lasts as long as this process: Spark reads the archive whenever an executor is added."""
+    return tempfile.TemporaryDirectory(prefix="tidewheel-code-")

@@ -1,0 +1,126 @@
+"""Local copies: committed state of shards in LMDB, on the machine that works on them.
+
+A copy is a cache of the parts that a manifest names. It holds committed state only and only moves forward, so
+retries and several processes on one machine are harmless: whoever comes second finds the work done.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from tidewheel._state.local_copy import ShardCopy
+from tidewheel._state.shard_reader import ShardReader
+from tidewheel.errors import StateError
+
+__all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
+
+MAP_SIZE: Final = 1 << 30
+"""Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
+
+MAPPED: Final = 384 << 20
+"""How many bytes of files a worker has mapped before it lets go of them; a quarter of it is libraries."""
+
+
+def folder_name(job: str, lineage: str) -> str:
+    """Return the name of the folder for a job's local copies on this boot of this machine.
+
+    The runs of a fleet, `job/1`, `job/2`, share one: the parts of a shard have ascending labels, whoever holds it.
+    """
+    return f"{quote(job.partition('/')[0], safe='')[:100]}-{lineage}-{boot_id()}"
+
+
+class LocalCopies:
+    """The local copies below one folder; `LocalCopies.at(folder)` gives the one object of this process.
+
+    LMDB forbids a second open of an environment in a process, and any use of one across a fork: a forked
+    child is refused the folders that its parent had opened.
+    """
+
+    _open: dict[str, LocalCopies] = {}  # noqa: RUF012
+    _inherited: dict[str, LocalCopies] = {}  # noqa: RUF012
+    _lock = threading.Lock()
+
+    def __init__(self, folder: str | Path, map_size: int = MAP_SIZE) -> None:
+        self.folder = Path(folder)
+        self._map_size = map_size
+        self._shards: dict[int, ShardCopy] = {}
+
+    @classmethod
+    def at(cls, folder: str | Path, map_size: int = MAP_SIZE) -> LocalCopies:
+        """Return this process's copies below the folder; the map size counts when it is first named."""
+        key = os.path.realpath(folder)
+        with cls._lock:
+            if key in cls._inherited:
+                raise StateError(
+                    f"the local copies in {key} were opened before this process was forked, and cannot be used "
+                    "here: open them after forking only, or start processes by spawning"
+                )
+            if key not in cls._open:
+                cls._open[key] = cls(key, map_size)
+            return cls._open[key]
+
+    def shard(self, number: int) -> ShardCopy:
+        """Return the copy of a shard, made empty if it does not exist."""
+        copy = self._shards.get(number)
+        if copy is None:
+            with self._lock:
+                copy = self._shards.get(number)
+                if copy is None:
+                    copy = self._shards[number] = ShardCopy(self.folder, number, self._map_size)
+        return copy
+
+    def close(self) -> None:
+        """Close every environment; readers must be closed before."""
+        with self._lock:
+            for copy in self._shards.values():
+                copy.close()
+            self._shards.clear()
+            self._open.pop(str(self.folder), None)
+
+    def crowded(self, limit: int = MAPPED) -> bool:
+        """Tell whether this process has more than `limit` bytes of files mapped.
+
+        What was read stays in the system's cache; but a process whose every read page counts as its own grows with the state,
+        and whoever limits its memory ends it.
+        """
+        return _mapped() > limit
+
+    def relieve(self) -> None:
+        """Unmap the copies that nobody reads; they are opened again when they are asked for."""
+        with self._lock:
+            self._shards = {number: copy for number, copy in self._shards.items() if not copy.release()}
+
+    @classmethod
+    def _after_fork(cls) -> None:
+        # The child must not even close what it inherited: that would free the reader slots of its parent.
+        cls._inherited.update(cls._open)
+        cls._open.clear()
+        cls._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=LocalCopies._after_fork)
+
+
+def _mapped() -> int:
+    """Return how many bytes of files this process has mapped and read; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Return a name for this boot of this machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Where the kernel gives no id, the time of boot serves: it changes with every boot.
+        told = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True)
+        return "".join(letter for letter in told.stdout.split("}")[0] if letter.isdigit())

@@ -1,0 +1,351 @@
+"""The local copy of one shard: an LMDB environment that takes in the parts of the shard's state.
+
+**What a copy survives.** Nothing is ever synced to disk. A process that dies at any point leaves the
+operating system's page cache as LMDB wants it: the pages of an unfinished transaction are not reachable from
+the newest meta page, which is written last. When the *machine* dies, pages have reached the disk in any order
+or not at all, and the copy is garbage that may look whole. Therefore its folder's name contains the boot id
+(`folder_name`): after a reboot nobody opens it again, and it is built anew from the store.
+
+**Why not through the memory map.** LMDB's `writemap` would save 0.05 us a key. But then a full disk is no
+error: the process dies of SIGBUS at some memory access. And whoever opens an environment with a smaller map
+truncates the file under the hands of a writer that has just enlarged it, who dies the same way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from tidewheel._core import faults
+from tidewheel._state.catch_up import Applied, lacking
+from tidewheel._state.long_keys import MAX_KEY, long_key
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.shard_reader import Handles, ShardReader
+from tidewheel._state.state_file import Block, IndexEntry, StateFile, Table
+from tidewheel.errors import CorruptError, StateError
+
+Fetch = Callable[[FileRef], StateFile]
+
+FILLED = faults.declare("copy.filled", "a local copy has taken in parts, in a transaction not yet committed")
+
+_MAX_DATABASES = 512
+_MAX_READERS = 1024
+_FETCHED_AHEAD = 64 << 20
+_MANY_KEYS = 2000
+
+# Names in the main database: the record of what was applied, and for each table a database of its keys and
+# one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
+# comes first.
+_APPLIED = b"applied"
+_PLAIN = b"t:"
+_LONG = b"l:"
+
+_OUT_OF_DATE = "If a newer batch is at work on this machine, this one is out of date and must end. If not: "
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_applied = msgspec.msgpack.Decoder(Applied).decode
+
+
+class ShardCopy:
+    """The local copy of one shard: one LMDB environment, a named database for each table."""
+
+    def __init__(self, folder: Path, number: int, map_size: int) -> None:
+        self.number = number
+        self.path = folder / f"{number:05d}"
+        # Databases must not be opened by two transactions of a process at once, nor the map replaced under
+        # one.
+        self._lock = threading.RLock()
+        self._handles: dict[Table, Handles] = {}
+        self._names_known = 0
+        self._readers = 0
+        self._known_at = 0
+        self._reached = threading.local()
+        self._environment = self._open(map_size)
+
+    @property
+    def applied(self) -> int:
+        """The sequence up to which the copy is known to be whole; 0 if nothing was ever applied."""
+        return max(self._known_at, _sequence(self._applied()))
+
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch) -> None:
+        """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
+
+        One write transaction if a part is lacking, none otherwise. Other processes may do the same at the
+        same time. A copy that is ahead of the manifest, or of another history, is a `StateError` and is left
+        as it is.
+        """
+        applied = self._applied()
+        if todo := self._lacking(parts, sequence, applied):
+            applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
+            if sum(part.keys for part in todo) > _MANY_KEYS:
+                self._reopen()
+        self._known_at = max(self._known_at, sequence)
+        self._reached.sequence = _sequence(applied)
+
+    def begin(self) -> ShardReader:
+        """Return a reader of the state that this thread's last `catch_up` reached.
+
+        A `StateError` if another process has moved the copy on since: the caller's base is then out of date.
+        """
+        with self._lock:
+            transaction = self._begin()
+            if transaction.stat()["entries"] != self._names_known:
+                transaction.abort()
+                self._open_databases()
+                transaction = self._begin()
+            self._readers += 1
+            reader = ShardReader(transaction, self._handles, self._reader_closed)
+        found = _sequence(_record(transaction))
+        expected = getattr(self._reached, "sequence", found)
+        if found != expected:
+            reader.close()
+            raise self._error(
+                f"the copy was moved from commit {expected} to {found} since it was caught up", _OUT_OF_DATE
+            )
+        return reader
+
+    def close(self) -> None:
+        """Close the environment; its readers must be closed before."""
+        self._environment.close()
+
+    def release(self) -> bool:
+        """Close the environment if nobody reads; tell whether it is closed."""
+        with self._lock:
+            if self._readers:
+                return False
+            self._environment.close()
+            return True
+
+    def _reopen(self) -> None:
+        """Give back the memory of a large transaction: LMDB keeps every page it ever wrote at once for the next one."""
+        with self._lock:
+            if not self._readers:
+                map_size = self._environment.info()["map_size"]
+                self._environment.close()
+                self._environment = self._open(map_size)
+                self._handles, self._names_known = {}, 0
+
+    def _open(self, map_size: int) -> Any:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for attempt in (1, 2):
+                try:
+                    return lmdb.open(
+                        str(self.path),
+                        map_size=map_size,
+                        max_dbs=_MAX_DATABASES,
+                        max_readers=_MAX_READERS,
+                        sync=False,
+                        metasync=False,
+                        meminit=False,
+                    )
+                except lmdb.Error as error:
+                    if os.strerror(errno.EMFILE) not in str(error) or attempt == 2 or not _allow_more_files():
+                        raise
+        except (OSError, lmdb.Error) as error:
+            raise self._error(f"it cannot be opened ({error})") from error
+
+    def _applied(self) -> Applied | None:
+        with self._lock, self._begin() as transaction:
+            return _record(transaction)
+
+    def _lacking(self, parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
+        try:
+            return lacking(parts, sequence, applied)
+        except StateError as error:
+            raise self._error(str(error), _OUT_OF_DATE) from None
+
+    def _apply(
+        self,
+        parts: ShardParts,
+        sequence: int,
+        expected: Applied | None,
+        todo: list[PartRef],
+        contents: _Contents,
+    ) -> Applied | None:
+        with self._lock:
+            self._make_room(contents.raw_bytes)
+            while True:
+                # A process that was killed while it read holds its pages back until somebody notices it is
+                # gone.
+                self._environment.reader_check()
+                try:
+                    with self._begin(write=True) as transaction:
+                        applied = _record(transaction)
+                        if applied != expected:
+                            todo = self._lacking(parts, sequence, applied)
+                        for part in todo:
+                            snapshot = part is parts.snapshot
+                            self._apply_part(transaction, part, snapshot, applied, contents.blocks(part))
+                            applied = Applied.of(part, snapshot)
+                        if todo:
+                            transaction.put(_APPLIED, _encode(applied))
+                        faults.point(FILLED)
+                    return applied
+                except lmdb.MapFullError:
+                    self._resize(self._environment.info()["map_size"] * 2)
+                except lmdb.DbsFullError:
+                    raise self._error(f"the shard has more than {_MAX_DATABASES} tables") from None
+                except lmdb.Error as error:
+                    raise self._error(f"it cannot be written ({error})") from error
+
+    def _apply_part(
+        self,
+        transaction: Any,
+        part: PartRef,
+        snapshot: bool,
+        applied: Applied | None,
+        blocks: Iterable[Block],
+    ) -> None:
+        if snapshot and applied is not None:
+            self._empty(transaction)
+        # Into empty databases ascending keys are appended: full pages, and no search.
+        append = snapshot or applied is None
+        for block in blocks:
+            name = block.table.encode()
+            database = self._environment.open_db(_PLAIN + name, transaction)
+            try:
+                pairs = zip(block.keys, block.values, strict=True)
+                _, added = transaction.cursor(database).putmulti(pairs, append=append)
+            except lmdb.BadValsizeError:
+                # LMDB took what came before the first long key; putting it again changes nothing.
+                self._put_some_long(transaction, name, block)
+            else:
+                if added != len(block.keys):
+                    raise CorruptError(
+                        f"state file {part.file.name}, shard {self.number}, table {block.table!r}: its keys do "
+                        "not ascend; restore the job to a checkpoint that does not need it"
+                    )
+            for key in block.dropped:
+                if len(key) <= MAX_KEY:
+                    transaction.delete(key, db=database)
+                else:
+                    stored, _ = long_key(key, b"")
+                    transaction.delete(stored, db=self._environment.open_db(_LONG + name, transaction))
+
+    def _put_some_long(self, transaction: Any, name: bytes, block: Block) -> None:
+        pairs = list(zip(block.keys, block.values, strict=True))
+        database = self._environment.open_db(_PLAIN + name, transaction)
+        transaction.cursor(database).putmulti([pair for pair in pairs if len(pair[0]) <= MAX_KEY])
+        database = self._environment.open_db(_LONG + name, transaction)
+        long = [long_key(key, value) for key, value in pairs if len(key) > MAX_KEY]
+        transaction.cursor(database).putmulti(long)
+
+    def _empty(self, transaction: Any) -> None:
+        # Emptied, not deleted: other processes hold handles of these databases.
+        for name in _names(transaction):
+            transaction.drop(self._environment.open_db(name, transaction), delete=False)
+
+    def _open_databases(self) -> None:
+        """Open the databases that this process or another has made since it was last done."""
+        # In a write transaction that writes nothing: handles opened in a read transaction end with it.
+        with self._begin(write=True) as transaction:
+            names = _names(transaction)
+            databases = {name: self._environment.open_db(name, transaction, create=False) for name in names}
+            self._names_known = transaction.stat()["entries"]
+        # A new dict: an open reader must not see a handle that is younger than its transaction.
+        tables = [name.removeprefix(_PLAIN) for name in names if name.startswith(_PLAIN)]
+        self._handles = {
+            table.decode(): Handles(databases[_PLAIN + table], databases.get(_LONG + table)) for table in tables
+        }
+
+    def _begin(self, write: bool = False) -> Any:
+        while True:
+            try:
+                return self._environment.begin(write=write)
+            except lmdb.MapResizedError:
+                self._resize(0)
+            except lmdb.ReadersFullError:
+                raise self._error(f"more than {_MAX_READERS} readers are open") from None
+
+    def _make_room(self, raw_bytes: int) -> None:
+        """Enlarge the map before it is full: a transaction that finds it full has to begin again."""
+        info = self._environment.info()
+        wanted = (info["last_pgno"] + 1) * self._environment.stat()["psize"] + 4 * raw_bytes
+        map_size = info["map_size"]
+        while map_size < wanted:
+            map_size *= 2
+        if map_size > info["map_size"] and not self._readers:
+            self._resize(map_size)
+
+    def _resize(self, map_size: int) -> None:
+        """Take a larger map, or with 0 the size that another process has chosen."""
+        if self._readers:
+            raise self._error(f"the map must grow, but {self._readers} readers of this process are open")
+        self._environment.set_mapsize(map_size)
+
+    def _reader_closed(self) -> None:
+        with self._lock:
+            self._readers -= 1
+
+    def _error(self, found: str, to_do: str = "") -> StateError:
+        return StateError(
+            f"local copy of shard {self.number} in {self.path} ({_free(self.path)} free): {found}. {to_do}The copy "
+            "is only a cache: stop what uses it, delete its folder, and it is built anew from the store"
+        )
+
+
+class _Contents:
+    """The blocks of lacking parts, fetched before the write transaction as far as memory allows.
+
+    The rest is fetched while others wait for the write lock. Blocks are decoded one by one as they are put: then
+    a block's keys and values are still in the processor's cache.
+    """
+
+    def __init__(self, shard: int, parts: list[PartRef], fetch: Fetch) -> None:
+        self._shard = shard
+        self._fetch = fetch
+        self._files: dict[PartRef, StateFile] = {part: fetch(part.file) for part in parts}
+        self._fetched: dict[PartRef, list[tuple[IndexEntry, memoryview]]] = {}
+        self.raw_bytes = 0
+        held = 0
+        for part, file in self._files.items():
+            entries = file.entries(shard)
+            self.raw_bytes += sum(entry.raw_length for entry in entries)
+            held += sum(entry.length for entry in entries)
+            if held <= _FETCHED_AHEAD:
+                self._fetched[part] = list(file.read(shard))
+
+    def blocks(self, part: PartRef) -> Iterable[Block]:
+        """Return the blocks of a part, as often as asked."""
+        file = self._files.get(part) or self._fetch(part.file)
+        fetched = self._fetched.get(part) or file.read(self._shard)
+        return (file.decode(entry, data) for entry, data in fetched)
+
+
+def _record(transaction: Any) -> Applied | None:
+    data = transaction.get(_APPLIED)
+    return None if data is None else _decode_applied(data)
+
+
+def _sequence(applied: Applied | None) -> int:
+    return applied.sequence if applied else 0
+
+
+def _names(transaction: Any) -> list[bytes]:
+    return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]
+
+
+def _allow_more_files() -> bool:
+    """Raise this process's limit of open files to what it may set itself: an environment takes three."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return True
+
+
+def _free(path: Path) -> str:
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return "an unknown amount"
+    return f"{stat.f_bavail * stat.f_frsize >> 20} MiB"

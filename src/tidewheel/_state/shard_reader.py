@@ -1,0 +1,120 @@
+"""One shard's committed state, as of the moment a reader was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice, takewhile
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import lmdb
+
+from tidewheel._state.long_keys import MAX_KEY, long_items, long_key, whole_key
+from tidewheel._state.state_file import StateFileWriter, Table
+
+_CHUNK = 8192
+
+
+class Handles(NamedTuple):
+    """The LMDB databases of one table: plain keys, and long keys if it ever had any."""
+
+    plain: Any
+    long: Any | None
+
+
+class ShardReader:
+    """A read transaction: it sees one state of the shard, whatever others apply meanwhile.
+
+    Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs
+    to the process that opened it, and only one thread may use it at a time.
+    """
+
+    def __init__(self, transaction: Any, handles: Mapping[Table, Handles], on_close: Callable[[], None]) -> None:
+        self._transaction = transaction
+        self._handles = handles
+        self._get = transaction.get
+        self._on_close = on_close
+        self._closed = False
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """Return the key's value, or `None`."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return None
+        try:
+            value: bytes | None = self._get(key, None, handles.plain)
+        except lmdb.BadValsizeError:
+            # The empty key, which no table can hold.
+            return None
+        if value is None and len(key) > MAX_KEY and handles.long is not None:
+            return self._get_long(handles.long, key)
+        return value
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the keys' values in their order, `None` where there is none; sorted keys are found fastest."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return [None] * len(keys)
+        # Faster than LMDB's getmulti, which copies every key and leaves out what it does not find.
+        try:
+            values = list(map(self._transaction.cursor(handles.plain).get, keys))
+        except lmdb.BadValsizeError:
+            return [self.get(table, key) for key in keys]
+        if handles.long is not None:
+            for place, key in enumerate(keys):
+                if len(key) > MAX_KEY:
+                    values[place] = self._get_long(handles.long, key)
+        return values
+
+    def items(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs with `start <= key < stop`, ascending by key."""
+        handles = self._handles.get(table)
+        if handles is None:
+            return iter(())
+        cursor = self._transaction.cursor(handles.plain)
+        plain: Iterator[tuple[bytes, bytes]] = (
+            cursor.iternext(keys=True, values=True) if cursor.set_range(start) else iter(())
+        )
+        if stop is not None:
+            end = stop
+            plain = takewhile(lambda item: item[0] < end, plain)
+        if handles.long is None:
+            return plain
+        return merge(plain, long_items(self._transaction.cursor(handles.long), start, stop))
+
+    def count(self, table: Table) -> int:
+        """Return the number of keys in a table, without reading them."""
+        handles = self._handles.get(table)
+        return sum(self._transaction.stat(db)["entries"] for db in handles or () if db is not None)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that hold any key, sorted."""
+        return sorted(table for table in self._handles if self.count(table))
+
+    def snapshot_into(self, writer: StateFileWriter, shard: int) -> None:
+        """Add the whole shard to a state file; memory use does not depend on the size of the shard."""
+        for table in self.tables():
+            items = self.items(table)
+            while chunk := list(islice(items, _CHUNK)):
+                writer.add(shard, table, chunk)
+
+    def close(self) -> None:
+        """End the transaction; the reader is of no use afterwards. Closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._transaction.abort()
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _get_long(self, database: Any, key: bytes) -> bytes | None:
+        stored, _ = long_key(key, b"")
+        raw = self._get(stored, None, database)
+        return None if raw is None else whole_key(stored, raw)[1]

@@ -1,0 +1,84 @@
+"""Spill: the part of a batch's changes that memory has no room for, on local disk until the task ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lmdb
+
+from tidewheel._state.long_keys import long_key, whole_key
+from tidewheel._state.state_file import DROPPED, MISSING, Absent
+from tidewheel.errors import StateError
+
+_MAP_SIZE = 1 << 40
+# A codec of the user's may encode a state as no bytes at all, so that cannot stand for a dropped key.
+_GONE, _THERE = b"-", b"+"
+
+T = TypeVar("T")
+
+
+class Spill:
+    """Encoded states by shard and stored key. It belongs to one task and goes with it; nothing in it is committed."""
+
+    def __init__(self, parent: str | Path | None = None) -> None:
+        """Make an empty spill in a folder of its own below `parent`, or below the system's temporary folder."""
+        self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-", dir=parent)
+        self._environment = lmdb.open(
+            self._folder,
+            map_size=_MAP_SIZE,
+            max_dbs=65536,
+            sync=False,
+            metasync=False,
+            lock=False,
+        )
+        self._tables: dict[int, Any] = {}
+
+    def put(self, shard: int, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Keep these states, replacing older ones of the same keys; None says that the key was dropped."""
+        table = self._tables.get(shard)
+        if table is None:
+            table = self._tables[shard] = self._environment.open_db(b"%d" % shard)
+        marked = (long_key(stored, _GONE if raw is None else _THERE + raw) for stored, raw in items)
+        try:
+            with self._environment.begin(write=True, db=table) as transaction:
+                transaction.cursor().putmulti(marked)
+        except lmdb.Error as error:
+            raise StateError(
+                f"{len(items)} changed keys cannot be moved from memory to {self._folder}: {error}; give that disk more room"
+            ) from error
+
+    def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | Absent]:
+        """Return what was kept for each key: its state, DROPPED, or MISSING."""
+        table = self._tables.get(shard)
+        if table is None:
+            return [MISSING] * len(stored)
+        with self._environment.begin(db=table) as transaction:
+            found = [(short, transaction.get(short)) for short, _ in (long_key(key, b"") for key in stored)]
+        return [MISSING if raw is None else _unmarked(whole_key(short, raw)[1], DROPPED) for short, raw in found]
+
+    def items(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield all of one shard."""
+        table = self._tables.get(shard)
+        if table is None:
+            return
+        with self._environment.begin(db=table) as transaction:
+            for short, raw in transaction.cursor():
+                stored, marked = whole_key(short, raw)
+                yield stored, _unmarked(marked, None)
+
+    def shards(self) -> set[int]:
+        """Return the shards that have something here."""
+        return set(self._tables)
+
+    def close(self) -> None:
+        """Remove it from disk."""
+        self._environment.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _unmarked(marked: bytes, dropped: T) -> bytes | T:
+    return dropped if marked == _GONE else marked[1:]

@@ -1,0 +1,371 @@
+"""State files: the one immutable format of deltas and snapshots.
+
+    block block ... block | index (msgpack) | index length, format version, magic
+
+A block holds neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one
+of the keys dropped, compressed together. Lists of bytes cost the decoder one object each and the garbage
+collector nothing, and go to LMDB as they are. The index has the place and xxh64 of every block. The reference
+to a file has the xxh64 of all that follows the blocks, so no byte of a file is outside a checksum, and
+opening one reads its end only.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from heapq import merge
+from itertools import islice
+from math import ceil
+from operator import itemgetter, lt
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import zstandard
+from xxhash import xxh64_intdigest
+
+from tidewheel._state.references import FileRef, PartRef
+from tidewheel.errors import CorruptError, StateError
+
+Table = str
+"""An operator's name, or `operator/timers` and the like."""
+
+Item = tuple[bytes, bytes | None]
+"""A key and its value; `None` says that the key was dropped."""
+
+ReadRange = Callable[[str, int, int], bytes | memoryview]
+"""`read_range(path, start, length)` of a store."""
+
+FORMAT_VERSION: Final = 1
+BLOCK_BYTES: Final = 32 * 1024
+"""About how large a block is before it is compressed. A look-up reads a whole one; larger ones compress hardly better."""
+
+_MAGIC = b"TWSTATE\n"
+_TRAILER = struct.Struct("<II8s")
+_TAIL_BYTES = 64 * 1024
+_READ_BYTES = 8 * 1024 * 1024
+_LEVEL = 1
+_MIN_COMPRESSED = 64
+_SAMPLES = 32
+_MAX_NAME = 500
+
+
+class Absent(Enum):
+    """Why a state file has no value for a key."""
+
+    DROPPED = "dropped"
+    MISSING = "missing"
+
+
+DROPPED: Final = Absent.DROPPED
+"""The file says that the key was dropped."""
+MISSING: Final = Absent.MISSING
+"""The file says nothing about the key."""
+
+
+class Block(NamedTuple):
+    """A decoded block: keys with their values, and dropped keys; both ascend, no key is in both."""
+
+    table: Table
+    keys: list[bytes]
+    values: list[bytes]
+    dropped: list[bytes]
+
+    def items(self) -> Iterator[Item]:
+        """Yield all of it as one ascending run."""
+        pairs = zip(self.keys, self.values, strict=True)
+        if not self.dropped:
+            return pairs
+        return merge(pairs, ((key, None) for key in self.dropped), key=itemgetter(0))
+
+
+class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block is and what it holds; `count` includes the dropped keys, `table` is a place in the names."""
+
+    shard: int
+    table: int
+    first_key: bytes
+    count: int
+    dropped: int
+    offset: int
+    length: int
+    raw_length: int
+    checksum: int
+
+
+class _Index(msgspec.Struct, frozen=True, array_like=True):
+    tables: list[str]
+    entries: list[IndexEntry]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_index = msgspec.msgpack.Decoder(_Index).decode
+_decode_block = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes]]).decode
+
+
+class _Zstd(threading.local):
+    """Contexts are not safe to share between threads, and too dear to make anew for each block."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_zstd = _Zstd()
+
+
+class StateFileWriter:
+    """Collects runs of items and makes the bytes of one state file.
+
+    The same calls give the same bytes. A run is ascending by key without repetition; a second run of the same
+    shard and table goes on where the first one ended.
+    """
+
+    def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
+        self._blocks: list[bytes] = []
+        self._entries: list[IndexEntry] = []
+        self._tables: dict[Table, int] = {}
+        self._last_keys: dict[tuple[int, Table], bytes] = {}
+        self._offset = 0
+
+    def add(self, shard: int, table: Table, items: Sequence[Item]) -> None:
+        """Add a run of items, ascending by key; the value `None` says that the key was dropped."""
+        size = self._block_keys(len(items), items[:: len(items) // _SAMPLES + 1])
+        for start in range(0, len(items), size):
+            run = items[start : start + size]
+            self._add_run(shard, table, [key for key, _ in run], [value for _, value in run])
+
+    def add_columns(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
+        """Add a run as `add` does, from keys and values apart: without pairs it takes a third less time."""
+        if len(keys) != len(values):
+            raise StateError(f"shard {shard}, table {table!r}: {len(keys)} keys came with {len(values)} values")
+        step = len(keys) // _SAMPLES + 1
+        size = self._block_keys(len(keys), list(zip(keys[::step], values[::step], strict=True)))
+        for start in range(0, len(keys), size):
+            self._add_run(shard, table, keys[start : start + size], values[start : start + size])
+
+    def finish(self) -> tuple[bytes, int]:
+        """Return the bytes of the whole file, and the xxh64 that a reference to it needs."""
+        index = _encode(_Index(list(self._tables), self._entries))
+        footer = index + _TRAILER.pack(len(index), FORMAT_VERSION, _MAGIC)
+        return b"".join([*self._blocks, footer]), int(xxh64_intdigest(footer))
+
+    def parts(self, ref: FileRef, sequence: int) -> dict[int, PartRef]:
+        """Return the part of each shard in this file, once it is stored as `ref`."""
+        return parts_of(self._entries, ref, sequence)
+
+    def _block_keys(self, count: int, sample: Sequence[Item]) -> int:
+        """Return how many keys to a block give blocks of equal number and about the right size."""
+        if not count:
+            return 1
+        fitting = max(1, self._block_bytes * len(sample) // len(_encode(sample)))
+        return ceil(count / ceil(count / fitting))
+
+    def _add_run(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
+        self._check(shard, table, keys)
+        self._add_block(shard, table, keys, values)
+
+    def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
+        """Refuse what could not be read again or not be put in a local copy, before it is committed."""
+        if not 0 < len(table.encode()) <= _MAX_NAME or "\0" in table:
+            raise StateError(
+                f"{table!r} cannot be the name of a table: it must have 1 to {_MAX_NAME} bytes and no NUL; "
+                "give the operator another name"
+            )
+        last = self._last_keys.get((shard, table), b"")
+        if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
+            raise StateError(
+                f"shard {shard}, table {table!r}: {len(keys)} keys from {keys[0]!r}, after {last!r}, are not "
+                "non-empty and strictly ascending; sort the items by key, each key once, before adding them"
+            )
+        self._last_keys[shard, table] = keys[-1]
+
+    def _add_block(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
+        dropped: list[bytes] = []
+        kept, kept_values = keys, values
+        if None in values:
+            dropped = [key for key, value in zip(keys, values, strict=True) if value is None]
+            kept = [key for key, value in zip(keys, values, strict=True) if value is not None]
+            kept_values = [value for value in values if value is not None]
+        raw = _encode((kept, kept_values, dropped))
+        if len(raw) > 4 * self._block_bytes and len(keys) > 1:
+            # Some values are far larger than the sample told: blocks must stay small enough to read one for a key.
+            half = len(keys) // 2
+            self._add_block(shard, table, keys[:half], values[:half])
+            self._add_block(shard, table, keys[half:], values[half:])
+            return
+        data = raw
+        if len(raw) >= _MIN_COMPRESSED:
+            compressed = _zstd.compress(raw)
+            # Equal lengths mean "not compressed" to the reader.
+            if len(compressed) < len(raw):
+                data = compressed
+        number = self._tables.setdefault(table, len(self._tables))
+        checksum = int(xxh64_intdigest(data))
+        self._entries.append(
+            IndexEntry(shard, number, keys[0], len(keys), len(dropped), self._offset, len(data), len(raw), checksum)
+        )
+        self._blocks.append(data)
+        self._offset += len(data)
+
+
+class StateFile:
+    """A state file, read by ranges; opening reads the index only.
+
+    Safe to share between threads if `read_range` is. Whatever does not match its checksum is a
+    `CorruptError`.
+    """
+
+    def __init__(self, read_range: ReadRange, ref: FileRef, tail_bytes: int = _TAIL_BYTES) -> None:
+        """Read the index: the last `tail_bytes` of the file, and what that does not reach in a second read."""
+        self.ref = ref
+        self._tail_bytes = tail_bytes
+        self._read_range = read_range
+        self._tables, entries = self._read_index()
+        self._shards: dict[int, list[IndexEntry]] = {}
+        for entry in entries:
+            self._shards.setdefault(entry.shard, []).append(entry)
+
+    @classmethod
+    def of(cls, data: bytes | memoryview, ref: FileRef) -> StateFile:
+        """Open a file whose bytes are at hand: in memory, or mapped."""
+        view = memoryview(data)
+        return cls(lambda _, start, length: view[start : start + length], ref)
+
+    def shards(self) -> list[int]:
+        """Return the shards that the file says something about, ascending."""
+        return sorted(self._shards)
+
+    def entries(self, shard: int) -> list[IndexEntry]:
+        """Return the index entries of a shard, in the order in which the blocks were added."""
+        return self._shards.get(shard, [])
+
+    def parts(self, sequence: int) -> dict[int, PartRef]:
+        """Return the part of each shard in this file."""
+        return parts_of([entry for entries in self._shards.values() for entry in entries], self.ref, sequence)
+
+    def tables(self, shard: int) -> list[Table]:
+        """Return the tables of a shard, sorted."""
+        return sorted({self._tables[entry.table] for entry in self.entries(shard)})
+
+    def blocks(self, shard: int, table: Table | None = None) -> Iterator[Block]:
+        """Yield the decoded blocks of a shard, or of one of its tables; within a table, keys ascend."""
+        for entry, data in self.read(shard, table):
+            yield self.decode(entry, data)
+
+    def read(self, shard: int, table: Table | None = None) -> Iterator[tuple[IndexEntry, memoryview]]:
+        """Yield the bytes of a shard's blocks, not yet checked, for `decode`."""
+        entries = self.entries(shard)
+        if table is not None:
+            entries = [entry for entry in entries if self._tables[entry.table] == table]
+        for run in _adjacent(entries):
+            start = run[0].offset
+            length = run[-1].offset + run[-1].length - start
+            data = memoryview(self._read_range(self.ref.name, start, length))
+            for entry in run:
+                yield entry, data[entry.offset - start : entry.offset - start + entry.length]
+
+    def decode(self, entry: IndexEntry, data: memoryview) -> Block:
+        """Return what the bytes of a block say; a `CorruptError` if they are not what was written."""
+        where = f"block at byte {entry.offset} (shard {entry.shard}, table {self._tables[entry.table]!r})"
+        if len(data) != entry.length:
+            raise self._corrupt(where, f"{entry.length} bytes should be there, {len(data)} are")
+        found = int(xxh64_intdigest(data))
+        if found != entry.checksum:
+            raise self._corrupt(where, f"its xxh64 is {found:016x}, the index says {entry.checksum:016x}")
+        try:
+            raw = data if entry.length == entry.raw_length else _zstd.decompress(data, entry.raw_length)
+            keys, values, dropped = _decode_block(raw)
+        except (zstandard.ZstdError, msgspec.DecodeError) as error:
+            raise self._corrupt(where, f"it does not decode ({error})") from None
+        return Block(self._tables[entry.table], keys, values, dropped)
+
+    def items(self, shard: int, table: Table | None = None) -> Iterator[tuple[Table, bytes, bytes | None]]:
+        """Yield `(table, key, value)` of a shard; the value is `None` where the key was dropped."""
+        for block in self.blocks(shard, table):
+            for key, value in block.items():
+                yield block.table, key, value
+
+    def get(self, shard: int, table: Table, key: bytes) -> bytes | Literal[Absent.DROPPED, Absent.MISSING]:
+        """Return the value of a key, `DROPPED` or `MISSING`; reads one block."""
+        entries = [entry for entry in self.entries(shard) if self._tables[entry.table] == table]
+        place = bisect_right(entries, key, key=lambda entry: entry.first_key) - 1
+        if place < 0:
+            return MISSING
+        entry = entries[place]
+        data = memoryview(self._read_range(self.ref.name, entry.offset, entry.length))
+        _, keys, values, dropped = self.decode(entry, data)
+        at = bisect_left(keys, key)
+        if at < len(keys) and keys[at] == key:
+            return values[at]
+        at = bisect_left(dropped, key)
+        return DROPPED if at < len(dropped) and dropped[at] == key else MISSING
+
+    def verify(self) -> int:
+        """Read and check every block; return the number of keys, dropped ones included."""
+        return sum(len(block.keys) + len(block.dropped) for shard in self._shards for block in self.blocks(shard))
+
+    def _read_index(self) -> tuple[list[str], list[IndexEntry]]:
+        size = self.ref.size
+        if size < _TRAILER.size:
+            raise self._corrupt("end", f"a state file of {size} bytes is too short to be one")
+        tail = self._tail(min(size, self._tail_bytes))
+        length, version, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+        if magic != _MAGIC:
+            raise self._corrupt("end", f"the last bytes are {magic!r}, not those of a state file")
+        footer = length + _TRAILER.size
+        if footer > size:
+            raise self._corrupt("end", f"the index of {length} bytes is longer than the file")
+        if footer > len(tail):
+            tail = self._tail(footer)
+        found = int(xxh64_intdigest(tail[-footer:]))
+        if found != self.ref.checksum:
+            raise self._corrupt("index", f"its xxh64 is {found:016x}, the reference says {self.ref.checksum:016x}")
+        if version != FORMAT_VERSION:
+            raise StateError(
+                f"state file {self.ref.name} has format version {version}; this Tidewheel reads "
+                f"{FORMAT_VERSION}. Use the version that wrote it, or a newer one"
+            )
+        try:
+            index = _decode_index(tail[-footer : -_TRAILER.size])
+        except msgspec.DecodeError as error:
+            raise self._corrupt("index", f"it does not decode ({error})") from None
+        return index.tables, index.entries
+
+    def _tail(self, length: int) -> bytes:
+        data = bytes(self._read_range(self.ref.name, self.ref.size - length, length))
+        if len(data) != length:
+            raise self._corrupt("end", f"{length} bytes should be there, {len(data)} are")
+        return data
+
+    def _corrupt(self, where: str, found: str) -> CorruptError:
+        return CorruptError(
+            f"state file {self.ref.name}, {where}: {found}. The file is damaged or not the one that was "
+            "committed: put a good copy in its place, or restore the job to a checkpoint that does not need it"
+        )
+
+
+def parts_of(entries: Sequence[IndexEntry], ref: FileRef, sequence: int) -> dict[int, PartRef]:
+    """Sum up index entries by shard."""
+    sums: dict[int, tuple[int, int]] = {}
+    for entry in entries:
+        length, keys = sums.get(entry.shard, (0, 0))
+        sums[entry.shard] = (length + entry.length, keys + entry.count)
+    return {shard: PartRef(ref, sequence, length, keys) for shard, (length, keys) in sorted(sums.items())}
+
+
+def _adjacent(entries: Sequence[IndexEntry]) -> Iterator[list[IndexEntry]]:
+    """Group blocks that lie side by side: they cost one read, up to a size that is fine to hold in memory."""
+    run: list[IndexEntry] = []
+    for entry in entries:
+        if run and (
+            entry.offset != run[-1].offset + run[-1].length or entry.offset + entry.length - run[0].offset > _READ_BYTES
+        ):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run

@@ -1,0 +1,396 @@
+"""The state a task works on: committed state read through local copies, this batch's changes in an overlay.
+
+Nothing here writes to a local copy beyond what is committed: the overlay becomes the delta, and the delta is applied
+by whoever needs the shard after the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from xxhash import xxh64_intdigest
+
+from tidewheel._core.keys import SEED, from_stored, shard_of_stored, to_stored
+from tidewheel._state.codec import Codec, decode_all, encode_all
+from tidewheel._state.key_batch import Opened, sorted_keys
+from tidewheel._state.local_copies import LocalCopies, ShardReader
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.spill import Spill
+from tidewheel._state.state_file import DROPPED, MISSING, StateFile
+from tidewheel._state.timers import TimerTable
+from tidewheel.errors import OperatorError
+
+Items = list[tuple[bytes, bytes | None]]
+"""Stored keys in order, each with its encoded state, or None where the key was dropped."""
+
+_STORED = itemgetter(0)
+_NUMBERS = {bool, int, float}
+_KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
+
+SPILL_KEYS = 1_000_000
+"""How many keys an overlay holds as Python objects before they are moved to disk."""
+
+
+class TaskState:
+    """The shards of one task as of the base manifest, caught up when first read."""
+
+    def __init__(
+        self,
+        n_shards: int,
+        sequence: int,
+        parts: Mapping[int, ShardParts],
+        copies: LocalCopies,
+        fetch: Callable[[FileRef], StateFile],
+    ) -> None:
+        """Take the base manifest's sequence and parts; `fetch` opens a state file of the store."""
+        self.n_shards = n_shards
+        self.sequence = sequence
+        self.parts = parts
+        self._copies = copies
+        self._fetch = fetch
+        self._readers: dict[int, ShardReader] = {}
+        self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the local copies are, on the disk that was chosen for such things; None where they are in memory."""
+        found = getattr(self._copies, "folder", None)
+        return found if found is not None and found.is_dir() else None
+
+    def reader(self, shard: int) -> ShardReader:
+        """Return a read transaction over the shard's committed state as of the base manifest."""
+        reader = self._readers.get(shard)
+        if reader is None:
+            self._relieve()
+            copy = self._copies.shard(shard)
+            copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
+            reader = self._readers[shard] = copy.begin()
+        return reader
+
+    def _relieve(self) -> None:
+        """Let go of the other shards if together they take too much memory; whoever needs one again gets a new reader."""
+        if self._copies.crowded():
+            self._close_readers()
+            self._copies.relieve()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def keyed(self, table: str, codec: Codec, default: Callable[[], Any]) -> KeyedState:
+        """Return the keyed state of a table; there is one for each table and task."""
+        state = self._states[table] = KeyedState(self, table, codec, default)
+        return state
+
+    def raw(self, table: str) -> RawTable:
+        """Return a table's state as bytes."""
+        state = self._states[table] = RawTable(self, table)
+        return state
+
+    def timers(self, table: str) -> TimerTable:
+        """Return a table's timers."""
+        state = self._states[table] = TimerTable(self, table)
+        return state
+
+    def changes(self) -> Iterator[tuple[int, str, Items]]:
+        """Yield what this batch changed, for each shard and table; shards ascend."""
+        shards = sorted({shard for state in self._states.values() for shard in state.touched()})
+        for shard in shards:
+            for table in sorted(self._states):
+                items = self._states[table].changes(shard)
+                if items:
+                    yield shard, table, items
+
+    def touched(self) -> set[int]:
+        """Return the shards that this batch read or changed."""
+        return {shard for state in self._states.values() for shard in state.touched()}
+
+    def close(self) -> None:
+        """End the read transactions and remove what was spilled."""
+        self._close_readers()
+        for state in self._states.values():
+            state.close()
+
+
+class KeyedState:
+    """One table's state of every key, for one task and batch.
+
+    `overlay` maps each key met in this batch to its state, None where it has none. An operator that handles many messages
+    opens their keys all at once, works on the list of states, and gives it back: this is the hottest loop there is.
+    """
+
+    def __init__(self, task: TaskState, table: str, codec: Codec, default: Callable[[], Any]) -> None:
+        """Made by `TaskState.keyed`."""
+        self.table = table
+        self.n_shards = task.n_shards
+        self.codec = codec
+        self.default = default
+        self.overlay: dict[Any, Any] = {}
+        self._task = task
+        self._members: dict[int, list[tuple[bytes, Any]]] = {}
+        self._spill: Spill | None = None
+        self._kept: Opened | None = None
+        self._numbers: set[type] = set()
+
+    def open(self, keys: list[Any] | None, column: pa.Array | None) -> Opened:
+        """Return the states of the keys of many messages, to be worked on by place and given back with `keep`.
+
+        The first opening of a batch, usually the only one, goes past the overlay: its keys are sorted once, and become
+        the delta as they stand.
+        """
+        self._settle()
+        self._check_kinds({_KINDS.get(column.type, str)} if column is not None else set(map(type, keys or ())))
+        opened = (
+            sorted_keys(column, self.n_shards) if column is not None and not self.overlay and not self._spill else None
+        )
+        if opened is not None:
+            for shard, part in opened.shards.items():
+                found = self._task.reader(shard).get_many(self.table, opened.stored[part])
+                opened.states += decode_all(self.codec, found)
+            return opened
+        distinct: dict[Any, int] = {}
+        every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
+        which = [distinct.setdefault(key, len(distinct)) for key in every]
+        opened = Opened(list(distinct), which, [], {})
+        self.fetch(opened.keys)
+        opened.states = [self.overlay[key] for key in opened.keys]
+        return opened
+
+    def _check_kinds(self, kinds: set[type]) -> None:
+        """Refuse keys of several types of number: 1, 1.0 and True are one key to the overlay and three to the store."""
+        self._numbers |= kinds & _NUMBERS
+        if len(self._numbers) > 1:
+            names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
+            raise OperatorError(
+                f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by"
+            )
+
+    def keep(self, opened: Opened) -> None:
+        """Take back what `open` gave, with the states as the operator left them."""
+        if opened.shards:
+            self._kept = opened
+        else:
+            self.overlay.update(zip(opened.keys, opened.states, strict=True))
+
+    def _settle(self) -> None:
+        """Move what was kept into the overlay, where single keys can be found."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for shard, members in kept.members():
+                self._members.setdefault(shard, []).extend(members)
+            self.overlay.update(zip(kept.keys, kept.states, strict=True))
+
+    def fetch(self, keys: Iterable[Any]) -> None:
+        """Bring the states of these keys into the overlay, reading each once."""
+        self._settle()
+        keys = list(keys)
+        self._check_kinds(set(map(type, keys)))
+        wanted = set(keys)
+        missing = wanted.difference(self.overlay)
+        if not missing:
+            return
+        if len(self.overlay) > SPILL_KEYS:
+            self._relieve()
+            missing = wanted
+        mask = self._task.n_shards - 1
+        by_shard: dict[int, list[tuple[bytes, Any]]] = {}
+        if set(map(type, missing)) == {str}:
+            # The same as the branch below, without a call per key.
+            for key in missing:
+                raw = key.encode()
+                by_shard.setdefault(xxh64_intdigest(raw, SEED) & mask, []).append((b"s" + raw, key))
+        else:
+            for key in missing:
+                stored = to_stored(key)
+                by_shard.setdefault(shard_of_stored(stored, mask + 1), []).append((stored, key))
+        for shard, members in by_shard.items():
+            self._fetch_shard(shard, members)
+
+    def _fetch_shard(self, shard: int, members: list[tuple[bytes, Any]]) -> None:
+        members.sort(key=_STORED)
+        self._members.setdefault(shard, []).extend(members)
+        overlay, decode = self.overlay, self.codec.decode
+        found = self._task.reader(shard).get_many(self.table, [stored for stored, _ in members])
+        for (_, key), raw in zip(members, found, strict=True):
+            overlay[key] = None if raw is None else decode(raw)
+        if self._spill is not None:
+            spilled = self._spill.get_many(shard, [stored for stored, _ in members])
+            for (_, key), kept in zip(members, spilled, strict=True):
+                if kept is not MISSING:
+                    overlay[key] = None if kept is DROPPED else decode(kept)
+
+    def put(self, key: Any, state: Any) -> None:
+        """Set the state of a key, None to drop it, whether or not it was fetched."""
+        self._settle()
+        if key not in self.overlay:
+            stored = to_stored(key)
+            self._members.setdefault(shard_of_stored(stored, self._task.n_shards), []).append((stored, key))
+        self.overlay[key] = state
+
+    def get(self, key: Any) -> Any:
+        """Return the state of a key as it is now, or None."""
+        self._settle()
+        if key not in self.overlay:
+            self.fetch((key,))
+        return self.overlay[key]
+
+    def touched(self) -> set[int]:
+        """Return the shards of the keys in the overlay or spilled."""
+        kept = set(self._kept.shards) if self._kept is not None else set()
+        return kept | set(self._members) | (self._spill.shards() if self._spill is not None else set())
+
+    def changes(self, shard: int) -> Items:
+        """Return what this batch leaves in the shard, in the order of the stored keys."""
+        if self._kept is not None:
+            return self._kept_changes(self._kept, shard)
+        items = self._encoded(self._members.get(shard, []))
+        return items if self._spill is None else sorted({**dict(self._spill.items(shard)), **dict(items)}.items())
+
+    def _kept_changes(self, kept: Opened, shard: int) -> Items:
+        part = kept.shards.get(shard)
+        if part is None:
+            return []
+        try:
+            encoded = encode_all(self.codec, kept.states[part])
+        except Exception:
+            self._settle()
+            return self._encoded(self._members[shard])
+        return list(zip(kept.stored[part], encoded, strict=True))
+
+    def shard(self, shard: int) -> ShardStates:
+        """Return every key's state of one shard as a mapping."""
+        self._settle()
+        return ShardStates(self, shard)
+
+    def look(self, shard: int, stored: bytes, key: Any) -> Any:
+        """Return the state of a key of a shard as it is now, or None, and leave it where it is.
+
+        Every key that is in the overlay becomes part of the delta; whoever looks through a whole shard must not put it there.
+        """
+        if key in self.overlay:
+            return self.overlay[key]
+        if self._spill is not None:
+            (kept,) = self._spill.get_many(shard, [stored])
+            if kept is not MISSING:
+                return None if kept is DROPPED else self.codec.decode(kept)
+        raw = self._task.reader(shard).get(self.table, stored)
+        return None if raw is None else self.codec.decode(raw)
+
+    def stored_keys(self, shard: int) -> list[bytes]:
+        """Return the stored keys of a shard that have state now, in order."""
+        self._settle()
+        there = {stored: True for stored, _ in self._task.reader(shard).items(self.table)}
+        if self._spill is not None:
+            there.update((stored, raw is not None) for stored, raw in self._spill.items(shard))
+        there.update((stored, self.overlay[key] is not None) for stored, key in self._members.get(shard, ()))
+        return sorted(stored for stored, held in there.items() if held)
+
+    def close(self) -> None:
+        """Remove what was spilled."""
+        if self._spill is not None:
+            self._spill.close()
+
+    def _encoded(self, members: list[tuple[bytes, Any]]) -> Items:
+        """Return the members' stored keys and encoded states in order."""
+        members.sort(key=_STORED)
+        overlay, encode = self.overlay, self.codec.encode
+        try:
+            return [(stored, None if (state := overlay[key]) is None else encode(state)) for stored, key in members]
+        except Exception:
+            for _, key in members:
+                try:
+                    encode(overlay[key])
+                except Exception as error:
+                    raise OperatorError(
+                        f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
+                    ) from error
+            raise
+
+    def _relieve(self) -> None:
+        """Move the overlay to disk: a batch may touch more keys than memory holds."""
+        if self._spill is None:
+            self._spill = Spill(self._task.folder)
+        for shard, members in self._members.items():
+            self._spill.put(shard, self._encoded(members))
+        self.overlay.clear()
+        self._members.clear()
+
+
+class RawTable:
+    """One table's state as stored keys and encoded bytes, for operators that merge whole arrays at once."""
+
+    def __init__(self, task: TaskState, table: str) -> None:
+        """Made by `TaskState.raw`."""
+        self.n_shards = task.n_shards
+        self._task, self._table = task, table
+        self._changed: dict[int, dict[bytes, bytes | None]] = {}
+
+    def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
+        """Return the state of each stored key; the keys must be sorted."""
+        found = self._task.reader(shard).get_many(self._table, stored)
+        changed = self._changed.get(shard)
+        return found if not changed else [changed.get(key, raw) for key, raw in zip(stored, found, strict=True)]
+
+    def put(self, shard: int, items: Items) -> None:
+        """Set states."""
+        self._changed.setdefault(shard, {}).update(items)
+
+    def touched(self) -> set[int]:
+        """Return the shards with changes."""
+        return set(self._changed)
+
+    def changes(self, shard: int) -> Items:
+        """Return what this batch leaves in the shard, in the order of the stored keys."""
+        return sorted(self._changed.get(shard, {}).items())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class ShardStates(MutableMapping[Any, Any]):
+    """Every key's state of one shard, read when asked for.
+
+    Setting an item changes a key's state, deleting it drops it. A state that was changed in place must be set again. Only
+    keys of the shard can be set: the others are the business of whoever has their shard.
+    """
+
+    def __init__(self, state: KeyedState, shard: int) -> None:
+        """Made by `KeyedState.shard`."""
+        self._state, self._shard = state, shard
+
+    def __getitem__(self, key: Any) -> Any:
+        stored = to_stored(key)
+        value = self._state.look(self._shard, stored, key) if self._belongs(stored) else None
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self._belongs(to_stored(key)):
+            raise OperatorError(f"the key {key!r} does not belong to the shard whose states were given")
+        self._state.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._state.put(key, None)
+
+    def __iter__(self) -> Iterator[Any]:
+        # The keys are listed first, so that the caller may set and delete while iterating.
+        return map(from_stored, self._state.stored_keys(self._shard))
+
+    def __len__(self) -> int:
+        return len(self._state.stored_keys(self._shard))
+
+    def clear(self) -> None:
+        """Drop every key's state."""
+        for key in self:
+            self._state.put(key, None)
+
+    def _belongs(self, stored: bytes) -> bool:
+        return shard_of_stored(stored, self._state.n_shards) == self._shard

@@ -1,0 +1,119 @@
+"""Timers in the order of their times, so that finding what is due costs what is due, not what is stored.
+
+A timer is an entry of a table beside the operator's own, `operator/timers`; its key begins with the clock and the time,
+big-endian, so that the order of the store is the order of the times. As all state, it is committed state under this batch's
+changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+
+if TYPE_CHECKING:
+    from tidewheel._state.task_state import Items, TaskState
+
+Clock = Literal["event", "wall"]
+"""What moves a timer: the epochs of the stream, or the pinned time of the batches."""
+
+SUFFIX = "timers"
+"""How the part of a table's name after the operator's ends."""
+
+_CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
+_NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
+_SIGN = 2**63
+THERE = b"\x01"
+"""What stands in the table for a timer that is set."""
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """A moment at which a key wants to be called. Key, time, name and clock together are its identity."""
+
+    key: Any
+    time: int
+    name: str = ""
+    clock: Clock = "event"
+
+
+def is_timers(table: str) -> bool:
+    """Tell whether a table holds timers, whose keys are not the keys of messages."""
+    return "/" in table and table.endswith(SUFFIX)
+
+
+def encode(timer: Timer) -> bytes:
+    """Return the timer's key in the store.
+
+    It is what a tuple of clock, time, stored key and name would be as a key, so that tools can read it as any other; all
+    that stands before the time has the same length, so the order is that of the times.
+
+    >>> decode(encode(Timer("ada", 3, "end"))) == Timer("ada", 3, "end")
+    True
+    """
+    time = (timer.time + _SIGN).to_bytes(8, "big")
+    return b"m" + msgspec.msgpack.encode((_CLOCKS[timer.clock], time, to_stored(timer.key), timer.name))
+
+
+def decode(entry: bytes) -> Timer:
+    """Return the timer that `encode` gave."""
+    clock, time, stored, name = msgspec.msgpack.decode(entry[1:])
+    return Timer(from_stored(stored), int.from_bytes(time, "big") - _SIGN, name, _NAMES[clock])
+
+
+def stored_key(entry: bytes) -> bytes:
+    """Return the stored key of the timer's message key, which says where the timer belongs."""
+    stored: bytes = msgspec.msgpack.decode(entry[1:])[2]
+    return stored
+
+
+def _prefix(clock: Clock, time: int) -> bytes:
+    return encode(Timer(0, time, "", clock))[:_PREFIX]
+
+
+_PREFIX = 6 + 8
+"""The letter, the marks of tuple, clock and bytes, and the time."""
+
+
+class TimerTable:
+    """One operator's timers of every key, for one task and batch."""
+
+    def __init__(self, task: TaskState, table: str) -> None:
+        """Made by `TaskState.timers`."""
+        self._task, self._table = task, table
+        self._changed: dict[int, dict[bytes, bool]] = {}
+
+    def put(self, timer: Timer) -> None:
+        """Set a timer; setting it again changes nothing."""
+        self._change(timer, True)
+
+    def cancel(self, timer: Timer) -> None:
+        """Remove a timer; one that is not set is fine."""
+        self._change(timer, False)
+
+    def _change(self, timer: Timer, there: bool) -> None:
+        shard = shard_of_stored(to_stored(timer.key), self._task.n_shards)
+        self._changed.setdefault(shard, {})[encode(timer)] = there
+
+    def due(self, shard: int, clock: Clock, until: int) -> list[Timer]:
+        """Return the timers of a shard up to a time, by time and then by key."""
+        start, last = _prefix(clock, -_SIGN), _prefix(clock, until)
+        changed = self._changed.get(shard, {})
+        # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
+        stop = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
+        found = [entry for entry, _ in self._task.reader(shard).items(self._table, start, stop) if entry not in changed]
+        found += [entry for entry, there in changed.items() if there and start <= entry < stop]
+        return [decode(entry) for entry in sorted(found)]
+
+    def touched(self) -> set[int]:
+        """Return the shards with changes."""
+        return set(self._changed)
+
+    def changes(self, shard: int) -> Items:
+        """Return what this batch leaves in the shard, in order."""
+        changed: dict[bytes, Any] = self._changed.get(shard, {})
+        return sorted((entry, THERE if there else None) for entry, there in changed.items())
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,45 @@
+"""Blobs at a URL: in memory, in a folder, in an object store.
+
+>>> store = open_store("memory:docs")
+>>> store.create("a/1", b"one")
+True
+>>> store.read("a/1")
+b'one'
+"""
+
+from __future__ import annotations
+
+from tidewheel._storage.base import Entry, Store
+from tidewheel.errors import ConfigError
+
+__all__ = ["Entry", "Store", "open_store"]
+
+_REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+
+
+def open_store(url: str) -> Store:
+    """Return the store at a URL.
+
+    `file:///abs`, `file:rel` or a plain path; `memory:name`; `s3://bucket/prefix` and likewise `gs:` and
+    `az:`. Nothing is created or contacted yet; the first access tells whether the store is there.
+    """
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        scheme, rest = "file", url
+    if not rest:
+        raise ConfigError(f"the URL {url!r} names no place; write for example file:///data/state or s3://bucket/prefix")
+    if scheme == "file":
+        from tidewheel._storage.file import FileStore
+
+        return FileStore.from_url(url)
+    if scheme == "memory":
+        from tidewheel._storage.memory import MemoryStore
+
+        return MemoryStore(rest)
+    if scheme in _REMOTE:
+        from tidewheel._storage.remote import RemoteStore
+
+        return RemoteStore(url)
+    raise ConfigError(
+        f"the URL {url!r} has the unknown scheme {scheme!r}; known are file, memory, {', '.join(_REMOTE)}"
+    )

@@ -1,0 +1,102 @@
+"""What every store promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import msgspec
+
+from tidewheel.errors import StorageError
+
+
+class AccessDenied(StorageError):
+    """The store refuses this user."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One object of a listing. `modified` is in seconds since 1970, by the store's clock."""
+
+    path: str
+    size: int
+    modified: float
+
+
+class Store(ABC):
+    """Objects of bytes under relative paths.
+
+    Paths have "/" between their parts; an empty part, "." and ".." are refused. A store pickles as its URL,
+    and may be used from several threads and processes at once.
+    """
+
+    url: str
+    """Opens the same store again, in any process that can reach it."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Return the whole object; `NotFound` if there is none."""
+
+    @abstractmethod
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return exactly `length` bytes from `start`; an object that ends earlier is a `StorageError`."""
+
+    @abstractmethod
+    def create(self, path: str, data: bytes) -> bool:
+        """Create the object if there is none; durable before it returns.
+
+        True if and only if the object now holds exactly `data`, so a repeated call whose first try had won
+        is True. False means that another's bytes are there.
+        """
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace the object, atomically; durable before it returns."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[Entry]:
+        """Return every object below the folder `prefix`, at any depth, sorted by path.
+
+        `prefix` is a whole path: "a" finds "a/1", not "ab". Temporary files are never listed.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove the object; an absent one is fine."""
+
+    def move(self, path: str, to: str) -> None:
+        """Give the object another path, replacing what is there; `NotFound` if there is none.
+
+        A crash may leave it under both, never under neither; the new one is whole and durable.
+        """
+        self.write(to, self.read(path))
+        self.delete(path)
+
+    @abstractmethod
+    def at(self, prefix: str) -> Self:
+        """Return the same store, rooted at the folder `prefix`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from tidewheel._storage import open_store
+
+        return open_store, (self.url,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+
+def check_path(path: str) -> str:
+    """Return the path, or refuse it: it must stay below the root and mean the same on every store."""
+    for part in path.split("/"):
+        if part in ("", ".", "..") or "\0" in part:
+            raise StorageError(f"the path {path!r} is refused: it must be relative, without empty parts, '.' or '..'")
+    return path
+
+
+def check_length(path: str, url: str, start: int, length: int, found: bytes) -> bytes:
+    """Return the bytes found, or say that the object ends too early."""
+    if len(found) != length:
+        raise StorageError(
+            f"{path} at {url} ends too early: {length} bytes asked for at {start}, {len(found)} found; "
+            "the object was cut short or is not the one meant"
+        )
+    return found

@@ -1,0 +1,216 @@
+"""A store in a local folder (or a shared one with POSIX semantics), crash-safe.
+
+Bytes go to a temporary file first, reach the disk, get their name, and then the folder reaches the disk:
+after a power cut an object is whole or absent, and one that was acknowledged is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any, Self
+from urllib.parse import quote, unquote, urlsplit
+
+from tidewheel._storage.base import AccessDenied, Entry, Store, check_length, check_path
+from tidewheel.errors import ConfigError, NotFound, StorageError
+
+_TEMPORARY = ".tidewheel-tmp-"
+_counter = itertools.count()
+# Naming an unnamed file goes through /proc.
+_UNNAMED: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/self/fd") else None
+_REFUSES_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR}
+
+_ADVICE = {
+    errno.EACCES: "this user may not; change the owner or the mode, or run as a user who may",
+    errno.EPERM: "this user may not; change the owner or the mode, or run as a user who may",
+    errno.EROFS: "the file system is mounted read-only; choose another place or mount it writable",
+    errno.ENOSPC: "the disk is full; make room, then run again: nothing committed is lost",
+    errno.EDQUOT: "the disk quota is used up; make room, then run again: nothing committed is lost",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; choose another place",
+    errno.EISDIR: "there is a folder of that name; choose another place",
+    errno.EMFILE: "this process has too many files open; raise `ulimit -n`",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+class FileStore(Store):
+    """Objects as files below a folder, which is made by the first write."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.url = "file://" + quote(self.root)
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Open `file:///abs`, `file:rel` or a plain path."""
+        if not url.startswith("file:"):
+            return cls(url)
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigError(
+                f"the URL {url!r} names the host {parts.netloc!r}; "
+                "a local folder is file:///abs/path (three slashes) or file:rel/path"
+            )
+        return cls(unquote(parts.path))
+
+    def read(self, path: str) -> bytes:
+        with self._explained("read", path), open(self._full(path), "rb", buffering=0) as file:
+            return file.read()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with self._explained("read", path):
+            descriptor = os.open(self._full(path), os.O_RDONLY)
+            try:
+                found = os.pread(descriptor, length, start)
+                while 0 < len(found) < length and (
+                    more := os.pread(descriptor, length - len(found), start + len(found))
+                ):
+                    found += more
+            finally:
+                os.close(descriptor)
+        return check_length(path, self.url, start, length, found)
+
+    def create(self, path: str, data: bytes) -> bool:
+        folder, name = os.path.split(self._full(path))
+        with self._explained("create", path), _opened_folder(folder) as at:
+            while True:
+                try:
+                    _link_new(at, name, data)
+                except FileExistsError:
+                    try:
+                        same = self.read(path) == data
+                    except NotFound:
+                        continue
+                else:
+                    same = True
+                # Also for an object that was there: whoever made it may not have come this far yet.
+                os.fsync(at)
+                return same
+
+    def write(self, path: str, data: bytes) -> None:
+        folder, name = os.path.split(self._full(path))
+        with (
+            self._explained("write", path),
+            _opened_folder(folder) as at,
+            _named_temporary(at, data) as temporary,
+        ):
+            os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+            os.fsync(at)
+
+    def list(self, prefix: str = "") -> list[Entry]:
+        start = os.path.join(self.root, check_path(prefix)) if prefix else self.root
+        found: list[Entry] = []
+        pending = [(start, f"{prefix}/" if prefix else "")]
+        while pending:
+            folder, within = pending.pop()
+            with (
+                self._explained("list", within or "."),
+                contextlib.suppress(FileNotFoundError),
+                os.scandir(folder) as items,
+            ):
+                for item in items:
+                    if item.name.startswith(_TEMPORARY):
+                        continue
+                    if item.is_dir(follow_symlinks=False):
+                        pending.append((item.path, f"{within}{item.name}/"))
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        stat = item.stat()
+                        found.append(Entry(within + item.name, stat.st_size, stat.st_mtime))
+        found.sort(key=lambda entry: entry.path)
+        return found
+
+    def delete(self, path: str) -> None:
+        with self._explained("delete", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self._full(path))
+
+    def at(self, prefix: str) -> Self:
+        return type(self)(os.path.join(self.root, check_path(prefix)))
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{check_path(path)}"
+
+    @contextlib.contextmanager
+    def _explained(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no {path} at {self.url}") from error
+        except OSError as error:
+            advice = _ADVICE.get(error.errno or 0, "check the disk and the path")
+            kind = AccessDenied if isinstance(error, PermissionError) else StorageError
+            raise kind(f"could not {verb} {path} at {self.url}: {error.strerror or error}; {advice}") from error
+
+
+@contextlib.contextmanager
+def _opened_folder(folder: str) -> Iterator[int]:
+    """Open the folder, making it (durably, with its parents) if it is not there."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        _make_folder(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(folder: str) -> None:
+    parent = os.path.dirname(folder)
+    with _opened_folder(parent) as at, contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.basename(folder), dir_fd=at)
+        os.fsync(at)
+
+
+def _link_new(at: int, name: str, data: bytes) -> None:
+    """Give bytes a name in an open folder, or raise FileExistsError.
+
+    A file without a name saves a third of the time, and a crash leaves nothing behind; not every file
+    system has them.
+    """
+    descriptor = None
+    if _UNNAMED is not None:
+        try:
+            descriptor = os.open(".", os.O_WRONLY | _UNNAMED, 0o666, dir_fd=at)
+        except OSError as error:
+            if error.errno not in _REFUSES_UNNAMED:
+                raise
+    if descriptor is None:
+        with _named_temporary(at, data) as temporary:
+            os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        return
+    try:
+        _write_through(descriptor, data)
+        # Both folder descriptors are given so that Python calls linkat, which alone can follow this link.
+        os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=at, dst_dir_fd=at)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named_temporary(at: int, data: bytes) -> Iterator[str]:
+    """Write bytes to a temporary file of an open folder and give its name; afterwards it is gone."""
+    temporary = f"{_TEMPORARY}{os.getpid()}-{next(_counter)}-{secrets.token_hex(4)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=at)
+    try:
+        try:
+            _write_through(descriptor, data)
+        finally:
+            os.close(descriptor)
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=at)
+
+
+def _write_through(descriptor: int, data: Any) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    # The size counts as data here; the rest of the inode follows with the folder.
+    os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)

@@ -1,0 +1,183 @@
+"""A store in S3, Google Cloud Storage or Azure, or in what speaks their protocols.
+
+Credentials come from the environment, as each vendor's own tools take them (`AWS_ACCESS_KEY_ID`, ...),
+never from the URL, which is shown in messages. Other settings may stand in the URL, so that every process
+that gets it reaches the same place: `s3://bucket/prefix?endpoint=http://127.0.0.1:8333&region=us-east-1`.
+`retry_s` says how many seconds a failing request is tried again (default 30).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from tidewheel._storage.base import AccessDenied, Entry, Store, check_length, check_path
+from tidewheel.errors import ConfigError, NotFound, StorageError
+
+_SECRET = re.compile(r"key|secret|token|password|sas|credential")
+_OF_THE_CLIENT = ("allow_http", "connect_timeout", "proxy_url", "timeout")
+_RETRY_S = 30.0
+_ENVIRONMENT = "set them in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
+
+
+class RemoteStore(Store):
+    """Objects below a prefix of a bucket. The bucket must be there."""
+
+    def __init__(self, url: str, prefix: str = "") -> None:
+        self._root = url
+        self._prefix = prefix
+        parts = urlsplit(url)
+        self.url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{prefix}".rstrip("/")))
+        self._client = _client(url)
+
+    def read(self, path: str) -> bytes:
+        with self._explained("read", path):
+            return bytes(obstore.get(self._client, self._full(path)).bytes())
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        if length == 0:
+            return b""
+        with self._explained("read", path):
+            try:
+                found = bytes(obstore.get_range(self._client, self._full(path), start=start, length=length))
+            except exceptions.GenericError:
+                # A range past the end is an error of its own on each server: the size tells it from others.
+                if start + length <= obstore.head(self._client, self._full(path))["size"]:
+                    raise
+                found = b""
+        return check_length(path, self.url, start, length, found)
+
+    def create(self, path: str, data: bytes) -> bool:
+        full = self._full(path)
+        while True:
+            try:
+                with self._explained("create", path):
+                    obstore.put(self._client, full, data, mode="create", use_multipart=False)
+                return True
+            except _Exists:
+                # It may be our own: a put that won, whose answer was lost, and which was sent again.
+                try:
+                    return self.read(path) == data
+                except NotFound:
+                    continue
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._explained("write", path):
+            obstore.put(self._client, self._full(path), data)
+
+    def list(self, prefix: str = "") -> list[Entry]:
+        within = self._full(prefix) if prefix else self._prefix
+        cut = len(self._prefix) + 1 if self._prefix else 0
+        with self._explained("list", prefix or "."):
+            found = [
+                Entry(item["path"][cut:], item["size"], item["last_modified"].timestamp())
+                for page in obstore.list(self._client, within or None)
+                for item in page
+            ]
+        found.sort(key=lambda entry: entry.path)
+        return found
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(NotFound), self._explained("delete", path):
+            obstore.delete(self._client, self._full(path))
+
+    def move(self, path: str, to: str) -> None:
+        with self._explained("move", path):
+            obstore.copy(self._client, self._full(path), self._full(to))
+        self.delete(path)
+
+    def at(self, prefix: str) -> Self:
+        return type(self)(self._root, self._full(prefix))
+
+    def _full(self, path: str) -> str:
+        check_path(path)
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    @contextlib.contextmanager
+    def _explained(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.AlreadyExistsError as error:
+            raise _Exists(f"{path} at {self.url} exists") from error
+        except (exceptions.NotFoundError, FileNotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise self._failure(verb, path, "there is no such bucket; create it or correct the URL") from error
+            raise NotFound(f"there is no {path} at {self.url}") from error
+        except exceptions.UnauthenticatedError as error:
+            raise self._failure(verb, path, f"the credentials were refused; {_ENVIRONMENT}", AccessDenied) from error
+        except exceptions.PermissionDeniedError as error:
+            advice = "the credentials do not allow it; check them, and the bucket's policy"
+            raise self._failure(verb, path, advice, AccessDenied) from error
+        except exceptions.BaseError as error:
+            text = str(error)
+            # A listing's refusal comes without a class of its own.
+            if re.search(r"status code: (401|403)", text):
+                raise self._failure(
+                    verb, path, f"the credentials were refused; {_ENVIRONMENT}", AccessDenied
+                ) from error
+            raise self._failure(verb, path, _advice(text)) from error
+
+    def _failure(self, verb: str, path: str, advice: str, kind: type[StorageError] = StorageError) -> StorageError:
+        return kind(f"could not {verb} {path} at {self.url}: {advice}")
+
+
+class _Exists(StorageError):
+    """The object is there; whose it is, is not known yet."""
+
+
+def _advice(text: str) -> str:
+    if "NoSuchBucket" in text:
+        return "there is no such bucket; create it or correct the URL"
+    if re.search(r"169\.254|metadata|[Mm]issing.*(credential|AccessKeyId|SecretAccessKey)", text):
+        return f"no credentials were found; {_ENVIRONMENT}"
+    if re.search(r"error sending request|[Cc]onnect|timed out|dns", text):
+        return "the server does not answer; check the endpoint and the network"
+    return f"the server says: {text.strip().splitlines()[0][:300]}"
+
+
+def settings(url: str) -> tuple[str, dict[str, Any], float]:
+    """Return what a URL says: the place without settings, the settings, and for how many seconds to try again."""
+    parts = urlsplit(url)
+    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    retry_s = float(options.pop("retry_s", _RETRY_S))
+    for name in options:
+        if _SECRET.search(name):
+            raise ConfigError(f"{name!r} in a URL would show in logs; {_ENVIRONMENT}")
+    if not parts.netloc:
+        raise ConfigError(f"the URL {url!r} names no bucket; write for example s3://bucket/prefix")
+    if str(options.get("endpoint", "")).startswith("http://"):
+        options["allow_http"] = True
+    return urlunsplit(parts._replace(query="")), options, retry_s
+
+
+@functools.lru_cache(maxsize=64)
+def _client(url: str) -> Any:
+    """Return the client of a URL: one for all stores of this process, which so share their connections."""
+    place, options, retry_s = settings(url)
+    client_options = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
+    try:
+        return from_url(
+            place,
+            config=options,  # type: ignore[call-overload]
+            client_options=client_options,
+            retry_config={
+                "max_retries": 1_000,
+                "retry_timeout": timedelta(seconds=retry_s),
+                "backoff": {
+                    "init_backoff": timedelta(seconds=0.05),
+                    "max_backoff": timedelta(seconds=2),
+                    "base": 2,
+                },
+            },
+        )
+    except (exceptions.BaseError, ValueError) as error:
+        raise ConfigError(f"the URL {url!r} cannot be used: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,185 @@
+"""What every sink must do, by its guarantee."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tidewheel._connectors.sink import Publication
+from tidewheel._core import faults
+from tidewheel._testing.connectors.driving import DrivenSink
+from tidewheel._testing.connectors.harness import SinkHarness
+from tidewheel.errors import TidewheelError
+
+
+class SinkConformance:
+    """Inherit from it and give it a fixture `harness`, fresh for every test.
+
+    A sink that promises less than once must have every record at least once; the others, exactly once.
+    """
+
+    def test_what_is_published_is_there(self, harness: SinkHarness) -> None:
+        """Records arrive with their columns, commit after commit."""
+        sink = DrivenSink(harness)
+        for sequence in (2, 3):
+            sink.publish(sink.stage(sequence, harness.rows([sequence * 10, sequence * 10 + 1])))
+        found = sorted(harness.contents(), key=lambda row: row["id"])
+        assert found == harness.rows([20, 21, 30, 31]).to_pylist()
+
+    def test_what_is_prepared_is_not_there_yet(self, harness: SinkHarness) -> None:
+        """Until the commit is published, readers see nothing of it."""
+        DrivenSink(harness).stage(2, harness.rows(range(5)), harness.rows(range(5, 9)))
+        assert harness.contents() == []
+
+    def test_several_tasks_are_published_together(self, harness: SinkHarness) -> None:
+        """The rows of all tasks arrive, also of those that had more than one, and of none."""
+        sink = DrivenSink(harness)
+        sink.publish(sink.stage(2, harness.rows(range(5)), harness.rows([]), harness.rows(range(5, 9))))
+        _holds(harness, range(9))
+
+    def test_an_empty_batch_changes_nothing(self, harness: SinkHarness) -> None:
+        """A task without rows has no token, and a commit without tokens publishes nothing."""
+        sink = DrivenSink(harness)
+        sink.publish(sink.stage(2))
+        sink.publish(sink.stage(3, harness.rows([])))
+        assert harness.contents() == []
+        sink.publish(sink.stage(4, harness.rows([1])))
+        _holds(harness, [1])
+
+    def test_publishing_twice_does_not_double(self, harness: SinkHarness) -> None:
+        """A crash after publishing leaves it to the next start to publish again."""
+        sink = DrivenSink(harness)
+        publication = sink.stage(2, harness.rows(range(5)), harness.rows(range(5, 9)))
+        sink.publish(publication)
+        sink.publish(publication)
+        _holds(harness, range(9), repeats=2)
+        DrivenSink(harness, store=sink.store).publish(publication)
+        _holds(harness, range(9), repeats=3)
+
+    def test_a_crash_between_prepare_and_publish_loses_nothing(self, harness: SinkHarness) -> None:
+        """Output that was prepared by a process that died, and committed, is published by the next one."""
+        died = DrivenSink(harness)
+        publication = died.stage(2, harness.rows(range(4)))
+        sink = DrivenSink(harness, store=died.store)
+        sink.publish(publication)
+        sink.publish(sink.stage(4, harness.rows(range(4, 6))))
+        _holds(harness, range(6))
+
+    def test_output_that_was_never_committed_is_never_seen(self, harness: SinkHarness) -> None:
+        """A batch that ran twice has prepared twice, and only what the commit names counts."""
+        sink = DrivenSink(harness)
+        sink.stage(2, harness.rows(range(4)))
+        sink.publish(sink.stage(2, harness.rows(range(4))))
+        sink.publish(sink.stage(3, harness.rows([4])))
+        _holds(harness, range(5))
+
+    @pytest.mark.parametrize("hit", [1, 2])
+    def test_a_crash_anywhere_while_publishing_is_made_good(self, harness: SinkHarness, hit: int) -> None:
+        """At every fault point that the sink passes, the next process publishes what this one could not finish."""
+        sink = DrivenSink(harness)
+        expected = [20]
+        points = _passed(sink, sink.stage(2, harness.rows(expected))) - set(harness.points_not_shown)
+        for sequence, point in enumerate(sorted(points), 3):
+            numbers = [sequence * 10, sequence * 10 + 1]
+            publication = sink.stage(sequence, *(harness.rows([number]) for number in numbers))
+            faults.arm(f"{point}=raise@{hit}")
+            try:
+                sink.publish(publication)
+            except faults.InjectedFault:
+                faults.arm("")
+                sink = DrivenSink(harness, store=sink.store)
+                sink.publish(publication)
+            finally:
+                faults.arm("")
+            expected += numbers
+        _holds(harness, expected, repeats=2)
+
+    def test_a_driver_that_was_overtaken_disturbs_nobody(self, harness: SinkHarness) -> None:
+        """It publishes an older commit again, long after others; nothing may be added, nor replaced by what is older."""
+        if harness.sink().guarantee == "at least once":
+            pytest.skip("it promises no more than once")
+        paused = DrivenSink(harness)
+        older = paused.stage(2, harness.rows(range(3)))
+        sink = DrivenSink(harness, store=paused.store)
+        sink.publish(older)
+        for sequence in (4, 5):
+            sink.publish(sink.stage(sequence, harness.rows([sequence])))
+        before = _sorted(harness)
+        paused.publish(older)
+        assert _sorted(harness) == before
+        sink.publish(sink.stage(6, harness.rows([6])))
+        _holds(harness, [0, 1, 2, 4, 5, 6])
+
+    def test_jobs_and_sinks_that_share_a_place_are_told_apart(self, harness: SinkHarness) -> None:
+        """They count their commits each for itself."""
+        for number, (job, name) in enumerate((("orders", "out"), ("orders", "more"), ("returns", "out"))):
+            sink = DrivenSink(harness, job=job, name=name)
+            sink.publish(sink.stage(2, harness.rows([number])))
+        _holds(harness, range(3))
+
+    def test_a_server_that_was_gone_costs_nothing_but_time(self, harness: SinkHarness) -> None:
+        """Publishing fails with an error of ours; when the server is back, it is published, by its guarantee."""
+        if not harness.can_stop:
+            pytest.skip("the harness cannot stop the server")
+        sink = DrivenSink(harness)
+        sink.publish(sink.stage(2, harness.rows([1])))
+        publication = sink.stage(3, harness.rows([2, 3]))
+        harness.stop_server()
+        try:
+            with pytest.raises(TidewheelError) as failed:
+                sink.publish(publication)
+        finally:
+            harness.start_server()
+        text = "".join(traceback.format_exception(failed.value))
+        assert not any(secret in text for secret in harness.secrets)
+        sink.publish(publication)
+        DrivenSink(harness, store=sink.store).publish(publication)
+        _holds(harness, [1, 2, 3], repeats=3)
+
+    def test_what_a_restore_made_void_is_taken_back(self, harness: SinkHarness) -> None:
+        """A job that goes back to a checkpoint takes back what came after it, once or again, and goes on."""
+        if not harness.sink().retracts:
+            pytest.skip("it cannot take back")
+        sink = DrivenSink(harness)
+        for sequence in (2, 3, 4):
+            sink.publish(sink.stage(sequence, harness.rows([sequence])))
+        for _ in range(2):
+            sink.sink.retract(sink.job, sink.name, 2, 5)
+            _holds(harness, [2])
+        sink.publish(sink.stage(6, harness.rows([6])))
+        _holds(harness, [2, 6])
+
+    def test_secrets_are_not_shown(self, harness: SinkHarness) -> None:
+        """Neither the sink nor what it says of itself has a password in it."""
+        if not harness.secrets:
+            pytest.skip("the harness has no secrets")
+        sink = harness.sink()
+        for text in (repr(sink), str(sink), sink.describe()):
+            assert not any(secret in text for secret in harness.secrets)
+
+
+def _holds(harness: SinkHarness, numbers: Iterable[int], *, repeats: int = 1) -> None:
+    """Check that each of the records is there once; where the sink promises less, at least once and at most `repeats` times."""
+    found = Counter(row["id"] for row in harness.contents())
+    wanted = set(numbers)
+    assert found.keys() == wanted, f"lacking {sorted(wanted - found.keys())}, too many {sorted(found.keys() - wanted)}"
+    most = repeats if harness.sink().guarantee == "at least once" else 1
+    often = {number: count for number, count in found.items() if count > most}
+    assert not often, f"there more than {most} times: {often}"
+
+
+def _passed(sink: DrivenSink, publication: Publication) -> set[str]:
+    """Publish, and return the fault points that were passed."""
+    faults.arm(";".join(f"{point}=raise@0" for point in faults.POINTS))
+    try:
+        sink.publish(publication)
+        return set(faults.hits())
+    finally:
+        faults.arm("")
+
+
+def _sorted(harness: SinkHarness) -> list[tuple[tuple[str, str], ...]]:
+    return sorted(tuple(sorted((name, repr(value)) for name, value in row.items())) for row in harness.contents())

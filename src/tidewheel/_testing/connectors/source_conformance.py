@@ -1,0 +1,133 @@
+"""What every source must do."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidewheel._connectors.memory.collect import collect
+from tidewheel._program.job import Job
+from tidewheel._testing.connectors.driving import DrivenSource
+from tidewheel._testing.connectors.harness import SourceHarness
+from tidewheel.errors import TidewheelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def payloads(first: int, last: int) -> list[bytes]:
+    """Return payloads that can be told apart."""
+    return [b"payload-%06d" % number for number in range(first, last)]
+
+
+class SourceConformance:
+    """Inherit from it and give it a fixture `harness`, fresh for every test."""
+
+    def test_offsets_are_recorded_and_cover_all_there_is(self, harness: SourceHarness) -> None:
+        """What was appended is between the first offsets and the latest, and nothing is behind those."""
+        harness.append(payloads(0, 50))
+        source = DrivenSource(harness)
+        start = source.start()
+        end = source.end(start)
+        assert Counter(source.read(start, end)) == Counter(payloads(0, 50))
+        assert source.end(end) == end
+
+    def test_an_empty_place_gives_no_batch(self, harness: SourceHarness) -> None:
+        """Offsets do not move while nothing was appended."""
+        source = DrivenSource(harness)
+        start = source.start()
+        assert source.end(start) == start
+        assert source.read(start, start) == []
+
+    def test_a_recorded_range_gives_the_same_records_again(self, harness: SourceHarness) -> None:
+        """A batch that ran and was not committed is read again, by another process, after more has arrived."""
+        harness.append(payloads(0, 50))
+        source = DrivenSource(harness)
+        start = source.start()
+        end = source.end(start)
+        first = source.read(start, end)
+        harness.append(payloads(50, 80))
+        assert source.read(start, end) == first
+        assert DrivenSource(harness).read(start, end) == first
+
+    def test_a_restart_goes_on_behind_the_recorded_offsets(self, harness: SourceHarness) -> None:
+        """Nothing is left out and nothing comes twice."""
+        harness.append(payloads(0, 30))
+        source = DrivenSource(harness)
+        start = source.start()
+        end = source.end(start)
+        harness.append(payloads(30, 70))
+        again = DrivenSource(harness)
+        assert Counter(again.read(end, again.end(end))) == Counter(payloads(30, 70))
+
+    def test_a_batch_keeps_to_its_limit(self, harness: SourceHarness) -> None:
+        """However much is there, a batch is small, and all of it comes in the end."""
+        harness.append(payloads(0, 50))
+        source = DrivenSource(harness, max_records=7)
+        sizes, seen = [], Counter[bytes]()
+        for _, batch in source.batches(source.start()):
+            sizes.append(len(batch))
+            seen.update(batch)
+        assert seen == Counter(payloads(0, 50))
+        assert min(sizes) > 0
+        assert max(sizes) <= 7 or not harness.exact_limit
+
+    def test_available_now_ends_with_what_was_there(self, harness: SourceHarness) -> None:
+        """What is appended after the run began is left to the next one."""
+        harness.append(payloads(0, 20))
+        source = DrivenSource(harness)
+        start = source.start()
+        source.reader.prepareForTriggerAvailableNow()
+        harness.append(payloads(20, 40))
+        ends = list(source.batches(start))
+        assert Counter(payload for _, batch in ends for payload in batch) == Counter(payloads(0, 20))
+
+    def test_a_server_that_was_gone_costs_nothing_but_time(self, harness: SourceHarness) -> None:
+        """Reading fails with an error of ours, or waits; when the server is back, the same range is read."""
+        if not harness.can_stop:
+            pytest.skip("the harness cannot stop the server")
+        harness.append(payloads(0, 20))
+        source = DrivenSource(harness)
+        start = source.start()
+        end = source.end(start)
+        harness.stop_server()
+        try:
+            with pytest.raises(TidewheelError) as failed:
+                source.read(start, end)
+        finally:
+            harness.start_server()
+        assert not _seen(harness, failed.value)
+        assert Counter(source.read(start, end)) == Counter(payloads(0, 20))
+        harness.append(payloads(20, 30))
+        assert Counter(source.read(end, source.end(end))) == Counter(payloads(20, 30))
+
+    def test_secrets_are_not_shown(self, harness: SourceHarness) -> None:
+        """Neither the source nor what it says of itself has a password in it."""
+        if not harness.secrets:
+            pytest.skip("the harness has no secrets")
+        source = harness.source()
+        for text in (repr(source), str(source), source.describe(), repr(harness.reader(source))):
+            assert not any(secret in text for secret in harness.secrets)
+
+    def test_on_spark_every_record_comes_once(
+        self, harness: SourceHarness, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """A job reads what is there, ends, and goes on another day."""
+        into: list[dict[str, Any]] = []
+        for first, last in ((0, 40), (40, 60)):
+            harness.append(payloads(first, last))
+            job = Job("reading", state=(tmp_path / "state").as_uri(), n_shards=4)
+            job.source("in", harness.source(max_records=25)).sink("out", collect(into))
+            job.run(trigger="available-now", spark=spark, local=str(tmp_path / "local"))
+        # A run in a new sink begins with the output of the newest commit, which may have been seen.
+        assert Counter(map(harness.payload, into)).keys() == set(payloads(0, 60))
+        assert len(into) <= 60 + 25
+
+
+def _seen(harness: SourceHarness, error: BaseException) -> list[str]:
+    text = "".join(traceback.format_exception(error))
+    return [secret for secret in harness.secrets if secret in text]

@@ -1,0 +1,141 @@
+"""The in-memory runtime: a whole job in one process, without Spark, with the same operators, tasks and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.batch_state import local_folder
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.run import JobRun
+from tidewheel._engine.task import TaskIdentity, run_level
+from tidewheel._program.job import Job
+from tidewheel._testing.plain_copies import PlainCopies
+from tidewheel._time.duration import MAX_TIME
+from tidewheel._values.shape import ANY, to_columns
+
+Inputs = Mapping[str, Sequence[Any]]
+
+
+class MemoryRun:
+    """A run of a job, batch by batch, in this process.
+
+        with MemoryRun(job) as run:
+            run.batch({"in": [{"user": "ada", "amount": 3}]})
+            run.flush()
+
+    The records of a batch are cut into `partitions` for level 0, as a source with several splits would be.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        parallelism: int = 1,
+        partitions: int = 1,
+        take_over: bool = False,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Claim the job; its state URL decides whether the state outlives the process.
+
+        `clock` gives the time of each batch; without one it is the machine's.
+        """
+        self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
+        self.plan = job.plan()
+        self.run = JobRun(job, self.plan)
+        try:
+            self.run.claim(take_over)
+            self.run.publish(None)
+        except BaseException:
+            self.run.release()
+            raise
+        self._attempts = count()
+        # A name that no folder has: what tasks find there is in memory.
+        self._local = f"/tidewheel-memory/{self.run.token}"
+        self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the job."""
+        self.run.release()
+        self._copies.close()
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that has not been committed yet."""
+        return 0 if self.run.head.batch is None else self.run.head.batch + 1
+
+    def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
+        """Run one batch with these records by source, commit it and publish its output."""
+        self.run.check_open()
+        spec = self._spec(epoch)
+        splits = list(self._splits(inputs))
+        self._commit(spec, splits, 0, "batch")
+
+    def flush(self) -> None:
+        """End the job as a bounded run does: the epoch after all time goes to every operator."""
+        self._commit(self._spec(MAX_TIME), [], 1, "flush")
+
+    def _spec(self, epoch: int | None) -> BatchSpec:
+        spec = self.run.spec(self.parallelism, self._local, epoch=epoch)
+        # As the clock of a run, the test's never goes back.
+        return spec if self.clock is None else msgspec.structs.replace(spec, now=max(self.clock(), self.run.head.now))
+
+    def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
+        levels = range(first, len(self.plan.levels))
+        rows = self._levels(spec, splits, first)
+        found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        check_reports(found, levels, spec.parallelism)
+        facts = {"batch": self.next_batch} if kind == "batch" else {}
+        self.run.commit(spec, found, kind, facts, None)
+
+    def _levels(
+        self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """Run the levels one after the other, each shuffle a sort of wire rows by their target."""
+        for level in range(first, len(self.plan.levels)):
+            if level > 0:
+                splits = splits if level > first or first == 0 else [[] for _ in range(spec.parallelism)]
+            out: list[pa.RecordBatch] = []
+            for partition, split in enumerate(splits):
+                out += run_level(self.plan, spec, level, TaskIdentity(partition, next(self._attempts)), iter(split))
+            targets: list[list[wire.Row]] = [[] for _ in range(spec.parallelism)]
+            for target, edge, payload in wire.unpacked(iter(out)):
+                targets[target].append((target, edge, payload.to_pybytes()))
+            splits = [[wire.record_batch(rows)] if rows else [] for rows in targets]
+        return wire.unpacked(batch for split in splits for batch in split)
+
+    def _splits(self, inputs: Inputs) -> Iterator[list[pa.RecordBatch]]:
+        sources = self.plan.sources()
+        unknown = set(inputs) - {node.name for node in sources}
+        if unknown:
+            raise ValueError(f"there is no source named {', '.join(sorted(unknown))}")
+        for number, node in enumerate(sources):
+            records = list(inputs.get(node.name, ()))
+            for start in range(self.partitions):
+                part = records[start * len(records) // self.partitions : (start + 1) * len(records) // self.partitions]
+                if part:
+                    columns = to_columns(part, ANY)
+                    yield [columns if len(sources) == 1 else _as_struct(columns, number, len(sources))]
+
+
+def _as_struct(columns: pa.RecordBatch, number: int, sources: int) -> pa.RecordBatch:
+    """Give the columns the form in which several sources arrive: one struct column each, null but for one."""
+    own = columns.to_struct_array()
+    arrays = [own if other == number else pa.nulls(len(own), pa.struct([])) for other in range(sources)]
+    return pa.RecordBatch.from_arrays(arrays, [f"s{other}" for other in range(sources)])

@@ -1,0 +1,125 @@
+"""Copies of shards in plain dictionaries, in place of LMDB: for one process, and nothing on disk.
+
+They are what `LocalCopies` are to a task, so that a test runs the very code that a job runs.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
+
+from tidewheel._state.catch_up import Applied, lacking
+from tidewheel._state.local_copies import LocalCopies
+from tidewheel._state.local_copy import ShardCopy
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.shard_reader import ShardReader
+from tidewheel._state.state_file import StateFile, Table
+
+Tables = dict[Table, dict[bytes, bytes]]
+
+
+class PlainReader(ShardReader):
+    """What is in a shard's tables. Nobody changes them while it is open: a batch ends before the next begins."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Take the tables."""
+        self._tables = tables
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """Return the key's value, or `None`."""
+        return self._tables.get(table, {}).get(key)
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the keys' values in their order, `None` where there is none."""
+        return list(map(self._tables.get(table, {}).get, keys))
+
+    def items(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the pairs with `start <= key < stop`, ascending by key."""
+        held = self._tables.get(table, {})
+        keys = sorted(held)
+        chosen = keys[bisect_left(keys, start) : None if stop is None else bisect_left(keys, stop)]
+        return ((key, held[key]) for key in chosen)
+
+    def count(self, table: Table) -> int:
+        """Return the number of keys in a table."""
+        return len(self._tables.get(table, {}))
+
+    def tables(self) -> list[Table]:
+        """Return the tables that hold any key, sorted."""
+        return sorted(table for table, held in self._tables.items() if held)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class PlainCopy(ShardCopy):
+    """One shard's tables."""
+
+    def __init__(self, number: int) -> None:
+        """Begin with an empty shard."""
+        self.number = number
+        self.tables: Tables = {}
+        self._taken: Applied | None = None
+
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> None:
+        """Bring the tables to the state of the manifest `sequence`, which names these parts of the shard."""
+        for part in lacking(parts, sequence, self._taken):
+            snapshot = part is parts.snapshot
+            if snapshot:
+                self.tables.clear()
+            for table, key, value in fetch(part.file).items(self.number):
+                self.put(table, key, value)
+            self._taken = Applied.of(part, snapshot)
+
+    def put(self, table: Table, key: bytes, value: bytes | None) -> None:
+        """Set a key's value, None to drop it."""
+        if value is None:
+            self.tables.get(table, {}).pop(key, None)
+        else:
+            self.tables.setdefault(table, {})[key] = value
+
+    def begin(self) -> ShardReader:
+        """Return a reader of the tables."""
+        return PlainReader(self.tables)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class PlainCopies(LocalCopies):
+    """Shards in memory."""
+
+    def __init__(self) -> None:
+        """Begin with empty shards."""
+        super().__init__("")
+        self._plain: dict[int, PlainCopy] = {}
+
+    @classmethod
+    def standing_at(cls, folder: str) -> Self:
+        """Return new copies that this process's tasks find where they look for the local copies in a folder."""
+        copies = cls()
+        key = os.path.realpath(folder)
+        copies.folder = type(copies.folder)(key)
+        with cls._lock:
+            cls._open[key] = copies
+        return copies
+
+    def shard(self, number: int) -> PlainCopy:
+        """Return the copy of a shard."""
+        if number not in self._plain:
+            self._plain[number] = PlainCopy(number)
+        return self._plain[number]
+
+    def shards(self) -> list[int]:
+        """Return the shards that were asked for so far, ascending."""
+        return sorted(self._plain)
+
+    def crowded(self, limit: int = 0) -> bool:
+        """Nothing is mapped."""
+        return False
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._plain.clear()

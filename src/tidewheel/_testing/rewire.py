@@ -1,0 +1,61 @@
+"""A job as it is, but for where its data comes from and goes to."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidewheel._connectors.memory.collect import Collect, collect
+from tidewheel._connectors.source import Source
+from tidewheel._operators.graph import Graph, Node
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._program.job import Job
+
+
+@dataclass(frozen=True)
+class Rewired:
+    """A copy of a job, and the records that its sinks collect."""
+
+    job: Job
+    outputs: dict[str, list[dict[str, Any]]]
+
+
+def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | None = None) -> Rewired:
+    """Return a copy of the job whose sinks collect, whose state is in memory unless a URL is given, and whose sources
+    are the ones given. The job itself stays as it is; a sink of it that collects already goes on collecting.
+    """
+    changed = copy.copy(job)
+    changed.state = state or f"memory:test-{secrets.token_hex(6)}"
+    changed.cells_at = None
+    changed.graph = Graph()
+    changed.graph._names = set(job.graph._names)
+    changed.graph.nodes = [_replaced(node, sources or {}) for node in job.graph.nodes]
+    sinks = ((node.name, node.operator.sink) for node in changed.graph.nodes if isinstance(node.operator, SinkOperator))
+    return Rewired(changed, {name: sink.records for name, sink in sinks if isinstance(sink, Collect)})
+
+
+def collecting(job: Job) -> Job:
+    """Return a copy of the job whose sinks all begin to collect anew."""
+    changed = copy.copy(job)
+    changed.graph = Graph()
+    changed.graph._names = set(job.graph._names)
+    changed.graph.nodes = [
+        replace(node, operator=replace(node.operator, sink=collect()))
+        if isinstance(node.operator, SinkOperator)
+        else node
+        for node in job.graph.nodes
+    ]
+    return changed
+
+
+def _replaced(node: Node, sources: Mapping[str, Source]) -> Node:
+    operator = node.operator
+    if isinstance(operator, SinkOperator) and not isinstance(operator.sink, Collect):
+        return replace(node, operator=replace(operator, sink=collect()))
+    if isinstance(operator, SourceOperator) and node.name in sources:
+        return replace(node, operator=replace(operator, source=sources[node.name].declared(operator.shape)))
+    return node

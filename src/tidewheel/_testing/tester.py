@@ -1,0 +1,286 @@
+"""OperatorTester: operators alone, step by step, with nothing around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._connectors.memory.iterable import iterable
+from tidewheel._core.keys import check_n_shards, from_stored, shard_of_stored, to_stored
+from tidewheel._operators.base import Process
+from tidewheel._operators.graph import Node, Port
+from tidewheel._operators.keyed.key_by import KeyBy
+from tidewheel._operators.logic import Message
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._program.job import Job
+from tidewheel._program.stream import KeyedStream, Stream
+from tidewheel._state.codec import Codec, codec_named
+from tidewheel._state.references import FileRef
+from tidewheel._state.task_state import KeyedState, RawTable, TaskState
+from tidewheel._state.timers import THERE, is_timers, stored_key
+from tidewheel._state.timers import decode as decode_timer
+from tidewheel._state.timers import encode as encode_timer
+from tidewheel._testing.clock import Clock
+from tidewheel._testing.plain_copies import PlainCopies
+from tidewheel._values import ANY, Batch
+from tidewheel.errors import OperatorError, StateError, TidewheelError
+
+if TYPE_CHECKING:
+    from tidewheel._state.timers import TimerTable
+
+Snapshot = dict[tuple[str, bytes], bytes]
+"""Encoded state by table and stored key."""
+
+
+class OperatorTester:
+    """Runs what `build` puts behind a keyed stream: one operator, or several.
+
+        tester = OperatorTester(lambda s: s.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0))
+        assert tester.send("ada", 3) == [Message("ada", 3)]
+        assert tester.send("ada", 4) == [Message("ada", 7)]
+        assert tester.state("ada") == 7
+
+    Each call is a batch of its own: state is encoded and stored when it ends, as a commit does; a call that raises leaves
+    the state as it was. Every call returns the messages that came out of the stream that `build` returned. If it
+    returned several, they are those of the first, and `taken(1)` gives those of the second.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[KeyedStream], Stream | tuple[Stream, ...]],
+        *,
+        n_shards: int = 1,
+        clock: Clock | None = None,
+    ) -> None:
+        """Build the operators. With more than one shard, epochs and schedules come once for each."""
+        check_n_shards(n_shards)
+        self.n_shards = n_shards
+        self.clock = clock or Clock()
+        self.last_epoch: int | None = None
+        self.written: dict[str, list[dict[str, Any]]] = {}
+        """Rows that went to sinks, by the sink's name."""
+        self.seen: dict[str, int | None] = {}
+        """The epochs that operators made of the messages, by input; in a job they would come with the next batch."""
+        self.counts: dict[str, int] = {}
+        """What operators counted, as `operator/label`."""
+        job = Job("tester", state="memory:")
+        self.graph = job.graph
+        self.graph.add("tester-in", SourceOperator(iterable([]), ANY))
+        self._input = Port(self.graph.add("tester-key", KeyBy("key"), (Port(0),)).id)
+        built = build(KeyedStream(job, self._input))
+        self._outputs = [stream.port for stream in (built if isinstance(built, tuple) else (built,))]
+        self._nodes = self.graph.nodes[2:]
+        self._copies = PlainCopies()
+        self._taken: list[list[Message]] = [[] for _ in self._outputs]
+
+    def send(self, key: Any, value: Any, time: int | None = None) -> list[Message]:
+        """Give one message to the operators."""
+        return self.send_all([Message(key, value, time)])
+
+    def send_all(self, messages: Iterable[Message]) -> list[Message]:
+        """Give several messages, as one batch."""
+        given = list(messages)
+        times = [message.time for message in given]
+        if any(time is None for time in times) and any(time is not None for time in times):
+            raise ValueError("either all messages of a batch have a time or none")
+        batch = Batch(
+            ANY,
+            keys=[message.key for message in given],
+            values=[message.value for message in given],
+            times=times if given and times[0] is not None else None,  # type: ignore[arg-type]
+        )
+        return self._step(lambda step: step.deliver(self._input, batch), lambda process: None)
+
+    def epoch(self, time: int) -> list[Message]:
+        """Promise that no message up to `time` comes any more; one that is not above the last is ignored, as in a job."""
+        if self.last_epoch is not None and time <= self.last_epoch:
+            return []
+        out = self._step(lambda step: None, lambda process: process.on_epoch(time), time)
+        self.last_epoch = time
+        return out
+
+    def tick(self, seconds: float = 0) -> list[Message]:
+        """Let time pass, and do what is due by then."""
+        self.clock.advance(seconds)
+        return self._step(lambda step: None, lambda process: process.on_schedule())
+
+    def taken(self, output: int) -> list[Message]:
+        """Return what came out of one of several streams since it was last asked for."""
+        messages, self._taken[output] = self._taken[output], []
+        return messages
+
+    def interrogate(self) -> set[Any]:
+        """Return the keys that have state in any operator."""
+        return {from_stored(key) for table, key in self.snapshot() if not is_timers(table)}
+
+    def collect(self, key: Any) -> dict[str, Any]:
+        """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none.
+
+        Timers come with it, as a list, by `operator/timers`.
+        """
+        stored, copy = self._placed(key)
+        taken: dict[str, Any] = {}
+        for table, held in copy.tables.items():
+            if is_timers(table):
+                mine = sorted(entry for entry in held if stored_key(entry) == stored)
+                if mine:
+                    taken[table] = [decode_timer(entry) for entry in mine if held.pop(entry)]
+            elif stored in held:
+                taken[table] = self._codec(table).decode(held.pop(stored))
+        return taken
+
+    def acquire(self, key: Any, states: Mapping[str, Any]) -> None:
+        """Put a key's state in, by operator; the next message of that key sees it."""
+        stored, copy = self._placed(key)
+        entries: list[tuple[str, bytes, bytes]] = []
+        for table, state in states.items():
+            codec = self._codec(table)
+            if is_timers(table):
+                moved = (msgspec.structs.replace(timer, key=key) for timer in state)
+                entries += [(table, encode_timer(timer), THERE) for timer in moved]
+            else:
+                entries.append((table, stored, codec.encode(state)))
+        for table, entry, raw in entries:
+            copy.put(table, entry, raw)
+
+    def state(self, key: Any, operator: str | None = None) -> Any:
+        """Return a key's state in an operator, which may be left out where only one has state; None if there is none."""
+        table = operator or self._only_stateful()
+        stored, copy = self._placed(key)
+        raw = copy.tables.get(table, {}).get(stored)
+        return None if raw is None else self._codec(table).decode(raw)
+
+    def snapshot(self) -> Snapshot:
+        """Return all state as it is now."""
+        return {
+            (table, key): raw
+            for shard in self._copies.shards()
+            for table, held in self._copies.shard(shard).tables.items()
+            for key, raw in held.items()
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot, of this tester or of another with the same operators."""
+        self._copies.clear()
+        for (table, key), raw in snapshot.items():
+            placed = stored_key(key) if is_timers(table) else key
+            self._copies.shard(shard_of_stored(placed, self.n_shards)).put(table, key, raw)
+
+    def _step(
+        self, feed: Callable[[_Step], None], finish: Callable[[Process], None], epoch: int | None = None
+    ) -> list[Message]:
+        step = _Step(self, epoch)
+        feed(step)
+        for node in self._nodes:
+            process = step.processes[node.id]
+            process.on_end_of_data()
+            finish(process)
+        for shard, table, items in list(step.state.changes()):
+            for key, raw in items:
+                self._copies.shard(shard).put(table, key, raw)
+        for name, rows in step.written.items():
+            self.written.setdefault(name, []).extend(rows)
+        for taken, port in zip(self._taken[1:], self._outputs[1:], strict=True):
+            taken += step.out.get(port, [])
+        return step.out.get(self._outputs[0], [])
+
+    def _placed(self, key: Any) -> tuple[bytes, Any]:
+        stored = to_stored(key)
+        return stored, self._copies.shard(shard_of_stored(stored, self.n_shards))
+
+    def _codec(self, table: str) -> Codec:
+        for node in self._nodes:
+            if node.name == table.partition("/")[0] and node.operator.stateful:
+                spec = getattr(node.operator, "state", None)
+                return spec.resolved_codec() if "/" not in table and spec is not None else codec_named("msgpack")
+        raise StateError(
+            f"there is no operator {table!r} with state; there are {', '.join(self._stateful()) or 'none'}"
+        )
+
+    def _stateful(self) -> list[str]:
+        return [node.name for node in self._nodes if node.operator.stateful]
+
+    def _only_stateful(self) -> str:
+        names = self._stateful()
+        if len(names) != 1:
+            raise StateError(f"say which operator's state: {', '.join(names) or 'none of them has any'}")
+        return names[0]
+
+
+class _Step:
+    """One batch through the operators."""
+
+    def __init__(self, tester: OperatorTester, epoch: int | None) -> None:
+        self.tester, self.epoch = tester, epoch
+        self.state = TaskState(tester.n_shards, 0, {}, tester._copies, _no_files)
+        self.out: dict[Port, list[Message]] = {}
+        self.written: dict[str, list[dict[str, Any]]] = {}
+        self.processes = {node.id: node.operator.start(_NodeContext(self, node)) for node in tester._nodes}
+
+    def deliver(self, port: Port, batch: Batch) -> None:
+        if len(batch) == 0:
+            return
+        if port in self.tester._outputs:
+            times: Sequence[int | None] = batch.times or [None] * len(batch)
+            keys = batch.keys if batch.keyed else [None] * len(batch)
+            self.out.setdefault(port, []).extend(map(Message, keys, batch.values, times))
+        for reader, at in self.tester.graph.consumers(port):
+            self.processes[reader.id].on_batch(batch, at)
+
+
+class _NodeContext:
+    """The `Context` of one operator in one step."""
+
+    def __init__(self, step: _Step, node: Node) -> None:
+        self._step, self._node = step, node
+        self.operator = node.name
+        self.shapes = node.shapes
+        self.now = step.tester.clock.now
+        self.last_epoch, self.epoch = step.tester.last_epoch, step.epoch
+
+    def emit(self, batch: Batch, port: int = 0) -> None:
+        self._step.deliver(Port(self._node.id, port), batch)
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        self._step.written.setdefault(self.operator, []).extend(columns.to_pylist())
+
+    def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        about = f"key {batch.keys[position]!r}, " if batch.keyed else ""
+        cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
+        raise OperatorError(f"operator {self.operator!r}, {about}record {batch.values[position]!r}: {cause}") from error
+
+    def keeps_rejected(self) -> bool:
+        return False
+
+    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+        return self._step.state.keyed(self._table(table), codec, default)
+
+    def raw_table(self) -> RawTable:
+        return self._step.state.raw(self._table(""))
+
+    def timers(self, table: str = "timers") -> TimerTable:
+        return self._step.state.timers(self._table(table))
+
+    def clock(self) -> int | None:
+        return self.last_epoch if self.epoch is None else self.epoch
+
+    def saw(self, name: str, epoch: int | None) -> None:
+        known = [time for time in (self._step.tester.seen.get(name), epoch) if time is not None]
+        self._step.tester.seen[name] = max(known, default=None)
+
+    def count(self, label: str, number: int) -> None:
+        counts, name = self._step.tester.counts, f"{self.operator}/{label}"
+        counts[name] = counts.get(name, 0) + number
+
+    def _table(self, table: str) -> str:
+        return f"{self.operator}/{table}" if table else self.operator
+
+    def shards(self) -> Iterable[int]:
+        return sorted(set(self._step.tester._copies.shards()) | self._step.state.touched())
+
+
+def _no_files(ref: FileRef) -> Any:
+    raise StateError(f"an operator under test has no state files, and was asked for {ref.name}")

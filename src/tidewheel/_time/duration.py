@@ -1,0 +1,47 @@
+"""Durations and instants: what a user may write, and the integer nanoseconds that everything else works with."""
+
+from __future__ import annotations
+
+import datetime
+
+from tidewheel.errors import GraphError, OperatorError
+
+Duration = int | datetime.timedelta
+"""Nanoseconds, or a `timedelta`."""
+
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MIN, _MAX = -(2**63), 2**63 - 1
+
+MAX_TIME = _MAX
+"""The epoch that ends a bounded run: later than every timestamp."""
+
+
+def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
+    """Return a duration in ns, or say what is wrong with it.
+
+    >>> nanoseconds(datetime.timedelta(seconds=2), "the bound")
+    2000000000
+    """
+    if isinstance(duration, datetime.timedelta):
+        duration = duration // _MICROSECOND * 1000
+    if isinstance(duration, bool) or not isinstance(duration, int):
+        raise GraphError(f"{what} is a timedelta, or a whole number of nanoseconds, not {duration!r}")
+    if not least <= duration < _MAX:
+        raise GraphError(f"{what} must be at least {least} ns, not {duration}")
+    return duration
+
+
+def instant(time: int | datetime.datetime) -> int:
+    """Return a timestamp in ns since 1970 UTC; a `datetime` without a time zone is taken as UTC.
+
+    The last number of 64 bits is no timestamp: as an epoch it means that all time is over.
+    """
+    if isinstance(time, datetime.datetime):
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+        time = (aware - _EPOCH) // _MICROSECOND * 1000
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise OperatorError(f"a timestamp is an int, ns since 1970 UTC, or a datetime, not {time!r}")
+    if not _MIN <= time < _MAX:
+        raise OperatorError(f"the timestamp {time} does not fit in 64 bits")
+    return time

@@ -1,0 +1,93 @@
+"""Panes: the stretches that windows of one length are made of. All timestamps of a pane are in the same windows.
+
+Pure, and over arrays: a pane is known by its start, and whoever keeps numbers for panes can tell what each window holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from tidewheel._time.windows import Fixed
+from tidewheel.errors import GraphError, OperatorError
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+FAR = 4_000_000_000_000_000_000
+"""How far from 1970 a timestamp may be, in ns: differences and window ends must fit in 64 bits."""
+_LONG = 1_000_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The panes of windows that take messages up to `lateness` after their end."""
+
+    windows: Fixed
+    lateness: int
+
+    def __post_init__(self) -> None:
+        if self.windows.length + self.windows.every + self.lateness > _LONG:
+            raise GraphError(f"length, step and allowed lateness of a window are {_LONG} ns together at the most")
+
+    @property
+    def length(self) -> int:
+        """How long a pane is: the common divisor of length and step."""
+        return gcd(self.windows.length, self.windows.every)
+
+    def of(self, times: Ints) -> Ints:
+        """Return the start of each timestamp's pane."""
+        if len(times) and not -FAR < int(times.min()) <= int(times.max()) < FAR:
+            far = int(times.max() if times.max() >= FAR else times.min())
+            raise OperatorError(f"the timestamp {far} is more than a century from 1970; timestamps are in ns")
+        return times - (times - self.windows.offset) % self.length
+
+    def over(self, panes: Ints, epoch: int | None) -> Flags:
+        """Tell which panes are in no window that is still to come or takes late messages at an epoch."""
+        gaps = panes - self._last(panes) >= self.windows.length
+        return gaps if epoch is None else gaps | (self.dropped(panes) <= epoch)
+
+    def dropped(self, panes: Ints) -> Ints:
+        """Return when nothing can be in any window of a pane any more."""
+        return self._last(panes) + (self.windows.length - 1 + self.lateness)
+
+    def due(self, panes: Ints, after: int | None, until: int) -> tuple[Ints, Ints]:
+        """Return the windows that end after one epoch and by another: the positions of their panes, and their starts."""
+        windows, last = self.windows, self._last(panes)
+        oldest = self._oldest(panes, last, after)
+        newest = np.maximum(0, -((self._clipped(panes, until) - windows.length + 1 - last) // windows.every))
+        counts = np.maximum(0, oldest - newest + 1)
+        positions = np.repeat(np.arange(len(panes)), counts)
+        # The steps back of each pane's windows: newest, newest + 1 and so on.
+        steps = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts) + newest[positions]
+        return positions, last[positions] - steps * windows.every
+
+    def next(self, panes: Ints, after: int | None) -> Ints:
+        """Return the first moment above `after` at which a window of each pane ends, or the pane is dropped."""
+        last = self._last(panes)
+        oldest = self._oldest(panes, last, after)
+        ends = last - oldest * self.windows.every + (self.windows.length - 1)
+        return np.where(oldest >= 0, ends, self.dropped(panes))
+
+    def _last(self, panes: Ints) -> Ints:
+        """Return the start of the last window of each pane."""
+        return panes - (panes - self.windows.offset) % self.windows.every
+
+    def _oldest(self, panes: Ints, last: Ints, after: int | None) -> Ints:
+        """Return how many steps before its last the first window of each pane begins that ends after an epoch; -1: none does."""
+        first = (self.windows.length - 1 - (panes - last)) // self.windows.every
+        if after is None or not len(panes):
+            return first
+        ended = last - (self._clipped(panes, after) - self.windows.length + 2)
+        oldest: Ints = np.minimum(first, np.maximum(-1, ended // self.windows.every))
+        return oldest
+
+    def _clipped(self, panes: Ints, epoch: int) -> int:
+        """Return the epoch, or one that tells these panes the same and is not far from them."""
+        if not len(panes):
+            return 0
+        reach = self.windows.length + self.windows.every
+        return max(int(panes.min()) - reach, min(epoch, int(panes.max()) + reach))

@@ -1,0 +1,64 @@
+"""Columns as a declared type wants them: the fields it has, in its order, of its types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewheel._values.shape import Shape, arrow_type, field_types, unwrap_optional
+from tidewheel.errors import GraphError, OperatorError
+
+_FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
+    pa.int64(): (pa.types.is_integer,),
+    pa.float64(): (pa.types.is_floating, pa.types.is_integer),
+    pa.string(): (pa.types.is_string, pa.types.is_large_string),
+    pa.binary(): (pa.types.is_binary, pa.types.is_large_binary),
+    pa.bool_(): (pa.types.is_boolean,),
+    pa.date32(): (pa.types.is_date,),
+    pa.timestamp("us", tz="UTC"): (pa.types.is_timestamp,),
+}
+"""What may be read as a plain declared type without a change of meaning."""
+
+
+def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
+    """Return the declared fields of the columns, or raise an `OperatorError` that says which is lacking or of another type.
+
+    What is inside of nested columns is left to the conversion of each record, and so are types that have no column.
+    """
+    names = columns.schema.names
+    lacking = [name for name in shape.columns() or () if name not in names]
+    if lacking:
+        raise OperatorError(
+            f"the records lack the column {', '.join(lacking)} of {shape.describe()}; they have {', '.join(names)}"
+        )
+    kinds = field_types(shape.type)
+    arrays = [_fitted(columns.column(names.index(name)), name, kind, shape) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, list(kinds))
+
+
+def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Array:
+    try:
+        wanted = arrow_type(declared)
+    except GraphError:
+        return column
+    if column.type == wanted or (pa.types.is_nested(wanted) and not pa.types.is_null(column.type)):
+        return column
+    if pa.types.is_null(column.type) or any(fits(column.type) for fits in _FITS.get(wanted, ())):
+        return column.cast(wanted)
+    raise OperatorError(
+        f"the column {name!r} is of type {column.type}, and {shape.describe()} declares {wanted}; cast it at the source, or "
+        "declare what it is"
+    )
+
+
+def unfilled(columns: pa.RecordBatch, shape: Shape) -> dict[int, str]:
+    """Return the positions of records that lack a value which the declared type must have, each with the field's name."""
+    found: dict[int, str] = {}
+    for name, kind in field_types(shape.type).items():
+        column: Any = columns.column(columns.schema.get_field_index(name))
+        if column.null_count and not unwrap_optional(kind)[1]:
+            found.update(dict.fromkeys(pc.indices_nonzero(column.is_null()).to_pylist(), name))
+    return dict(sorted(found.items()))

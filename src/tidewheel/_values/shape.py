@@ -1,0 +1,246 @@
+"""Shape: what the values of a stream look like, and how columns become values and values columns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import inspect
+import types
+import typing
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tidewheel._values.row import Row, row_class
+from tidewheel.errors import GraphError, OperatorError
+
+VALUE = "value"
+"""The column of a value that is a plain number, string and so on."""
+
+_SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
+_SIMPLE = {*_SCALARS, type(None)}
+_NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64}
+_ARROW: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us", tz="UTC"),
+    datetime.date: pa.date32(),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What the values of a stream look like.
+
+    `row`, `dict` and `record` (a dataclass or `msgspec.Struct`) have columns; a `scalar` is one column; `any` is a Python
+    object that nobody declared.
+    """
+
+    kind: Literal["row", "dict", "record", "scalar", "any"]
+    type: Any = None
+    column: str = VALUE
+    """The name of a scalar's one column."""
+
+    def describe(self) -> str:
+        """Return a short name for messages and graphs."""
+        return getattr(self.type, "__name__", None) or self.kind
+
+    def columns(self) -> tuple[str, ...] | None:
+        """Return the columns that the declared type has, or None where only the data can tell."""
+        if self.kind == "record":
+            return tuple(field_types(self.type))
+        return (self.column,) if self.kind == "scalar" else None
+
+    def schema(self) -> pa.Schema | None:
+        """Return the Arrow schema of the declared type, or None where only the data can tell."""
+        if self.kind == "record":
+            return pa.schema([(name, arrow_type(kind)) for name, kind in field_types(self.type).items()])
+        if self.kind == "scalar" and self.type is not None:
+            return pa.schema([(self.column, arrow_type(self.type))])
+        return None
+
+    def values(self, columns: pa.RecordBatch) -> list[Any]:
+        """Return one Python value per row of the columns."""
+        if self.kind == "scalar":
+            return _listed(columns.column(0))
+        lists = [_listed(column) for column in columns.columns]
+        names = columns.schema.names
+        if self.kind == "dict" or (self.kind == "any" and names):
+            return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+        if self.kind == "row":
+            return list(map(row_class(tuple(names))._make, zip(*lists, strict=True)))  # type: ignore[attr-defined]
+        return _record_values(self.type, names, lists)
+
+
+ANY = Shape("any")
+ROW = Shape("row", Row)
+DICT = Shape("dict", dict)
+SCALAR = Shape("scalar")
+
+
+def shape_of(declared: Any) -> Shape:
+    """Return the shape of values of a declared type; None means that nothing was declared."""
+    if declared is None or declared is Any or declared is typing.NoReturn:
+        return ANY
+    if declared is Row:
+        return ROW
+    if declared is dict or typing.get_origin(declared) is dict:
+        return DICT
+    if is_record(declared):
+        return Shape("record", declared)
+    if unwrap_optional(declared)[0] in _SCALARS:
+        return Shape("scalar", declared)
+    return ANY
+
+
+def arrow_type(declared: Any) -> pa.DataType:
+    """Return the Arrow type for a Python type annotation.
+
+    >>> arrow_type(list[int])
+    ListType(list<item: int64>)
+    """
+    declared, _ = unwrap_optional(declared)
+    if declared in _ARROW:
+        return _ARROW[declared]
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin in (list, Sequence, set, frozenset) and arguments:
+        return pa.list_(arrow_type(arguments[0]))
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return pa.list_(arrow_type(arguments[0]))
+    if origin is dict and len(arguments) == 2:
+        return pa.map_(arrow_type(arguments[0]), arrow_type(arguments[1]))
+    if is_record(declared):
+        return pa.struct([(name, arrow_type(kind)) for name, kind in field_types(declared).items()])
+    raise GraphError(
+        f"the type {declared!r} has no column type; use bool, int, float, str, bytes, datetime, date, "
+        "list[…], dict[…, …], a dataclass or a msgspec.Struct"
+    )
+
+
+def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
+    """Return the values as columns: by the declared type where there is one, else as the values themselves show.
+
+    A value without fields becomes the one column `value`.
+    """
+    schema = shape.schema()
+    if shape.kind == "record":
+        assert schema is not None
+        arrays = [_array([_field(value, field.name) for value in values], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if shape.kind == "scalar" or not values or not _has_fields(values[0]):
+        kind = None if schema is None else schema.field(0).type
+        return pa.RecordBatch.from_arrays([_array(values, kind)], [shape.column])
+    first = values[0]
+    if isinstance(first, Row) and all(type(value) is type(first) for value in values):
+        return pa.RecordBatch.from_arrays([_array(column) for column in zip(*values, strict=True)], first._columns)
+    names = (
+        list(dict.fromkeys(name for value in values for name in value)) if isinstance(first, dict) else _fields(first)
+    )
+    return pa.RecordBatch.from_arrays(
+        [_array([_field(value, name) for value in values]) for name in names], list(names)
+    )
+
+
+def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
+    if kind is None or pa.types.is_nested(kind):
+        kinds = set(map(type, values))
+        if kind is None and len(kinds) == 1 and (number := _NUMBERS.get(*kinds)) is not None:
+            # Half the time of having Arrow look at each value; an integer that is too large is Arrow's to refuse.
+            with contextlib.suppress(OverflowError):
+                return pa.array(np.fromiter(values, number, len(values)))
+        if not _SIMPLE.issuperset(kinds):
+            values = [_plain(value) for value in values]
+    return pa.array(values, kind)
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    # Asking for dicts costs a column of plain values twenty times its time.
+    options = {"maps_as_pydicts": "strict"} if pa.types.is_nested(column.type) else {}
+    listed: list[Any] = column.to_pylist(**options)
+    return listed
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)
+
+
+def _plain(value: Any) -> Any:
+    """Turn records into dicts and sets into lists, however deep, which Arrow takes as structs and lists."""
+    if value is None or isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if _has_fields(value):
+        return {name: _plain(getattr(value, name)) for name in _fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+
+
+def _has_fields(value: Any) -> bool:
+    return isinstance(value, dict | msgspec.Struct) or hasattr(value, "_fields") or dataclasses.is_dataclass(value)
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return typing.cast(tuple[str, ...], value._fields)
+
+
+def is_record(declared: Any) -> bool:
+    """Tell whether a type is a dataclass or a `msgspec.Struct`."""
+    return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
+
+
+@lru_cache(maxsize=256)
+def field_types(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass or Struct with their types, in order."""
+    hints = typing.get_type_hints(record)
+    if issubclass(record, msgspec.Struct):
+        return {name: hints[name] for name in record.__struct_fields__}
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def unwrap_optional(declared: Any) -> tuple[Any, bool]:
+    """Return T and True for `T | None`, and the type itself and False for any other."""
+    if typing.get_origin(declared) in (typing.Union, types.UnionType):
+        inner = [argument for argument in typing.get_args(declared) if argument is not type(None)]
+        if len(inner) == 1 and len(typing.get_args(declared)) == 2:
+            return inner[0], True
+    return declared, False
+
+
+def _record_values(record: Any, names: Sequence[str], lists: list[list[Any]]) -> list[Any]:
+    """Build records by position when their columns stand in the order of the fields and are plain; else by conversion."""
+    if names and takes_positions(record) == tuple(names):
+        return list(map(record, *lists))
+    wanted = [(name, lists[names.index(name)]) for name in field_types(record) if name in names]
+    chosen = [name for name, _ in wanted]
+    rows = (dict(zip(chosen, row, strict=True)) for row in zip(*(column for _, column in wanted), strict=True))
+    return [_converted(fields, record) for fields in rows]
+
+
+def _converted(fields: dict[str, Any], record: Any) -> Any:
+    try:
+        return msgspec.convert(fields, record)
+    except msgspec.ValidationError as error:
+        raise OperatorError(f"the record {fields!r} does not fit {record.__name__}: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def takes_positions(record: Any) -> tuple[str, ...]:
+    """Return the fields of a record if it can be made from them by position and all are plain, else none."""
+    kinds = field_types(record)
+    if any(unwrap_optional(kind)[0] not in _SCALARS for kind in kinds.values()):
+        return ()
+    parameters = inspect.signature(record).parameters
+    by_position = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters.values())
+    return tuple(kinds) if by_position and tuple(parameters) == tuple(kinds) else ()

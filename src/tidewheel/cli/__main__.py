@@ -1,5 +1,0 @@
-"""Lets `python -m tidewheel.cli` stand in for the command."""
-
-from tidewheel.cli import main
-
-main()

@@ -1,1 +1,0 @@
-"""Connections to servers, used by whatever speaks to them: inboxes, sources and sinks."""

@@ -1,0 +1,76 @@
+"""Sinks without Spark, staged as a task would and published as a driver would; streams read to their end, batch by batch."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.functions import spark_partition_id
+
+from tidewheel._connectors.sink import Publication, Sink, Staging
+from tidewheel._storage import open_store
+
+_attempts = itertools.count()
+
+
+class Harness:
+    """One sink of a job, its tasks and its driver."""
+
+    def __init__(self, sink: Sink, url: str, *, job: str = "orders", name: str = "out", spark=None) -> None:
+        self.sink, self.job, self.name, self.spark = sink, job, name, spark
+        self.store = open_store(url)
+        sink.start(job)
+
+    def stage(self, sequence: int, *batches: object, task: int = 0, run: str = "r1") -> bytes | None:
+        """Write batches (RecordBatches or lists of dicts) in one task; return its token."""
+        staging = Staging(self.store, self.job, self.name, sequence, f"{run}-{task}-{next(_attempts)}")
+        partition = self.sink.open(staging)
+        for batch in batches:
+            partition.write(batch if isinstance(batch, pa.RecordBatch) else pa.RecordBatch.from_pylist(batch))
+        return partition.prepare()
+
+    def publish(self, sequence: int, *tokens: bytes | None) -> None:
+        found = tuple(token for token in tokens if token is not None)
+        self.sink.publish(Publication(self.store, self.job, self.name, sequence, found, self.spark))
+
+
+@pytest.fixture(scope="session")
+def harnessed() -> type[Harness]:
+    """Put a sink between a task and a driver."""
+    return Harness
+
+
+class Reading:
+    """A query over a source that keeps what each batch had; a second run goes on from its checkpoint."""
+
+    def __init__(self, session: Any, folder: Path) -> None:
+        self.session, self.folder = session, folder
+        self.batches: dict[int, list[dict[str, Any]]] = {}
+        self.partitions: dict[int, int] = {}
+
+    def run(self, source: Any) -> list[list[dict[str, Any]]]:
+        """Read all there is; return the batches of this run."""
+        before = len(self.batches)
+        frame = source.load(self.session)
+
+        def on_batch(rows: Any, number: int) -> None:
+            found = [row.asDict(recursive=True) for row in rows.withColumn("task", spark_partition_id()).collect()]
+            self.partitions[number] = len({row.pop("task") for row in found})
+            self.batches[number] = found
+
+        query = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(self.folder / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        return [self.batches[number] for number in sorted(self.batches)[before:]]
+
+    def forget_commit(self, batch: int) -> None:
+        """Make Spark run a batch again, as if the process had died before the commit."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def reading(spark: Any, tmp_path: Path) -> Reading:
+    return Reading(spark, tmp_path)

@@ -1,0 +1,151 @@
+"""The inbox at a NATS server: the same contract as in a folder, and a server that is killed and comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from memory_inbox import block, whole
+from nats_server import nats, running_nats  # noqa: F401
+from tidewheel._connectors.inbox import decode_events, limited, open_inbox
+from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
+from tidewheel._connectors.inbox.nats import NatsInbox
+from tidewheel._fleet.router import Router
+from tidewheel.errors import ConfigError
+
+
+@pytest.fixture
+def url(nats):  # noqa: F811
+    return nats.url(f"t-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def inbox(url):
+    with open_inbox(url, 4) as opened:
+        yield opened
+
+
+def test_what_is_appended_is_read_back_by_position(inbox, url):
+    inbox.append("p", "s", [block(0, 1, b"1"), block(3, 1, b"2", b"3")])
+    middle = inbox.end([0, 3])
+    inbox.append("q", "s", [block(3, 1, b"4")])
+    ends = inbox.end(range(4))
+    found = [(b.producer, b.block.shard, decode_events(b).payloads) for b in whole(inbox)]
+    assert sorted(found[:2]) == [("p", 0, [b"1"]), ("p", 3, [b"2", b"3"])]
+    assert found[2:] == [("q", 3, [b"4"])]
+    assert [b.block.data for b in inbox.read({3: middle[3]}, {3: ends[3]})] == [block(3, 1, b"4").data]
+    assert list(inbox.read(ends, ends)) == []
+    with open_inbox(url) as reader:
+        assert whole(reader) == whole(inbox)
+
+
+def test_the_same_stamps_are_stored_once_also_after_a_restart(inbox, url):
+    blocks = [block(0, 1, b"1"), block(1, 1, b"2")]
+    with open_inbox(url) as other:
+        for opened in (inbox, inbox, other):
+            opened.append("p", "s", blocks)
+        assert other.marks("p") == {0: 1, 1: 1}
+        other.append("p", "s", [block(0, 2, b"3")])
+    inbox.append("p", "s", [block(0, 2, b"3")])
+    assert sorted(b.block.shard for b in whole(inbox)) == [0, 0, 1]
+
+
+def test_left_out_numbers_and_another_session_are_refused(inbox):
+    inbox.append("p", "s", [block(0, 1, b"1", b"2")])
+    for session, wrong in (("s", block(0, 4, b"4")), ("s", block(0, 2, b"2", b"3")), ("t", block(0, 2, b"x"))):
+        with pytest.raises(InboxError, match="another program uses the same producer name"):
+            inbox.append("p", session, [wrong])
+    inbox.append("p", "t", [block(0, 3, b"3")])
+    assert len(whole(inbox)) == 2
+
+
+def test_many_blocks_are_read_in_pieces_and_a_limit_cuts_them(inbox, monkeypatch):
+    monkeypatch.setattr("tidewheel._connectors.inbox.nats._FETCH", 20)
+    with Router(inbox, "p", max_waiting=8) as router:
+        router.route_many((number, number) for number in range(800))
+    start, end = inbox.start(), inbox.end(range(4))
+    blocks = whole(inbox)
+    assert len(blocks) > 200
+    assert sorted(int(payload) for b in blocks for payload in decode_events(b).payloads) == list(range(800))
+    cut = limited(inbox, start, end, 100)
+    taken = list(inbox.read(start, cut))
+    assert 90 <= sum(b.block.count for b in taken) <= 100
+    assert [*taken, *inbox.read(cut, end)] == blocks
+
+
+def test_trimming(inbox):
+    inbox.marks_s = 0
+    for number in range(1, 6):
+        inbox.append("p", "s", [block(0, number, b"x")])
+    third = whole(inbox)[2].position
+    inbox.trim({0: third})
+    assert len(whole(inbox)) == 5, "a shard without a position keeps all"
+    inbox.trim(dict.fromkeys(range(4), third))
+    assert [b.block.first for b in whole(inbox)] == [3, 4, 5]
+    with pytest.raises(InboxError, match="trimmed"):
+        list(inbox.read({0: 1}, inbox.end([0])))
+    inbox.trim(dict.fromkeys(range(4), 6))
+    assert whole(inbox) == []
+    inbox.append("p", "s", [block(0, 6, b"y")])
+    assert [b.block.first for b in whole(inbox)] == [6]
+
+
+def test_what_is_young_is_not_trimmed_since_it_tells_a_repeat(inbox, url):
+    inbox.append("p", "s", [block(0, 1, b"x")])
+    time.sleep(1.1)
+    for number in (2, 3):
+        inbox.append("p", "s", [block(0, number, b"x")])
+    inbox.marks_s = 1.0
+    inbox.trim(dict.fromkeys(range(4), 4))
+    assert [b.block.first for b in whole(inbox)] == [2, 3]
+    with open_inbox(url) as fresh:
+        fresh.append("p", "s", [block(0, 3, b"x")])
+    assert [b.block.first for b in whole(inbox)] == [2, 3]
+
+
+def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(tmp_path):
+    with (
+        running_nats(tmp_path / "nats") as server,
+        NatsInbox(server.url(), 4, timeout=0.5) as inbox,
+        Router(inbox, "p", max_waiting=20) as router,
+    ):
+        done = threading.Event()
+
+        def produce():
+            router.route_many((number, number) for number in range(2000))
+            router.flush()
+            done.set()
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        for delivered in (200, 900):
+            while router.delivered < delivered and not done.is_set():
+                done.wait(0.001)
+            server.kill()
+            server.start()
+        thread.join()
+        payloads = [int(payload) for b in whole(inbox) for payload in decode_events(b).payloads]
+        assert sorted(payloads) == list(range(2000))
+        server.kill()
+        with pytest.raises(InboxUnavailable, match="does not answer"):
+            inbox.end([0])
+
+
+def test_what_cannot_be_an_inbox_is_refused(inbox, url):
+    with pytest.raises(ConfigError, match="there is no inbox"):
+        open_inbox(url + "x")
+    with pytest.raises(ConfigError, match="has 4 shards, not 8"):
+        open_inbox(url, 8)
+    for wrong in ("nats://localhost", "nats://localhost/a.b", "nats:///x"):
+        with pytest.raises(ConfigError, match="must name a server and an inbox"):
+            open_inbox(wrong)
+    with pytest.raises(ConfigError, match="cannot be made: replicas > 1 not supported"):
+        open_inbox(f"{url}y?replicas=3", 4)
+    with pytest.raises(InboxUnavailable, match="does not answer"):
+        NatsInbox("nats://127.0.0.1:9/x", 4, timeout=0.1)
+    inbox.close()
+    with pytest.raises(InboxError, match="was closed"):
+        inbox.end([0])

@@ -1,0 +1,177 @@
+"""The Kafka sink in the conformance suite, on a real broker, and what is its own.
+
+The broker of the tests shows aborted records to readers of committed ones, so a crash inside of a transaction cannot be
+shown on it: `kafka.sent` is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+import pyarrow as pa
+import pytest
+
+from kafka_server import Kafka
+from tidewheel import codecs, sinks, sources
+from tidewheel._connectors.kafka.transactions import SENT, newest_marker
+from tidewheel._connectors.sink import Staging
+from tidewheel._core import faults
+from tidewheel._storage import open_store
+from tidewheel.errors import ConfigError, OperatorError, StateError, TidewheelError
+from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
+
+PASSWORD = "hunter2-and-more"
+
+
+class Topic(SinkHarness):
+    """A topic of its own, and markers of its own."""
+
+    secrets = (PASSWORD,)
+    points_not_shown = (SENT,)
+
+    def __init__(self, server: Kafka, partitions: int = 2, timeout: float = 20.0, **settings) -> None:
+        self.server, self.timeout, self.settings = server, timeout, settings
+        self.name = f"sink-{secrets.token_hex(4)}"
+        server.create(self.name, partitions)
+
+    def sink(self):
+        return sinks.kafka(
+            self.server.brokers,
+            self.name,
+            key="id",
+            marker_topic=f"{self.name}-markers",
+            timeout=self.timeout,
+            options={"sasl.password": PASSWORD},
+            **self.settings,
+        )
+
+    def messages(self) -> list[dict]:
+        reader = sources.kafka(self.server.brokers, self.name).reader()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        found = [
+            row
+            for partition in reader.partitions(start, end)
+            for batch in reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+        reader.stop()
+        return found
+
+    def contents(self):
+        return [json.loads(message["value"]) for message in self.messages()]
+
+
+class MortalTopic(Topic):
+    """On a broker that can be killed."""
+
+    def stop_server(self):
+        self.server.kill()
+
+    def start_server(self):
+        self.server.start()
+
+
+class TestKafkaSink(SinkConformance):
+    @pytest.fixture
+    def harness(self, kafka):
+        return Topic(kafka)
+
+
+class TestKafkaSinkAtLeastOnce(SinkConformance):
+    @pytest.fixture
+    def harness(self, kafka):
+        return Topic(kafka, exactly_once=False)
+
+
+def test_a_broker_that_was_killed_costs_nothing_but_time(durable_kafka):
+    topic = MortalTopic(durable_kafka, 1, timeout=8.0)
+    SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
+
+
+@pytest.mark.slow
+def test_a_broker_that_was_killed_costs_nothing_but_time_and_repeats(durable_kafka):
+    topic = MortalTopic(durable_kafka, 1, timeout=8.0, exactly_once=False)
+    SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
+
+
+def test_keys_decide_the_partition_and_keep_their_order(kafka):
+    topic = Topic(kafka)
+    sink = DrivenSink(topic)
+    rows = pa.RecordBatch.from_pydict({"id": [n % 5 for n in range(50)], "name": [str(n) for n in range(50)]})
+    sink.publish(sink.stage(2, rows))
+    where: dict[bytes, set[int]] = {}
+    order: dict[bytes, list[int]] = {}
+    for message in topic.messages():
+        where.setdefault(message["key"], set()).add(message["partition"])
+        order.setdefault(message["key"], []).append(int(json.loads(message["value"])["name"]))
+    assert where.keys() == {b"0", b"1", b"2", b"3", b"4"}
+    assert all(len(partitions) == 1 for partitions in where.values())
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+def test_a_crash_inside_of_a_transaction_leaves_no_marker(kafka):
+    topic = Topic(kafka)
+    sink = DrivenSink(topic)
+    publication = sink.stage(2, topic.rows([1]))
+    faults.arm(f"{SENT}=raise")
+    try:
+        with pytest.raises(faults.InjectedFault):
+            sink.publish(publication)
+    finally:
+        faults.arm("")
+    assert newest_marker(sink.sink.target, "orders/out").sequence == 0
+    DrivenSink(topic, store=sink.store).publish(publication)
+    assert newest_marker(sink.sink.target, "orders/out").has(publication)
+
+
+def test_the_marker_is_found_behind_many_of_others(kafka, monkeypatch):
+    monkeypatch.setattr("tidewheel._connectors.kafka.transactions._TAIL", 2)
+    topic = Topic(kafka)
+    first = DrivenSink(topic)
+    publication = first.stage(2, topic.rows([1]))
+    first.publish(publication)
+    other = DrivenSink(topic, name="busy")
+    for sequence in range(2, 12):
+        other.publish(other.stage(sequence, topic.rows([sequence])))
+    assert newest_marker(first.sink.target, "orders/out").has(publication)
+    assert newest_marker(first.sink.target, "orders/none").sequence == 0
+
+
+def test_a_job_that_begins_anew_is_refused_and_not_left_out(kafka):
+    topic = Topic(kafka)
+    sink = DrivenSink(topic)
+    sink.publish(sink.stage(2, topic.rows([1])))
+    anew = DrivenSink(topic)
+    with pytest.raises(StateError, match="the state of the job was removed and began anew"):
+        anew.publish(anew.stage(2, topic.rows([2])))
+
+
+def staged(sink, rows: list[dict]) -> None:
+    staging = Staging(open_store("memory:kafka-sink"), "orders", "out", 2, "run-0-0")
+    sink.open(staging).write(pa.RecordBatch.from_pylist(rows))
+
+
+def test_records_that_cannot_be_sent_are_refused_in_the_task():
+    with pytest.raises(OperatorError, match="sink 'out': there is no column 'user' to be the key; there are id"):
+        staged(sinks.kafka("h:1", "t", key="user"), [{"id": 1}])
+    with pytest.raises(OperatorError, match="a key is bytes, text or a number"):
+        staged(sinks.kafka("h:1", "t", key="id"), [{"id": [1]}])
+    with pytest.raises(OperatorError, match="sink 'out': the codec raw sends the column 'value'"):
+        staged(sinks.kafka("h:1", "t", codec=codecs.raw()), [{"id": 1}])
+
+
+def test_settings_that_cannot_work_are_refused(kafka):
+    with pytest.raises(ConfigError, match="a topic that is not its marker topic"):
+        sinks.kafka("h:1", "tidewheel-markers")
+    with pytest.raises(ConfigError, match="is not a codec of payloads"):
+        sinks.kafka("h:1", "t", codec="json")
+    with pytest.raises(ConfigError, match="there is no topic 'nope'"):
+        sinks.kafka(kafka.brokers, "nope").start("orders")
+    with pytest.raises(TidewheelError, match=r"at the Kafka brokers 127\.0\.0\.1:1: "):
+        sinks.kafka("127.0.0.1:1", "t", timeout=0.5).start("orders")
+    topic = Topic(kafka)
+    kafka.create(f"{topic.name}-wide", 2)
+    with pytest.raises(ConfigError, match="must have one partition, and has 2"):
+        sinks.kafka(kafka.brokers, topic.name, marker_topic=f"{topic.name}-wide").start("orders")

@@ -1,0 +1,219 @@
+"""The Kafka source in the conformance suite, on a real broker, and what is its own."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from kafka_server import Kafka, running_kafka
+from tidewheel import sinks, sources
+from tidewheel._connectors.kafka.spark_connector import is_there, spark_options
+from tidewheel.errors import ConfigError, StorageError, TidewheelError
+from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
+
+PASSWORD = "hunter2-and-more"
+
+
+class Topic(SourceHarness):
+    """A topic of its own with three partitions."""
+
+    secrets = (PASSWORD,)
+
+    def __init__(self, server: Kafka, partitions: int = 3) -> None:
+        self.server, self.name, self.partitions = server, f"topic-{secrets.token_hex(4)}", partitions
+        server.create(self.name, partitions)
+
+    def source(self, *, max_records=None, timeout=20.0, **more):
+        # The broker asks nobody for a password; what the client holds must not be shown all the same.
+        options = {"sasl.password": PASSWORD, **more.pop("options", {})}
+        return sources.kafka(
+            self.server.brokers, self.name, max_records=max_records, timeout=timeout, options=options, **more
+        )
+
+    def append(self, payloads):
+        produce(self.server, self.name, [{"value": each} for each in payloads], self.partitions)
+
+
+class MortalTopic(Topic):
+    """On a broker that can be killed."""
+
+    def source(self, *, max_records=None, **more):
+        return super().source(max_records=max_records, timeout=6.0, **more)
+
+    def stop_server(self):
+        self.server.kill()
+
+    def start_server(self):
+        self.server.start()
+
+
+def produce(server: Kafka, topic: str, records: list[dict], partitions: int = 1) -> None:
+    producer = Producer({"bootstrap.servers": server.brokers})
+    for number, record in enumerate(records):
+        producer.produce(topic, partition=number % partitions, **record)
+    assert producer.flush(30) == 0
+
+
+class TestKafkaSource(SourceConformance):
+    @pytest.fixture
+    def harness(self, kafka):
+        return Topic(kafka)
+
+
+def test_a_broker_that_was_killed_costs_nothing_but_time(durable_kafka):
+    SourceConformance().test_a_server_that_was_gone_costs_nothing_but_time(MortalTopic(durable_kafka, 1))
+
+
+def offsets(source) -> dict[str, int]:
+    return source.reader().initialOffset()
+
+
+def test_records_have_key_headers_timestamp_and_where_they_were(kafka):
+    topic = Topic(kafka, 1)
+    moment = datetime.datetime(2026, 1, 31, 12, 0, 0, 123000, datetime.UTC)
+    record = {"value": b"v", "key": b"k", "headers": [("h", b"1")], "timestamp": int(moment.timestamp() * 1000)}
+    produce(kafka, topic.name, [record, {"value": None}])
+    reader = topic.source(headers=True).reader()
+    (partition,) = reader.partitions({}, reader.latestOffset({}, ReadAllAvailable()))
+    rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    assert rows[0] == {
+        "key": b"k",
+        "value": b"v",
+        "topic": topic.name,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": moment,
+        "headers": [{"key": "h", "value": b"1"}],
+    }
+    assert (rows[1]["key"], rows[1]["value"], rows[1]["headers"], rows[1]["offset"]) == (None, None, None, 1)
+
+
+def test_a_job_starts_at_the_latest_at_a_time_or_at_offsets(kafka):
+    topic = Topic(kafka, 2)
+    topic.append([b"1", b"2", b"3"])
+    first, second = f"{topic.name}/0", f"{topic.name}/1"
+    assert offsets(topic.source(start="latest")) == {first: 2, second: 1}
+    assert offsets(topic.source(start={0: 1})) == {first: 1, second: 0}
+    assert offsets(topic.source(start={topic.name: {"1": 1}})) == {first: 0, second: 1}
+    long_ago = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
+    assert offsets(topic.source(start=long_ago)) == {first: 0, second: 0}
+    with pytest.raises(ConfigError, match=r"partition .*/7, which is not there"):
+        offsets(topic.source(start={7: 1}))
+
+
+def test_several_topics_are_one_source(kafka):
+    one, other = Topic(kafka, 1), Topic(kafka, 1)
+    one.append([b"1"])
+    other.append([b"2"])
+    reader = sources.kafka(kafka.brokers, [one.name, other.name]).reader()
+    end = reader.latestOffset({}, ReadAllAvailable())
+    assert end == {f"{one.name}/0": 1, f"{other.name}/0": 1}
+
+
+def test_offsets_behind_the_end_are_refused_with_both_numbers(kafka):
+    topic = Topic(kafka, 1)
+    topic.append([b"1"])
+    with pytest.raises(StorageError, match=r"stands at offset 500 .* ends at 1: the topic was deleted and made again"):
+        topic.source().reader().latestOffset({f"{topic.name}/0": 500}, ReadAllAvailable())
+
+
+def test_a_topic_that_is_not_there_is_named_with_those_that_are(kafka):
+    Topic(kafka)
+    with pytest.raises(ConfigError, match=r"no topic 'nope' at the Kafka brokers .* \(there are .*\); make it"):
+        offsets(sources.kafka(kafka.brokers, "nope"))
+
+
+def test_brokers_that_are_not_there_are_named():
+    with pytest.raises(TidewheelError, match=r"look for the topic 't' at the Kafka brokers 127.0.0.1:1: "):
+        offsets(sources.kafka("127.0.0.1:1", "t", timeout=0.5))
+
+
+def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
+    options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "ada"}
+    with running_kafka(tmp_path, asks_for_password=True) as server:
+        for made in (
+            lambda: offsets(
+                sources.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD})
+            ),
+            lambda: sinks.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD}).start(
+                "j"
+            ),
+        ):
+            with pytest.raises(
+                ConfigError, match=r"authentication failed.*check the options security\.protocol"
+            ) as refused:
+                made()
+            assert PASSWORD not in str(refused.value)
+
+
+def test_options_come_from_the_environment_too_and_secrets_are_not_shown(monkeypatch):
+    monkeypatch.setenv("TIDEWHEEL_KAFKA_SASL_PASSWORD", PASSWORD)
+    source = sources.kafka("h:1", "t", options={"sasl.username": "ada"})
+    assert source.topics.connection.settings()["sasl.password"] == PASSWORD
+    assert PASSWORD not in repr(source.topics)
+    assert source.topics.connection.hidden(f"bad {PASSWORD}") == "bad ***"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"topics": []}, "reads a topic, or several"),
+        ({"topics": "t", "start": "yesterday"}, "starts at 'earliest', 'latest', a datetime"),
+        ({"topics": ["a", "b"], "start": {0: 1}}, "of its own topics"),
+        ({"topics": "t", "start": datetime.datetime(2026, 1, 1)}, "needs a time zone"),
+        ({"topics": "t", "lost": "whatever"}, "lost= is one of fail, earliest, latest"),
+        ({"topics": "t", "connector": "java"}, "connector= is one of auto, spark, python"),
+        ({"topics": "t", "max_records": 0}, "at least 1"),
+        ({"topics": "t", "options": {"group.id": "g"}}, "belongs to the Kafka connector"),
+        ({"topics": "t", "timeout": 0}, "above 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        sources.kafka("h:1", **settings)
+
+
+def test_an_option_that_the_client_does_not_know_is_named():
+    with pytest.raises(ConfigError, match=r"does not take its options: .*no\.such"):
+        offsets(sources.kafka("h:1", "t", options={"no.such": "1"}))
+
+
+def test_sparks_own_connector_gets_the_same_meaning():
+    source = sources.kafka(
+        "h:1",
+        ["a", "b"],
+        start={"a": {0: 5}},
+        lost="earliest",
+        options={"sasl.mechanisms": "PLAIN", "sasl.username": "ada", "sasl.password": 'p"w'},
+    )
+    assert spark_options(source.topics, 100) == {
+        "subscribe": "a,b",
+        "includeHeaders": "false",
+        "failOnDataLoss": "false",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="ada" password="p\\"w";',
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": "100",
+        "startingOffsets": '{"a": {"0": 5}}',
+    }
+
+
+def test_without_the_jar_sparks_connector_is_refused(spark):
+    assert not is_there(spark)
+    with pytest.raises(ConfigError, match="needs the jar spark-sql-kafka-0-10"):
+        sources.kafka("h:1", "t", connector="spark").load(spark)
+
+
+def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
+    topic = Topic(kafka, 1)
+    topic.append([b"1"])
+    source = DrivenSource(topic)
+    with pytest.raises(StorageError):
+        source.end({f"{topic.name}/0": 500})
+    assert source.end({f"{topic.name}/0": 0}) == {f"{topic.name}/0": 1}

@@ -1,0 +1,42 @@
+"""The batch marker: what is there already, what is not, and what cannot be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.sink import Publication
+from tidewheel._storage import open_store
+from tidewheel.errors import StateError
+
+
+def publication(sequence: int, *tokens: bytes) -> Publication:
+    return Publication(open_store("memory:marker"), "orders", "out", sequence, tokens or (b"%d" % sequence,), None)
+
+
+def published(*sequences: int) -> Marker:
+    marker = Marker()
+    for sequence in sequences:
+        marker = marker.after(publication(sequence))
+    return marker
+
+
+def test_what_was_published_is_recognised_after_a_round_trip():
+    marker = Marker.decoded(published(2, 5).encoded())
+    assert [marker.has(publication(sequence)) for sequence in (2, 5, 6)] == [True, True, False]
+    assert Marker.decoded(None).has(publication(1)) is False
+
+
+def test_a_job_that_begins_anew_is_refused_and_not_left_out():
+    with pytest.raises(StateError, match="sequence 5 of job 'orders' is not what was published"):
+        published(2, 5).has(publication(5, b"of another life"))
+    with pytest.raises(StateError, match="began anew"):
+        published(2, 5).has(publication(3))
+
+
+def test_it_stays_small():
+    marker = published(*range(1, 1000))
+    assert len(marker.published) == 64
+    assert marker.has(publication(950))
+    with pytest.raises(StateError, match="overtaken long ago"):
+        marker.has(publication(1))

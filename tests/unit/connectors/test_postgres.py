@@ -1,0 +1,362 @@
+"""The postgres sink against a real server: each record once, whatever is repeated, overtaken, killed or of the wrong type."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+import pickle
+import threading
+import time
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from postgres_server import PASSWORD
+from tidewheel import Job, count, sinks, sum_
+from tidewheel.errors import ConfigError, OperatorError, StateError, StorageError
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+from tidewheel.testing.connectors import SinkConformance, SinkHarness
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def table():
+    return f"out_{next(_numbers)}"
+
+
+@pytest.fixture
+def harness(postgres, table, tmp_path, harnessed):
+    """Put a sink to a fresh table between a task and a driver; `columns` makes the table."""
+
+    def make(columns: str | None = "n bigint", **options):
+        if columns is not None:
+            postgres.query(f"CREATE TABLE {table} ({columns})")
+        options.setdefault("create", columns is None)
+        return harnessed(sinks.postgres(postgres.dsn, table, **options), str(tmp_path / "state"), job=table)
+
+    return make
+
+
+@pytest.fixture
+def rows(postgres, table):
+    return lambda order=1: postgres.query(f"SELECT * FROM {table} ORDER BY {order}")
+
+
+def test_a_whole_job_without_spark(postgres, table):
+    job = Job("whole", state=f"memory:whole-{table}", n_shards=4)
+    users = job.source("in", iterable([])).key_by("by-user", "user")
+    totals = users.aggregate("totals", total=sum_("amount"), n=count())
+    totals.sink("out", sinks.postgres(postgres.dsn, table, mode="latest", key="user", create=True))
+    with MemoryRun(job, parallelism=2) as run:
+        run.batch({"in": [{"user": "ada", "amount": 3}, {"user": "bob", "amount": 1}]})
+        run.batch({"in": [{"user": "ada", "amount": 4}]})
+    # The next run publishes the newest commit again.
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"user": "bob", "amount": 1}]})
+    assert postgres.query(f'SELECT "user", total, n FROM {table} ORDER BY 1') == [("ada", 7, 2), ("bob", 2, 2)]
+
+
+class _Table(SinkHarness):
+    secrets = (PASSWORD,)
+
+    def __init__(self, server, mode):
+        self.server, self.mode, self.table = server, mode, f"conformance_{next(_numbers)}"
+        key = ", PRIMARY KEY (id)" if mode != "insert" else ""
+        server.query("DROP TABLE IF EXISTS tidewheel_markers")
+        server.query(f"CREATE TABLE {self.table} (id bigint, name text{key})")
+
+    def sink(self):
+        return sinks.postgres(
+            self.server.dsn, self.table, self.mode, key=["id"] if self.mode != "insert" else (), retry_s=1
+        )
+
+    def contents(self):
+        return [
+            {"id": number, "name": name} for number, name in self.server.query(f"SELECT id, name FROM {self.table}")
+        ]
+
+    def stop_server(self):
+        self.server.kill()
+
+    def start_server(self):
+        self.server.start()
+
+
+class TestConformance(SinkConformance):
+    @pytest.fixture(params=["insert", "upsert"])
+    def harness(self, postgres, request):
+        return _Table(postgres, request.param)
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_output_is_invisible_until_it_is_published(harness, rows):
+    harness = harness()
+    token = harness.stage(2, [{"n": 1}], [{"n": 2}])
+    assert rows() == []
+    harness.publish(2, token)
+    assert rows() == [(1,), (2,)]
+
+
+def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness, rows):
+    harness = harness()
+    harness.publish(9, harness.stage(9, [{"n": 1}]))
+    with pytest.raises(StateError, match=r"sequence 2 .*9 is published already"):
+        harness.publish(2, harness.stage(2, [{"n": 2}], run="r2"))
+
+
+def test_upsert_changes_the_columns_that_records_have(harness, rows):
+    harness = harness("k text PRIMARY KEY, n int, note text DEFAULT 'none'", mode="upsert", key="k")
+    harness.publish(2, harness.stage(2, [{"k": "a", "n": 1}, {"k": "b", "n": 1}]))
+    harness.publish(3, harness.stage(3, [{"k": "a", "note": "kept"}]))
+    harness.publish(
+        4, harness.stage(4, [{"k": "a", "n": 2}, {"k": "a", "n": 3}]), harness.stage(4, [{"k": "c", "n": 1}])
+    )
+    assert rows() == [("a", 3, "kept"), ("b", 1, "none"), ("c", 1, "none")]
+
+
+def test_latest_replaces_the_whole_row(harness, rows):
+    harness = harness("k text PRIMARY KEY, n int, note text DEFAULT 'none'", mode="latest", key="k")
+    harness.publish(2, harness.stage(2, [{"k": "a", "note": "old"}]))
+    harness.publish(3, harness.stage(3, [{"k": "a", "n": 2}]))
+    assert rows() == [("a", 2, "none")]
+
+
+def test_latest_by_a_column_lets_no_older_record_replace_a_newer_one(harness, rows):
+    harness = harness("k text PRIMARY KEY, n int, at int", mode="latest", key=["k"], by="at")
+    # In one batch, between batches, and with the same value, where the last one wins.
+    harness.publish(2, harness.stage(2, [{"k": "a", "n": 1, "at": 5}, {"k": "a", "n": 2, "at": 3}]))
+    harness.publish(3, harness.stage(3, [{"k": "a", "n": 3, "at": 4}, {"k": "b", "n": 1, "at": None}]))
+    assert rows() == [("a", 1, 5), ("b", 1, None)]
+    harness.publish(4, harness.stage(4, [{"k": "a", "n": 4, "at": 5}, {"k": "b", "n": 2, "at": 1}]))
+    assert rows() == [("a", 4, 5), ("b", 2, 1)]
+
+
+def test_a_table_is_created_from_the_types_of_the_records(harness, rows, postgres, table):
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "flag": pa.array([True, None]),
+            "small": pa.array([1, 2], pa.int16()),
+            "whole": pa.array([2**62, None], pa.int64()),
+            "large": pa.array([2**64 - 1, 0], pa.uint64()),
+            "part": pa.array([float("nan"), 1e-300]),
+            "exact": pa.array([decimal.Decimal("1.10"), None], pa.decimal128(10, 2)),
+            "text": pa.array(['a"b,\\.\n', ""]),
+            "code": pa.array(["x", "y"]).dictionary_encode(),
+            "bytes": pa.array([b"\0\xff", None]),
+            "day": pa.array([datetime.date(2025, 1, 31), None]),
+            "at": pa.array([datetime.datetime(2025, 1, 31, 12, 0, 0, 1, datetime.UTC), None]),
+            "local": pa.array([datetime.datetime(2025, 1, 31, 12), None]),
+            "clock": pa.array([datetime.time(1, 2, 3), None]),
+            "list": pa.array([[1, None], None]),
+            "struct": pa.array([{"a": "ü\\u0000", "b": [1.5]}, None]),
+            "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "nothing": pa.nulls(2),
+        }
+    )
+    harness = harness(None, mode="upsert", key="text")
+    harness.publish(2, harness.stage(2, batch))
+    kinds = dict(
+        postgres.query("SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = %s", table)
+    )
+    assert " ".join(kinds.values()) == (
+        "bool int4 int8 numeric float8 numeric text text bytea date timestamptz timestamp time jsonb jsonb jsonb"
+    )
+    first, second = rows("small")
+    assert repr(first[4]) == "nan"
+    assert [bytes(value) if isinstance(value, memoryview) else value for value in (*first[:4], *first[5:])] == [
+        *(True, 1, 2**62, 2**64 - 1, decimal.Decimal("1.10"), 'a"b,\\.\n', "x", b"\0\xff", datetime.date(2025, 1, 31)),
+        *(datetime.datetime(2025, 1, 31, 12, 0, 0, 1, datetime.UTC), datetime.datetime(2025, 1, 31, 12)),
+        *(datetime.time(1, 2, 3), [1, None], {"a": "ü\\u0000", "b": [1.5]}, {"k": 1}),
+    ]
+    assert second == (None, 2, None, 0, 1e-300, None, "", "y", *[None] * 8)
+    # Another process finds the table, and what it made is as good as what was there.
+    harness.sink.start("another")
+
+
+def test_one_column_of_nulls(harness, rows):
+    harness = harness("n bigint")
+    harness.publish(2, harness.stage(2, pa.RecordBatch.from_pydict({"n": pa.array([None, 1], pa.int64())})))
+    assert rows() == [(1,), (None,)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "batch", "text"),
+    [
+        ("n int", {}, [{"m": 1}], r"sink 'out'.* has no column m; it has n"),
+        ("n int, m int NOT NULL", {}, [{"n": 1}], "needs m"),
+        ("n int", {}, [{"n": "text"}], "holds string, and in .* it is int4"),
+        ("n int", {}, [{"n": 1.5}], "holds double, and in .* it is int4"),
+        ("n int", {}, [{"n": 2**31}], "has the value 2147483648"),
+        ("n text", {}, [{"n": "a\0b"}], r"U\+0000"),
+        ("n jsonb", {}, [{"n": ["a\0b"]}], r"U\+0000"),
+        ("n int PRIMARY KEY", {"mode": "upsert", "key": "n"}, [{"n": None}], "'n' is null"),
+        ("n int PRIMARY KEY, m int", {"mode": "upsert", "key": "n"}, [{"m": 1}], "no key column 'n'"),
+        ("n int PRIMARY KEY, m int", {"mode": "latest", "key": "n", "by": "m"}, [{"n": 1}], r"no column 'm' \(by"),
+        ("n interval", {}, [{"n": datetime.timedelta(1)}], "cannot be written"),
+    ],
+)
+def test_records_that_the_table_cannot_take_fail_before_the_commit(harness, columns, options, batch, text):
+    harness = harness(columns, **options)
+    with pytest.raises(OperatorError, match=text):
+        harness.stage(2, batch)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ("n int", {"mode": "upsert", "key": "n"}, "no unique constraint over n.*unique is: nothing.*ADD PRIMARY KEY"),
+        ("n int, m int, UNIQUE (n, m)", {"mode": "upsert", "key": "n"}, "unique is: m, n"),
+        ("m int", {"mode": "upsert", "key": "n"}, "no column n; it has m"),
+    ],
+)
+def test_a_table_without_a_usable_key_is_refused_at_the_start(harness, columns, options, text):
+    with pytest.raises(ConfigError, match=text):
+        harness(columns, **options)
+
+
+def test_a_unique_index_over_several_columns_is_a_key(harness, rows):
+    harness = harness("a int, b int, n int, UNIQUE (b, a)", mode="upsert", key=["a", "b"])
+    for sequence in (2, 3):
+        harness.publish(sequence, harness.stage(sequence, [{"a": 1, "b": 2, "n": sequence}]))
+    assert rows() == [(1, 2, 3)]
+
+
+def test_a_table_that_a_crash_would_empty_is_refused(postgres, table):
+    postgres.query(f"CREATE UNLOGGED TABLE {table} (n int)")
+    with pytest.raises(ConfigError, match="unlogged"):
+        sinks.postgres(postgres.dsn, table).start("job")
+
+
+def test_a_view_is_refused(postgres, table):
+    postgres.query(f"CREATE VIEW {table} AS SELECT 1 AS n")
+    with pytest.raises(ConfigError, match="no ordinary table"):
+        sinks.postgres(postgres.dsn, table).start("job")
+
+
+def test_a_table_that_is_not_there_is_refused_at_the_start(harness):
+    with pytest.raises(ConfigError, match=r"there is no table .*create=True"):
+        harness(None, create=False)
+
+
+def test_a_table_of_another_schema_has_its_markers_there(postgres, tmp_path, harnessed):
+    postgres.query('CREATE SCHEMA "Sales"')
+    harness = harnessed(sinks.postgres(postgres.dsn, "Sales.orders", create=True), str(tmp_path / "state"))
+    harness.publish(2, harness.stage(2, [{"n": 1}]))
+    assert postgres.query('SELECT n, job FROM "Sales".orders, "Sales".tidewheel_markers') == [(1, "orders")]
+
+
+def test_what_the_database_refuses_is_told_and_published_once_the_table_is_corrected(harness, rows, postgres, table):
+    harness = harness("n int CHECK (n < 5)")
+    token = harness.stage(2, [{"n": 1}, {"n": 7}])
+    with pytest.raises(OperatorError, match=r"sink 'out'.*refuses the output.*n_check.*committed and not lost"):
+        harness.publish(2, token)
+    assert rows() == []
+    postgres.query(f"ALTER TABLE {table} DROP CONSTRAINT {table}_n_check")
+    harness.publish(2, token)
+    assert rows() == [(1,), (7,)]
+
+
+def test_a_stopped_run_that_holds_the_lock_is_sent_away(harness, rows, postgres, monkeypatch):
+    from tidewheel._connectors.postgres import table as postgres_table
+
+    monkeypatch.setattr(postgres_table, "_LOCK_WAIT", "50ms")
+    harness = harness()
+    token = harness.stage(2, [{"n": 1}])
+    number = postgres_table._lock_number(f"{harness.job}\0{harness.name}")
+    with psycopg.connect(postgres.dsn, password=PASSWORD) as stopped:
+        stopped.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+        harness.publish(2, token)
+        with pytest.raises(psycopg.OperationalError):
+            stopped.execute("SELECT 1")
+    assert rows() == [(1,)]
+
+
+def test_two_drivers_at_once_add_a_batch_once(harness, rows):
+    harness = harness()
+    token = harness.stage(2, [{"n": n} for n in range(1000)])
+    drivers = [threading.Thread(target=harness.publish, args=(2, token)) for _ in range(4)]
+    for each in drivers:
+        each.start()
+    for each in drivers:
+        each.join()
+    assert len(rows()) == 1000
+
+
+def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, postgres, capfd):
+    harness = harness(retry_s=60)
+    token = harness.stage(2, [{"n": 1}])
+    postgres.kill()
+    publishing = threading.Thread(target=harness.publish, args=(2, token))
+    publishing.start()
+    try:
+        wait_until(lambda: "is away" in capfd.readouterr().err)
+    finally:
+        postgres.start()
+    publishing.join()
+    assert rows() == [(1,)]
+
+
+def test_a_server_that_stays_away_ends_the_run_and_the_output_waits(harness, rows, postgres):
+    harness = harness(retry_s=0.2)
+    token = harness.stage(2, [{"n": 1}])
+    postgres.kill()
+    try:
+        with pytest.raises(StorageError, match=r"is away, for 0\.2 s now.*start again when it is back"):
+            harness.publish(2, token)
+    finally:
+        postgres.start()
+    harness.publish(2, token)
+    assert rows() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://me:hunter2@localhost/x", "host=localhost password=hunter2", "postgres//me:hunter2@localhost"]
+)
+def test_a_dsn_with_a_password_is_refused_without_showing_it(dsn):
+    with pytest.raises(ConfigError) as refused:
+        sinks.postgres(dsn, "orders")
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_wrong_password_is_told_at_once_and_not_shown(postgres, monkeypatch):
+    monkeypatch.setenv("ORDERS_PASSWORD", "hunter2")
+    sink = sinks.postgres(postgres.dsn, "orders", password_env="ORDERS_PASSWORD")
+    with pytest.raises(ConfigError, match=r"refuses us.*authentication failed.*Check the user") as refused:
+        sink.start("job")
+    for text in (str(refused.value), repr(sink), str(vars(sink)), repr(pickle.dumps(sink))):
+        assert "hunter2" not in text
+    monkeypatch.delenv("ORDERS_PASSWORD")
+    with pytest.raises(ConfigError, match=r"ORDERS_PASSWORD .* is not set"):
+        sink.start("job")
+
+
+def test_the_password_comes_from_the_variable_that_is_named(postgres, table, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "wrong")
+    monkeypatch.setenv("ORDERS_PASSWORD", PASSWORD)
+    sinks.postgres(postgres.dsn, table, create=True, password_env="ORDERS_PASSWORD").start("job")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mode": "merge"}, "insert, upsert, latest"),
+        ({"mode": "upsert"}, "takes a key"),
+        ({"mode": "insert", "key": "n"}, "takes no key"),
+        ({"mode": "upsert", "key": "n", "by": "at"}, "takes by= in the mode 'latest'"),
+        ({"table": ".orders"}, "a table such as"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        sinks.postgres(**{"dsn": "host=localhost", "table": "orders", **options})

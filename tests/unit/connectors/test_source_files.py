@@ -1,0 +1,206 @@
+"""files: what Spark reads, what is refused, and files in the order of their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from tidewheel._connectors.files.ordered import Position, next_file
+from tidewheel._connectors.files.ordered_stream import OrderedReader
+from tidewheel._values import shape_of
+from tidewheel.errors import ConfigError, StateError
+from tidewheel.sources import files
+
+
+@dataclasses.dataclass
+class Click:
+    user: str
+    amount: int
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "in"
+    path.mkdir()
+    return path
+
+
+def write_json(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_json_with_a_schema_and_a_bound_on_the_batch(reading, folder):
+    for number in range(3):
+        write_json(folder / f"{number}.json", {"user": "ada", "amount": number})
+        os.utime(folder / f"{number}.json", (number, number))
+    batches = reading.run(files(folder, "json", schema="user string, amount long", max_files_per_trigger=1))
+    assert [[row["amount"] for row in batch] for batch in batches] == [[0], [1], [2]]
+
+
+def test_the_declared_type_is_the_schema(spark, folder):
+    source = files(folder, "json").declared(shape_of(Click))
+    assert source.load(spark).schema.simpleString() == "struct<user:string,amount:bigint>"
+
+
+def test_a_schema_that_is_given_wins_over_the_declared_type(spark, folder):
+    source = files(folder, "json", schema="amount int").declared(shape_of(Click))
+    assert source.load(spark).schema.simpleString() == "struct<amount:int>"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_parquet_files_tell_their_columns(spark, folder, ordered):
+    parquet.write_table(pa.table({"n": [1, 2]}), folder / "a.parquet")
+    assert files(folder, ordered=ordered).load(spark).schema.simpleString() == "struct<n:bigint>"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_text_is_one_column(spark, folder, ordered):
+    assert files(folder, "text", ordered=ordered).load(spark).schema.simpleString() == "struct<value:string>"
+
+
+@pytest.mark.parametrize("name", ["cleanSource", "cleansource"])
+def test_clean_source_is_refused(folder, name):
+    with pytest.raises(ConfigError, match="a batch that runs again would lack them"):
+        files(folder, "json", **{name: "delete"})
+
+
+def test_a_missing_folder_is_refused(spark, tmp_path):
+    with pytest.raises(ConfigError, match=rf"there is no folder {tmp_path}/nowhere"):
+        files(tmp_path / "nowhere", "json", schema="n long").load(spark)
+
+
+def test_a_file_in_place_of_a_folder_is_refused(spark, folder):
+    write_json(folder / "a.json", {"n": 1})
+    with pytest.raises(ConfigError, match="is a file"):
+        files(folder / "a.json", "json", schema="n long").load(spark)
+
+
+def test_nothing_to_learn_the_columns_from(spark, folder):
+    with pytest.raises(ConfigError, match=r"no parquet file .* yet"):
+        files(folder).load(spark)
+    with pytest.raises(ConfigError, match=r"json files .* do not tell their columns"):
+        files(folder, "json").load(spark)
+
+
+@pytest.mark.parametrize("schema", ["user strng", "", 7])
+def test_a_schema_that_is_none(spark, folder, schema):
+    with pytest.raises(ConfigError, match="schema"):
+        files(folder, "json", schema=schema).load(spark)
+
+
+def test_an_unknown_format_is_refused(spark, folder):
+    with pytest.raises(Exception, match="nosuch"):
+        files(folder, "nosuch", schema="n long").load(spark)
+
+
+# In the order of names.
+
+
+def test_ordered_reads_one_file_per_batch_by_name_not_by_age(reading, folder):
+    for age, name in enumerate(["b", "a"]):
+        write_json(folder / f"{name}.json", *({"at": f"{name}{line}"} for line in range(3)))
+        os.utime(folder / f"{name}.json", (age, age))
+    write_json(folder / "_hidden.json", {"at": "no"})
+    source = files(folder, "json", schema="at string", ordered=True)
+    expected = [[{"at": f"{name}{line}"} for line in range(3)] for name in "ab"]
+    assert reading.run(source) == expected
+    reading.forget_commit(1)
+    del reading.batches[1]
+    write_json(folder / "c.json", {"at": "c0"})
+    assert reading.run(source) == [expected[1], [{"at": "c0"}]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"format": "orc"}, "ordered=True reads parquet, json, csv, text"),
+        ({"format": "json", "max_files_per_trigger": 5}, "one file per batch"),
+        ({"format": "json", "multiLine": True}, "does not know the option multiLine"),
+        ({"format": "csv", "quote": "'"}, "header, sep"),
+        ({"path": "s3://bucket/in"}, "local folders"),
+    ],
+)
+def test_what_ordered_cannot_promise_is_refused(folder, arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        files(**{"path": folder, **arguments}, ordered=True)
+
+
+def test_ordered_with_a_missing_folder(spark, tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere.*No such file"):
+        files(tmp_path / "nowhere", "text", ordered=True).load(spark)
+
+
+def read(folder, name, form, schema, **options):
+    reader = OrderedReader(str(folder), form, schema, **options)
+    parts = reader.partitions({"file": "", "read": 0}, {"file": name, "read": 1})
+    return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def test_ordered_parquet_takes_the_columns_it_has(folder):
+    parquet.write_table(pa.table({"other": [1], "n": pa.array([7], pa.int32())}), folder / "a")
+    assert read(folder, "a", "parquet", SCHEMA) == [{"n": 7, "s": None}]
+
+
+@pytest.mark.parametrize(("header", "text"), [(True, "s;n\nx;1\n"), (False, "1;x\n")])
+def test_ordered_csv(folder, header, text):
+    (folder / "a").write_text(text)
+    assert read(folder, "a", "csv", SCHEMA, header=header, separator=";") == [{"n": 1, "s": "x"}]
+
+
+def test_ordered_text(folder):
+    (folder / "a").write_bytes("ä\r\n\nlast".encode())
+    lines = read(folder, "a", "text", pa.schema([("value", pa.string())]))
+    assert [line["value"] for line in lines] == ["ä", "", "last"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "text"])
+def test_ordered_empty_files(folder, form):
+    (folder / "a").write_text("")
+    assert read(folder, "a", form, SCHEMA) == []
+
+
+@pytest.mark.parametrize(("form", "content"), [("json", "{nonsense\n"), ("parquet", "x"), ("csv", "a,b,c,d\n")])
+def test_a_file_that_cannot_be_read_is_named(folder, form, content):
+    (folder / "a").write_text(content)
+    with pytest.raises(Exception, match=rf"{folder}/a cannot be read as {form}"):
+        read(folder, "a", form, SCHEMA)
+
+
+def test_a_file_that_is_gone_is_named(folder):
+    with pytest.raises(Exception, match=rf"{folder}/a is gone"):
+        read(folder, "a", "json", SCHEMA)
+
+
+@given(st.lists(st.sets(st.text("abc", min_size=1, max_size=3), min_size=1), min_size=1, max_size=5))
+def test_every_file_is_read_once_in_order_or_its_lateness_noticed(arrivals):
+    there: set[str] = set()
+    at, seen = Position(), []
+    for names in arrivals:
+        late = {name for name in names - there if name <= at.file}
+        there |= names
+        if late:
+            with pytest.raises(StateError, match="too late"):
+                next_file(list(there), at)
+            return
+        while (following := next_file(list(there), at)) != at:
+            at = following
+            seen.append(at.file)
+        assert seen == sorted(there)
+
+
+def test_files_that_were_read_may_be_removed():
+    assert next_file(["c"], Position("b", 2)) == Position("c", 3)
+
+
+def test_nothing_behind_the_last_one_is_read_when_all_there_is_is_read():
+    assert next_file(["a", "b"], Position("a", 1), last="a") == Position("a", 1)

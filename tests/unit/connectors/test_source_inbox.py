@@ -1,0 +1,181 @@
+"""inbox: positions by shard are offsets; the same range gives the same events."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from nats_server import nats  # noqa: F401
+from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox.source import inbox
+from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
+from tidewheel._core.keys import shard_of
+from tidewheel._fleet.router import Router
+from tidewheel._values import shape_of
+from tidewheel.errors import ConfigError, TidewheelError
+
+
+@dataclass
+class Click:
+    user: str
+    amount: int | None
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"file://{tmp_path}/inbox"
+
+
+def fill(url, numbers, n_shards=4):
+    with open_inbox(url, n_shards) as opened, Router(opened) as router:
+        for number in numbers:
+            router.route(f"u{number % 5}", {"user": f"u{number % 5}", "amount": number, "more": [1]})
+            if number % 10 == 9:
+                router.flush()
+
+
+CLICKS = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+RAW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("shard", pa.int32()),
+        ("position", pa.int64()),
+        ("producer", pa.string()),
+        ("number", pa.int64()),
+    ]
+)
+
+
+def reader(url, schema=CLICKS, payload="columns", **settings):
+    values = {"shards": None, "start": {}, "max_events": None, "partitions": 2, "payload": payload, **settings}
+    return InboxReader(InboxSettings(url, **values), schema)
+
+
+def rows(source, start, end):
+    parts = pickle.loads(pickle.dumps(source.partitions(start, end)))
+    source = pickle.loads(pickle.dumps(source))
+    return [row for part in parts for batch in source.read(part) for row in batch.to_pylist()]
+
+
+def test_a_job_s_batches_have_each_event_once_and_a_replay_the_same(reading, url):
+    fill(url, range(50))
+    source = inbox(url, max_events=30).declared(shape_of(Click))
+    batches = reading.run(source)
+    assert len(batches) > 1
+    assert all(len(batch) <= 30 for batch in batches)
+    found = [row["amount"] for batch in batches for row in batch]
+    assert sorted(found) == list(range(50))
+    for user in range(5):
+        assert [n for n in found if n % 5 == user] == list(range(user, 50, 5)), "a key's events come in their order"
+    last = len(batches) - 1
+    reading.forget_commit(last)
+    before = reading.batches.pop(last)
+    fill(url, range(50, 60))
+    again, *more = reading.run(source)
+    assert sorted(again, key=str) == sorted(before, key=str)
+    assert sorted(row["amount"] for batch in more for row in batch) == list(range(50, 60))
+
+
+def test_an_inbox_at_nats_is_read_by_tasks_too(reading, nats):  # noqa: F811
+    fill(nats.url("source"), range(20))
+    (batch,) = reading.run(inbox(nats.url("source")))
+    assert sorted(row["number"] for row in batch if row["key"] == "u1") == sorted(
+        row["number"] for row in batch if row["value"].startswith('{"user":"u1"')
+    )
+    assert {row["value"] for row in batch} == {
+        f'{{"user":"u{number % 5}","amount":{number},"more":[1]}}' for number in range(20)
+    }
+
+
+def test_some_shards_from_a_position(url):
+    fill(url, range(20))
+    mine = [shard_of("u1", 4)]
+    everything = reader(url)
+    first = everything.latestOffset(everything.initialOffset(), ReadAllAvailable())
+    fill(url, range(20, 40))
+    source = reader(url, shards=mine, start={mine[0]: first[str(mine[0])]})
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert start.keys() == end.keys() == {str(mine[0])}
+    expected = [n for n in range(20, 40) if shard_of(f"u{n % 5}", 4) in mine]
+    assert [row["amount"] for row in rows(source, start, end)] == expected
+    assert source.partitions(end, end) == []
+
+
+def test_a_limit_ends_a_batch_between_blocks_and_always_moves_on(url):
+    fill(url, range(100))
+    source = reader(url)
+    start, found = source.initialOffset(), []
+    while (end := source.latestOffset(start, ReadMaxRows(7))) != start:
+        found += rows(source, start, end)
+        start = end
+    assert sorted(row["amount"] for row in found) == list(range(100))
+
+
+def test_available_now_ends_with_what_is_there(url):
+    fill(url, range(10))
+    source = reader(url)
+    source.prepareForTriggerAvailableNow()
+    fill(url, range(10, 20))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert len(rows(source, start, end)) == 10
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_without_a_schema_keys_and_payloads_come_as_they_are(url):
+    with open_inbox(url, 4) as opened, Router(opened, "p") as router:
+        router.route(("a", 1), {"x": None})
+    source = reader(url, RAW, "raw")
+    start = source.initialOffset()
+    (row,) = rows(source, start, source.latestOffset(start, ReadAllAvailable()))
+    position = row.pop("position")
+    shard = shard_of(("a", 1), 4)
+    assert row == {"key": '["a",1]', "value": '{"x":null}', "shard": shard, "producer": "p", "number": 1}
+    assert start[str(shard)] <= position
+
+
+def test_plain_payloads_line_breaks_and_missing_fields(url):
+    with open_inbox(url, 1) as opened, Router(opened) as router:
+        router.route_many(enumerate((1, b"2 \n", 3)))
+    source = reader(url, pa.schema([("value", pa.int64())]), "plain")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    assert [row["value"] for row in rows(source, source.initialOffset(), end)] == [1, 2, 3]
+    with open_inbox(url, 1) as opened, Router(opened) as router:
+        router.route("k", {"other": 1})
+    source = reader(url, start={0: end["0"]})
+    start = source.initialOffset()
+    assert rows(source, start, source.latestOffset(start, ReadAllAvailable())) == [{"user": None, "amount": None}]
+
+
+def test_a_payload_that_does_not_fit_is_named(url):
+    with open_inbox(url, 1) as opened, Router(opened, "sensor") as router:
+        router.route("k", {"user": "a", "amount": "many"})
+    source = reader(url)
+    start = source.initialOffset()
+    with pytest.raises(
+        TidewheelError, match=r"events 1 to 1 of producer 'sensor' for shard 0.*cannot be read as user, amount"
+    ):
+        rows(source, start, source.latestOffset(start, ReadAllAvailable()))
+
+
+def test_settings_that_cannot_work_are_refused(url):
+    for settings in ({"max_events": 0}, {"partitions": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
+            inbox(url, **settings)
+    fill(url, [])
+    with pytest.raises(ConfigError, match="cannot be read for shard 7"):
+        reader(url, shards=[7]).initialOffset()
+    with pytest.raises(ConfigError, match="there is no inbox"):
+        reader(url + "x").initialOffset()
+
+
+def test_a_password_in_the_url_is_in_no_plan_and_no_message(spark):
+    source = inbox("nats://ada:hidden@127.0.0.1:4222/clicks")
+    assert "hidden" not in source.describe()
+    assert "hidden" not in source.load(spark)._jdf.queryExecution().toString()

@@ -1,0 +1,182 @@
+"""From reports to a manifest: what is refused, and what each report adds."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel import Job, count, sum_
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import added, check_reports, next_manifest, next_shards, operator_infos, staged_outputs
+from tidewheel._engine.report import Failure, Report, Staged, decode, encode
+from tidewheel._state.codec import pickle_codec
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.sinks import collect
+
+
+def part(name: str, sequence: int) -> PartRef:
+    return PartRef(FileRef(name, 10, 1), sequence, 10, 1)
+
+
+def whole(parallelism: int = 2, splits: int = 3) -> list[Report]:
+    """Return the reports of a batch with two levels in which nothing went wrong."""
+    first = [Report(0, number, sent={0: 2}) for number in range(splits)]
+    second = [Report(1, number, received={0: 2 * splits if number == 0 else 0}) for number in range(parallelism)]
+    return first + second
+
+
+@given(st.permutations(whole()))
+def test_a_whole_batch_is_accepted_in_any_order(reports):
+    check_reports(reports, [0, 1], 2)
+
+
+@pytest.mark.parametrize("lost", [report for report in whole() if report.level == 1])
+def test_a_missing_report_of_a_level_is_refused(lost):
+    with pytest.raises(TidewheelError, match="level 1 of the batch has reports of the partitions"):
+        check_reports([report for report in whole() if report != lost], [0, 1], 2)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_level_that_is_missing_altogether_is_refused(level):
+    reports = [msgspec.structs.replace(r, sent={}, received={}) for r in whole() if r.level != level]
+    if level == 0:
+        # A batch without any input has no partitions to read it.
+        check_reports(reports, [0, 1], 2)
+    else:
+        with pytest.raises(TidewheelError, match=r"partitions \[\], not of \[0, 1\]; nothing is committed"):
+            check_reports(reports, [0, 1], 2)
+
+
+@pytest.mark.parametrize("twice", whole())
+def test_a_doubled_report_is_refused(twice):
+    plain = [msgspec.structs.replace(r, sent={}, received={}) for r in [*whole(), twice]]
+    with pytest.raises(TidewheelError, match=f"level {twice.level} of the batch has reports of the partitions"):
+        check_reports(plain, [0, 1], 2)
+
+
+def test_a_gap_among_the_partitions_of_level_0_is_refused():
+    with pytest.raises(TidewheelError, match=r"partitions \[0, 2\], not of \[0, 1\]"):
+        check_reports([Report(0, 0), Report(0, 2)], [0], 2)
+
+
+def test_a_partition_beyond_the_parallelism_is_refused():
+    with pytest.raises(TidewheelError, match=r"partitions \[0, 2\]"):
+        check_reports([Report(1, 0), Report(1, 2)], [1], 2)
+
+
+def test_a_report_of_a_level_that_did_not_run_is_refused():
+    with pytest.raises(TidewheelError, match="level 2"):
+        check_reports([*whole(), Report(2, 0)], [0, 1], 2)
+
+
+@pytest.mark.parametrize(("sent", "received"), [(3, 2), (2, 3), (1, 0), (0, 1)])
+def test_messages_that_were_lost_or_doubled_between_levels_are_refused(sent, received):
+    reports = [Report(0, 0, sent={7: sent}), Report(1, 0, received={7: received})]
+    with pytest.raises(TidewheelError, match=f"edge 7 was sent {sent} messages and {received} arrived"):
+        check_reports(reports, [0, 1], 1)
+
+
+def test_a_program_error_comes_before_all_else():
+    with pytest.raises(OperatorError, match=r"^operator 'x', record 1: it fails$"):
+        check_reports([Report(1, 0, Failure("operator 'x', record 1: it fails", "x"))], [0, 1], 4)
+
+
+def test_reports_travel_as_bytes():
+    report = Report(
+        1, 2, deltas={3: part("d", 4)}, snapshots={3: part("s", 3)}, outputs={"out": Staged(5, b"token")},
+        counts={"op": 6}, sent={0: 1}, received={1: 2}, changed={"op": 3}, rejected=4,
+    )  # fmt: skip
+    assert decode(encode(report)) == report
+    assert decode(encode(Report(0, 0, Failure("text", "op")))).failure == Failure("text", "op")
+
+
+def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own():
+    base = {1: ShardParts(None, (part("old", 4),)), 2: ShardParts(None, (part("other", 3),))}
+    reports = [Report(1, 0, deltas={1: part("b", 5)}), Report(2, 0, deltas={1: part("a", 5), 7: part("a", 5)})]
+    for order in itertools.permutations(reports):
+        assert next_shards(base, order) == {
+            1: ShardParts(None, (part("old", 4), part("a", 5), part("b", 5))),
+            2: base[2],
+            7: ShardParts(None, (part("a", 5),)),
+        }
+
+
+def test_a_snapshot_takes_the_place_of_what_was_there():
+    base = {1: ShardParts(None, (part("old", 4),))}
+    reports = [Report(1, 0, deltas={1: part("new", 6)}, snapshots={1: part("snap", 4)})]
+    assert next_shards(base, reports) == {1: ShardParts(part("snap", 4), (part("new", 6),))}
+
+
+def test_two_snapshots_of_a_shard_or_a_delta_out_of_order_are_refused():
+    base = {1: ShardParts(None, (part("old", 4),))}
+    doubled = [Report(1, number, snapshots={1: part("snap", 4)}) for number in range(2)]
+    with pytest.raises(StateError, match="two tasks wrote a snapshot of shard 1"):
+        next_shards(base, doubled)
+    with pytest.raises(StateError, match="not of one commit after 4"):
+        next_shards(base, [Report(1, 0, deltas={1: part("late", 4)})])
+
+
+def test_outputs_are_in_the_order_of_tasks_and_tasks_without_any_are_left_out():
+    reports = [
+        Report(1, 1, outputs={"b": Staged(1, b"1-1"), "a": Staged(2, b"a")}),
+        Report(0, 0, outputs={"b": Staged(3, b"0-0")}),
+        Report(1, 0, outputs={"b": Staged(0, None)}),
+    ]
+    expected = [("a", 2, (b"a",)), ("b", 4, (b"0-0", b"1-1"))]
+    for order in itertools.permutations(reports):
+        assert [(output.sink, output.rows, output.tokens) for output in staged_outputs(order)] == expected
+
+
+def test_counters_are_summed_by_name():
+    assert added({"a": 1}, [{"a": 2, "b": 3}, {}, {"b": 1}]) == {"a": 3, "b": 4}
+
+
+def test_the_manifest_tells_of_every_operator_with_state():
+    job = Job("infos", state="memory:unit-runtime")
+    keyed = job.source("in", lambda spark: None).key_by("k", "user")
+    keyed.stateful_map("map", lambda k, v, s: (v, s), version=3).sink("a", collect())
+    keyed.stateful_op("op", lambda m, s, o: s, codec=pickle_codec()).sink("b", collect())
+    keyed.aggregate("sum", total=sum_("n"), rows=count()).sink("c", collect())
+    assert operator_infos(job.plan()) == {
+        "map": OperatorInfo("stateful_map", "msgpack", 3),
+        "op": OperatorInfo("stateful_op", "pickle", 1),
+        "sum": OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n, rows:"),
+    }
+
+
+def test_the_next_manifest_continues_the_base():
+    job = Job("next", state="memory:unit-runtime")
+    job.source("in", lambda spark: None).key_by("k", "user").stateful_map("m", lambda k, v, s: (v, s)).sink(
+        "o", collect()
+    )
+    base = Manifest(
+        CheckpointId("next", 6),
+        kind="claim",
+        event_count=10,
+        counts={"in": 10},
+        operators={"gone": OperatorInfo("stateful_map", "msgpack", 1)},
+        shards={1: ShardParts(None, (part("old", 4),))},
+        source_offsets={"in": "6"},
+        lineage="l",
+        metadata={"host": "here"},
+    )
+    spec = BatchSpec("next", "memory:", "", 6, 0, 7, "run", 64, 2, now=99)
+    reports = [
+        Report(0, 0, counts={"in": 5, "k": 5}, outputs={"o": Staged(1, b"t")}),
+        Report(1, 0, deltas={1: part("new", 7)}, counts={"m": 5}),
+    ]
+    found = next_manifest(base, spec, job.plan(), reports, "batch", batch=3, source_offsets={"in": "7"})
+    assert (found.sequence, found.kind, found.run, found.parent) == (7, "batch", "run", 6)
+    assert (found.event_count, found.now, found.parallelism, found.batch) == (15, 99, 2, 3)
+    assert found.counts == {"in": 15, "k": 5, "m": 5}
+    assert found.source_offsets == {"in": "7"}
+    assert set(found.operators) == {"gone", "m"}
+    assert found.shards[1].deltas == (part("old", 4), part("new", 7))
+    assert [output.sink for output in found.outputs] == ["o"]
+    assert (found.lineage, found.n_shards) == ("l", 64)

@@ -1,0 +1,61 @@
+"""Does a program fit the state that a job has?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._engine.compatibility import check_program
+from tidewheel.errors import StateError
+
+MAP = OperatorInfo("stateful_map", "msgpack", 1)
+SUM = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n")
+
+
+def check(was: dict[str, OperatorInfo], now: dict[str, OperatorInfo], n_shards: int = 64, allow: bool = False) -> None:
+    check_program(Manifest(CheckpointId("job", 3), n_shards=64, operators=was), now, n_shards, allow)
+
+
+def test_the_same_program_and_one_with_more_operators_fit():
+    check({}, {})
+    check({"a": MAP}, {"a": MAP})
+    check({"a": MAP}, {"a": MAP, "b": SUM})
+
+
+def test_another_number_of_shards_says_which_to_set():
+    with pytest.raises(StateError, match=r"n_shards=32, and its state was made with 64.*set n_shards=64"):
+        check({}, {}, n_shards=32)
+
+
+def test_an_operator_that_the_program_lacks_is_named_with_those_that_it_has():
+    with pytest.raises(StateError, match=r"names the operator 'a', 'b', which the program lacks \(it has 'c'\)"):
+        check({"a": MAP, "b": MAP}, {"c": MAP})
+    with pytest.raises(StateError, match=r"it has none with state.*--allow-dropped-state"):
+        check({"a": MAP}, {})
+
+
+def test_its_state_can_be_given_up():
+    check({"a": MAP}, {"c": MAP}, allow=True)
+
+
+def test_another_codec_is_refused():
+    with pytest.raises(
+        StateError, match="operator 'a': its state is stored as msgpack, and the program would read it as pickle"
+    ):
+        check({"a": MAP}, {"a": OperatorInfo("stateful_map", "pickle", 1)}, allow=True)
+
+
+def test_kinds_whose_states_are_alike_may_take_each_others_place():
+    check({"a": MAP}, {"a": OperatorInfo("stateful_op", "msgpack", 1)})
+
+
+def test_an_aggregate_is_like_no_other():
+    for was, now in ((MAP, SUM), (SUM, MAP)):
+        with pytest.raises(StateError, match="their states differ; give it a new name"):
+            check({"a": was}, {"a": now})
+
+
+def test_other_aggregates_are_refused():
+    other = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, max:n")
+    with pytest.raises(StateError, match="kept count:n, sum:n for each key, and now keeps count:n, max:n"):
+        check({"a": SUM}, {"a": other})

@@ -1,0 +1,178 @@
+"""A graph cut into levels: where each operator runs, and what crosses from level to level."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from tidewheel import Job, count, max_, session, sum_, tumbling
+from tidewheel._engine.plan import Plan, columns_read, lowered
+from tidewheel._operators.graph import Port
+from tidewheel.sinks import discard
+
+_names = itertools.count()
+TYPES = {"user": "string", "n": "bigint", "small": "smallint", "when": "timestamp", "x": "double"}
+
+
+@dataclasses.dataclass
+class Click:
+    user: str
+    n: int
+
+
+def source(job: Job | None = None, name: str = "in", **options):
+    job = job or Job(f"plan-{next(_names)}", state="memory:unit-plan")
+    return job.source(name, lambda spark: None, **options)
+
+
+def counted(stream, name: str = "count"):
+    return stream.stateful_map(name, lambda k, v, n: (n + 1, n + 1), default=0)
+
+
+def levels(plan: Plan) -> list[set[str]]:
+    return [{plan.nodes[number].name for number in level} for level in plan.levels]
+
+
+def done(stream, name: str = "out") -> Plan:
+    return stream.sink(name, discard()).job.plan()
+
+
+def test_a_program_without_keys_is_one_level():
+    plan = done(source().map("m", str).filter("f", bool))
+    assert levels(plan) == [{"in", "m", "f", "out"}]
+    assert plan.edges == ()
+
+
+def test_key_by_ends_a_level():
+    plan = done(counted(source().map("m", str).key_by("k", "user")).map("after", str).key_by("again", "user"))
+    assert levels(plan) == [{"in", "m", "k"}, {"count", "after", "again"}, {"out"}]
+    assert [(plan.nodes[e.source.node].name, e.level, e.keyed, e.combines) for e in plan.edges] == [
+        ("k", 1, True, False), ("again", 2, True, False),
+    ]  # fmt: skip
+
+
+def test_readers_of_one_output_share_an_edge_but_those_that_combine_have_their_own():
+    keyed = source().key_by("k", "user")
+    counted(keyed).sink("a", discard())
+    keyed.map("m", str).sink("b", discard())
+    keyed.aggregate("sum", total=sum_("n")).sink("c", discard())
+    keyed.reduce("max", max).sink("d", discard())
+    plan = keyed.job.plan()
+    found = [([plan.nodes[node].name for node, _ in edge.targets], edge.combines) for edge in plan.edges]
+    assert found == [(["count", "m"], False), (["sum"], True), (["max"], True)]
+    assert [edge.id for edge in plan.edges] == [0, 1, 2]
+
+
+def test_branches_of_different_depth_meet_their_own_levels():
+    stream = source()
+    counted(stream.key_by("k", "user")).key_by("l", "user").map("deep", str).sink("a", discard())
+    stream.map("shallow", str).sink("b", discard())
+    assert levels(stream.job.plan()) == [{"in", "k", "shallow", "b"}, {"count", "l"}, {"deep", "a"}]
+
+
+def test_every_reader_is_reached_by_exactly_one_way():
+    stream = source()
+    keyed = counted(stream.key_by("k", "user"))
+    keyed.map("m", str).sink("a", discard())
+    keyed.key_by("l", lambda n: n).map("n", str).sink("b", discard())
+    plan = stream.job.plan()
+    reached = [target for targets in plan.local.values() for target in targets]
+    reached += [target for edge in plan.edges for target in edge.targets]
+    wanted = [(node.id, at) for node in plan.nodes for at in range(len(node.inputs))]
+    assert sorted(reached) == sorted(wanted)
+
+
+def test_sources_and_what_time_drives_are_known():
+    job = Job("two", state="memory:unit-plan")
+    source(job, "left").sink("a", discard())
+    source(job, "right").sink("b", discard())
+    plan = job.plan()
+    assert [node.name for node in plan.sources()] == ["left", "right"]
+    assert not plan.driven_by_time()
+
+
+@pytest.mark.parametrize("key", ["user", "n", "small"])
+def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
+    assert lowered(done(counted(source().key_by("k", key))), TYPES) == key
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: counted(s.key_by("k", lambda row: row.user)),
+        lambda s: counted(s.key_by("k", "when")),
+        lambda s: counted(s.key_by("k", "x")),
+        lambda s: counted(s.key_by("k", "absent")),
+        lambda s: counted(s.map("m", str).key_by("k", "user")),
+        lambda s: s.key_by("k", "user").aggregate("sum", total=sum_("n")),
+        lambda s: s.map("m", str),
+    ],
+)
+def test_spark_does_not_do_level_0_where_python_has_something_to_do(build):
+    assert lowered(done(build(source())), TYPES) is None
+
+
+def test_spark_does_not_do_level_0_for_two_branches():
+    stream = source()
+    counted(stream.key_by("k", "user")).sink("a", discard())
+    stream.sink("b", discard())
+    assert lowered(stream.job.plan(), TYPES) is None
+
+
+def timed(stream):
+    return stream.assign_timestamps("at", "time").limit_out_of_orderness("bound", 0, partition="shelf")[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [
+        (lambda s: counted(s.key_by("k", "user", value="n")), ["n", "user"]),
+        (lambda s: s.key_by("k", "user").aggregate("a", total=sum_("n"), rows=count()), ["n", "user"]),
+        (lambda s: s.key_by("k", "user").aggregate("a", rows=count()), ["user"]),
+        (
+            lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), most=max_("n")),
+            ["n", "shelf", "time", "user"],
+        ),
+        (lambda s: timed(s).key_by("k", "user").window("w", session(5), n=count()), ["shelf", "time", "user"]),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), n=count()).late, None),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), max, default=0), None),
+        (lambda s: counted(s.key_by("k", "user")), None),
+        (lambda s: counted(s.key_by("k", lambda row: row.user, value="n")), None),
+        (lambda s: s.map("m", str), None),
+    ],
+)
+def test_columns_that_the_program_does_not_read_are_not_asked_for(build, columns):
+    plan = done(build(source()))
+    assert columns_read(plan, plan.nodes[0]) == columns
+
+
+def test_columns_are_those_of_all_branches():
+    stream = source()
+    keyed = stream.key_by("k", "user")
+    keyed.aggregate("a", total=sum_("n")).sink("x", discard())
+    keyed.aggregate("b", total=sum_("m")).sink("y", discard())
+    stream.key_by("other", "place", value="z").sink("z", discard())
+    plan = stream.job.plan()
+    assert columns_read(plan, plan.nodes[0]) == ["m", "n", "place", "user", "z"]
+    stream.sink("all", discard())
+    assert columns_read(stream.job.plan(), plan.nodes[0]) is None
+
+
+def test_a_sink_beside_an_aggregate_needs_all_columns():
+    keyed = source().key_by("k", "user")
+    keyed.aggregate("a", total=sum_("n")).sink("x", discard())
+    keyed.sink("y", discard())
+    plan = keyed.job.plan()
+    assert columns_read(plan, plan.nodes[0]) is None
+
+
+def test_the_dead_letter_sink_is_part_of_the_plan():
+    stream = source()
+    stream.sink("out", discard())
+    stream.job.dead_letter("dead", discard())
+    plan = stream.job.plan()
+    assert plan.dead_letter is not None
+    assert plan.nodes[plan.dead_letter].name == "dead"
+    assert plan.crossing(Port(plan.dead_letter)) == []

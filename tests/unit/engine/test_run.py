@@ -1,0 +1,183 @@
+"""A run of a job: what is committed is published, whatever happens in between."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tidewheel import Job
+from tidewheel._core import faults
+from tidewheel._core.faults import InjectedFault
+from tidewheel._engine.stopped_job import StoppedJob, states
+from tidewheel.errors import StateError
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    faults.arm("")
+
+
+class Program:
+    """The same job, made anew for each run, with one list for all its output."""
+
+    def __init__(self, **settings) -> None:
+        self.url, self.settings, self.out = f"memory:unit-run-{next(_names)}", settings, collect()
+
+    def job(self, stateful: str = "sum", sink: str = "out") -> Job:
+        job = Job("program", state=self.url, n_shards=4, **self.settings)
+        stream = job.source("in", lambda spark: None).key_by("k", "user", value="n")
+        stream.stateful_map(stateful, lambda key, n, total: (total + n, total + n), default=0).sink(sink, self.out)
+        return job
+
+    def values(self) -> list[int]:
+        return [record["value"] for record in self.out.records]
+
+
+def rows(*numbers: int) -> dict:
+    return {"in": [{"user": "a", "n": n} for n in numbers]}
+
+
+def test_state_and_output_go_on_from_run_to_run():
+    program = Program()
+    for number in (1, 2, 3):
+        with MemoryRun(program.job()) as run:
+            run.batch(rows(number))
+    assert program.values() == [1, 3, 6]
+    assert states(run.run.store, run.run.head) == {"sum": {"a": b"\x06"}}
+
+
+@pytest.mark.parametrize(
+    ("point", "published"),
+    [("commit.before", False), ("commit.created", True), ("publish.before-sink", True), ("publish.done", True)],
+)
+def test_a_batch_counts_from_its_commit_on_and_its_output_is_never_lost(point, published):
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        faults.arm(f"{point}=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(2))
+        faults.arm("")
+    with MemoryRun(program.job()) as run:
+        assert program.values() == ([1, 3] if published else [1])
+        run.batch(rows(4))
+    assert program.values() == ([1, 3, 7] if published else [1, 5])
+
+
+def test_output_is_published_also_if_no_batch_ever_comes():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        faults.arm("commit.created=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(1))
+        faults.arm("start.claimed=raise")
+    with pytest.raises(InjectedFault):
+        MemoryRun(program.job())
+    faults.arm("")
+    assert program.values() == []
+    with MemoryRun(program.job()):
+        assert program.values() == [1]
+
+
+def test_output_that_waits_is_not_lost_when_keys_of_the_stopped_job_are_moved():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        faults.arm("commit.created=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(1))
+        faults.arm("")
+    with StoppedJob(program.job()) as stopped:
+        taken = stopped.collect("a")
+        stopped.acquire("b", taken)
+        stopped.commit()
+    with MemoryRun(program.job()) as run:
+        assert program.values() == [1]
+        run.batch(rows(1))
+    assert program.values() == [1, 1]
+
+
+def test_a_failed_batch_leaves_no_trace():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        before = run.run.head
+        faults.arm("task.reported=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(2))
+        faults.arm("")
+        assert run.run.checkpoints.latest() == before
+        run.batch(rows(3))
+    assert program.values() == [1, 4]
+
+
+def test_an_ended_job_takes_no_more_data():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        run.flush()
+        with pytest.raises(StateError, match="ended with a bounded run"):
+            run.batch(rows(2))
+    with MemoryRun(program.job()) as run, pytest.raises(StateError, match="Give the new run another job name"):
+        run.batch(rows(2))
+
+
+def test_a_renamed_operator_is_refused_before_anything_is_claimed():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        newest = run.run.head.sequence
+    with pytest.raises(StateError, match="names the operator 'sum', which the program lacks"):
+        MemoryRun(program.job(stateful="total"))
+    with MemoryRun(program.job()) as run:
+        assert run.run.head.sequence == newest + 1
+
+
+def test_a_sink_that_is_gone_while_it_is_owed_output_is_refused():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        faults.arm("commit.created=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(1))
+        faults.arm("")
+    with pytest.raises(StateError, match="has output for the sink 'out', which the program lacks"):
+        MemoryRun(program.job(sink="elsewhere"))
+    with MemoryRun(program.job()):
+        assert program.values() == [1]
+
+
+def test_the_clock_of_batches_never_goes_back():
+    program = Program()
+    times = iter([100, 50, 200])
+    with MemoryRun(program.job(), clock=lambda: next(times)) as run:
+        seen = []
+        for _ in range(3):
+            run.batch(rows(1))
+            seen.append(run.run.head.now)
+    assert seen == [100, 100, 200]
+
+
+def test_old_checkpoints_go_and_the_job_goes_on():
+    program = Program(keep=2, collect_every=3)
+    with MemoryRun(program.job()) as run:
+        for _ in range(10):
+            run.batch(rows(1))
+        assert run.run.checkpoints.count() <= 5
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+    assert program.values()[-1] == 11
+
+
+def test_parallelism_may_differ_from_run_to_run_and_is_at_most_the_shards():
+    program = Program()
+    for parallelism in (1, 3, 4, 9, 2):
+        with MemoryRun(program.job(), parallelism=parallelism) as run:
+            run.batch({"in": [{"user": user, "n": 1} for user in "abcdefgh"]})
+            assert run.run.head.parallelism == min(parallelism, 4)
+    found = states(run.run.store, run.run.head)["sum"]
+    assert found == dict.fromkeys("abcdefgh", b"\x05")

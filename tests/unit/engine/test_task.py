@@ -1,0 +1,157 @@
+"""The task step: wire rows and a report from one partition of one level."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tidewheel import Job
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
+from tidewheel._engine.run import JobRun
+from tidewheel._engine.stopped_job import states
+from tidewheel._engine.task import TaskIdentity, run_level
+from tidewheel.errors import CorruptError, StateError
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+INPUT = pa.RecordBatch.from_pydict({"user": ["a", "b", "a"], "n": [1, 2, 3]})
+
+
+def summed(key, row, total):
+    return total + row.n, total + row.n
+
+
+def make_job(**settings) -> Job:
+    return Job(f"task-{next(_names)}", state=f"memory:unit-task-{next(_names)}", n_shards=4, **settings)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A claimed job whose tasks a test runs one by one."""
+    job = make_job()
+    stream = job.source("in", lambda spark: None).key_by("k", "user").stateful_map("sum", summed, default=0)
+    stream.sink("out", collect())
+    held = JobRun(job, job.plan())
+    held.claim()
+    held.local = str(tmp_path)
+    yield held
+    held.release()
+
+
+def level(run: JobRun, number: int, partition: int, batches, **changes):
+    spec = msgspec.structs.replace(run.spec(2, run.local), **changes)
+    rows = list(wire.unpacked(run_level(run.plan, spec, number, TaskIdentity(partition, 7), iter(batches))))
+    target, edge, payload = rows.pop()
+    assert (target, edge) == (0, wire.REPORT)
+    return rows, reports.decode(payload.to_pybytes())
+
+
+def crossed(rows, target: int) -> list[pa.RecordBatch]:
+    return [wire.record_batch([(t, edge, payload.to_pybytes()) for t, edge, payload in rows if t == target])]
+
+
+def test_level_0_sends_messages_to_the_tasks_of_their_keys_and_reports_last(run):
+    rows, report = level(run, 0, 5, [INPUT, INPUT])
+    assert (report.level, report.partition, report.failure) == (0, 5, None)
+    assert report.counts == {"in": 6, "k": 6}
+    assert report.sent == {0: 6}
+    assert {edge for _, edge, _ in rows} == {0}
+    assert report.deltas == {}
+
+
+def test_a_keyed_level_reports_what_it_wrote_and_counted(run):
+    rows, _ = level(run, 0, 0, [INPUT])
+    found = [level(run, 1, task, crossed(rows, task)) for task in range(2)]
+    received = [report.received.get(0, 0) for _, report in found]
+    assert sum(received) == 3
+    assert sum(report.changed.get("sum", 0) for _, report in found) == 2
+    assert sum(report.outputs["out"].rows for _, report in found if report.outputs) == 3
+    for task, (_, report) in enumerate(found):
+        assert all(shard % 2 == task for shard in report.deltas)
+        assert all(part.sequence == 2 for part in report.deltas.values())
+
+
+def test_reports_and_rows_for_later_levels_pass_through(run):
+    ahead = [(1, wire.REPORT, b"a report"), (0, wire.REPORT, b"another")]
+    rows, _ = level(run, 1, 0, [wire.record_batch(ahead)])
+    assert [(target, edge, payload.to_pybytes()) for target, edge, payload in rows] == ahead
+
+
+def test_a_program_error_is_a_report_and_the_input_is_read_to_its_end(run):
+    left = iter([pa.RecordBatch.from_pydict({"user": [None], "n": [1]}), INPUT, INPUT])
+    rows, report = level(run, 0, 3, left)
+    assert rows == []
+    assert report.partition == 3
+    assert report.failure.kind == "OperatorError"
+    assert report.failure.text.startswith("operator 'k', record")
+    assert next(left, None) is None
+
+
+def test_any_other_error_is_raised_and_garbage_is_collected_again(run):
+    with pytest.raises(CorruptError, match="is not the one the driver started the batch from"):
+        level(run, 1, 0, [], base_checksum=1)
+    assert gc.isenabled()
+
+
+def test_garbage_is_collected_again_after_a_task(run):
+    level(run, 0, 0, [INPUT])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        level(run, 0, 0, [INPUT])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_shard_whose_keys_were_all_dropped_is_still_whole_after_a_snapshot():
+    job = make_job(snapshot_every=1)
+    stream = job.source("in", lambda spark: None)
+    stream.key_by("k", "user").stateful_map("op", lambda k, row, s: (row.n, row.n or None)).sink("out", collect())
+    with MemoryRun(job, parallelism=2) as memory:
+        for round_ in range(12):
+            memory.batch({"in": [{"user": user, "n": 0} for user in "abcdef"]})
+            if round_ == 9:
+                memory.batch({"in": [{"user": "a", "n": 5}]})
+        head = memory.run.head
+        assert states(memory.run.store, head) == {}
+        assert any(parts.snapshot is not None for parts in head.shards.values())
+        memory.batch({"in": [{"user": "b", "n": 7}]})
+        assert states(memory.run.store, memory.run.head) == {"op": {"b": b"\x07"}}
+
+
+def test_state_of_another_type_than_declared_says_what_to_do():
+    number = next(_names)
+
+    def job(declared) -> Job:
+        made = Job("typed", state=f"memory:unit-task-typed-{number}", n_shards=4)
+        stream = made.source("in", lambda spark: None).key_by("k", "user")
+        stream.stateful_map("op", lambda k, row, s: (1, s or row.n), state=declared, default=0).sink("out", collect())
+        return made
+
+    with MemoryRun(job(int)) as memory:
+        memory.batch({"in": [{"user": "a", "n": 1}]})
+    with MemoryRun(job(dict[str, int])) as memory, pytest.raises(StateError, match="does not fit the declared type"):
+        memory.batch({"in": [{"user": "a", "n": 1}]})
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_the_same_records_twice_in_a_row_are_two_batches(levels):
+    job = make_job()
+    stream = job.source("in", lambda spark: None).key_by("k", "user").stateful_map("one", summed, default=0)
+    if levels == 2:
+        stream = stream.key_by("l", lambda n: n % 2).stateful_map("two", lambda k, n, t: (t + n, t + n), default=0)
+    out = collect()
+    stream.sink("out", out)
+    with MemoryRun(job, parallelism=2) as memory:
+        memory.batch({"in": [{"user": "a", "n": 1}]})
+        memory.batch({"in": [{"user": "a", "n": 1}]})
+        assert memory.run.head.event_count == 2
+        assert memory.run.head.batch == 1
+    assert [record["value"] for record in out.records] == [1, 2]

@@ -1,0 +1,184 @@
+"""The wire: whatever batch goes in comes out, every message once, at the task of its key, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel._core.keys import shard_of
+from tidewheel._engine import wire
+from tidewheel._engine.shards import shards_of, task_of
+from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, row_class, shape_of
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+FLOAT = st.floats(allow_nan=False)
+
+
+@dataclasses.dataclass
+class Click:
+    user: str
+    amount: int
+
+
+class Order(msgspec.Struct):
+    item: str
+    parts: list[int] = []
+
+
+KEY_KINDS = {
+    "str": TEXT,
+    "int": INT64,
+    "bytes": st.binary(max_size=8),
+    "bool": st.booleans(),
+    "float": FLOAT.map(lambda key: key + 0.0),
+    "tuple": st.tuples(TEXT, INT64, st.none() | FLOAT.map(lambda key: key + 0.0)),
+    "str or int": TEXT | INT64,
+}
+ARROW = {"str": pa.string(), "int": pa.int64(), "bytes": pa.binary(), "bool": pa.bool_(), "float": pa.float64()}
+
+VALUE_KINDS = {
+    "int": (SCALAR, INT64),
+    "big int": (ANY, st.integers()),
+    "float": (ANY, FLOAT),
+    "text": (ANY, TEXT),
+    "odd text": (ANY, st.text(max_size=4)),
+    "none": (ANY, st.none()),
+    "optional": (ANY, st.none() | INT64),
+    "mixed": (ANY, INT64 | TEXT | FLOAT | st.booleans() | st.binary()),
+    "nested": (ANY, st.lists(st.dictionaries(TEXT, INT64 | TEXT, max_size=2), max_size=2)),
+    "dict": (DICT, st.dictionaries(st.sampled_from("abc"), INT64 | TEXT)),
+    "row": (ROW, st.builds(row_class(("user", "~key")), TEXT, INT64)),
+    "dataclass": (shape_of(Click), st.builds(Click, TEXT, INT64)),
+    "struct": (ANY, st.builds(Order, TEXT, st.lists(INT64, max_size=2))),
+}
+
+
+@st.composite
+def batches(draw, keyed: bool = False):
+    shape, value = VALUE_KINDS[draw(st.sampled_from(sorted(VALUE_KINDS)))]
+    made = draw(st.lists(value, min_size=1, max_size=6))
+    times = draw(st.none() | st.lists(st.none() | INT64, min_size=len(made), max_size=len(made)))
+    if not keyed and draw(st.booleans()):
+        return Batch(shape, values=made, times=times)
+    kind = draw(st.sampled_from(sorted(KEY_KINDS)))
+    found = draw(st.lists(KEY_KINDS[kind], min_size=len(made), max_size=len(made)))
+    column = kind in ARROW and draw(st.booleans())
+    return Batch(
+        shape,
+        values=made,
+        times=times,
+        keys=None if column else found,
+        key_column=pa.array(found, ARROW[kind]) if column else None,
+    )
+
+
+def crossed(batch: Batch) -> Batch:
+    return wire.decode(pa.py_buffer(wire.encode(batch)), batch.shape)
+
+
+def messages(batch: Batch) -> list[tuple]:
+    keys = batch.keys if batch.keyed else [None] * len(batch)
+    times = batch.times if batch.times is not None else [None] * len(batch)
+    # Types are compared too: 1, 1.0 and True are equal to Python.
+    return [
+        (type(key), key, type(value), value, time) for key, value, time in zip(keys, batch.values, times, strict=True)
+    ]
+
+
+@given(batches())
+def test_any_batch_of_values_comes_back(batch):
+    back = crossed(batch)
+    assert messages(back) == messages(batch)
+    assert back.keyed == batch.keyed
+    assert (back.times is None) == (batch.times is None)
+    assert back.shape == batch.shape
+
+
+@given(st.sampled_from(sorted(KEY_KINDS)), st.data())
+def test_any_batch_of_columns_comes_back_as_columns(kind, data):
+    rows = data.draw(st.lists(st.tuples(TEXT, st.none() | INT64, st.lists(FLOAT, max_size=2)), min_size=1, max_size=5))
+    names = ["~key", "~time", "list"]
+    columns = pa.RecordBatch.from_arrays(
+        [
+            pa.array([row[0] for row in rows], pa.string()),
+            pa.array([row[1] for row in rows], pa.int64()),
+            pa.array([row[2] for row in rows], pa.list_(pa.float64())),
+        ],
+        names,
+    )
+    keys = data.draw(st.none() | st.lists(KEY_KINDS[kind], min_size=len(rows), max_size=len(rows)))
+    times = data.draw(st.none() | st.lists(INT64, min_size=len(rows), max_size=len(rows)))
+    batch = Batch(DICT, columns=columns, keys=keys, times=times)
+    back = crossed(batch)
+    assert back.has_columns
+    assert back.columns.equals(columns)
+    assert messages(back) == messages(batch)
+
+
+def test_columns_of_one_name_are_both_carried():
+    columns = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["x"])], ["a", "a"])
+    assert crossed(Batch(ROW, columns=columns, keys=["k"])).columns.equals(columns)
+
+
+def test_columns_made_of_undeclared_values_do_not_replace_them():
+    batch = Batch(ANY, values=[Click("ada", 1)])
+    assert batch.columns.num_columns == 2
+    assert crossed(batch.keyed_by(keys=["ada"])).values == [Click("ada", 1)]
+
+
+@given(batches(keyed=True), st.integers(1, 5), st.sampled_from([1, 4, 64]))
+def test_every_message_reaches_the_task_of_its_key_in_order(batch, parallelism, n_shards):
+    sent = list(wire.rows(batch, 3, True, n_shards, parallelism, 0))
+    assert [target for target, _, _ in sent] == sorted({target for target, _, _ in sent})
+    arrived = {target: wire.decode(pa.py_buffer(payload), batch.shape) for target, _, payload in sent}
+    for target in range(parallelism):
+        meant = [
+            message
+            for message, key in zip(messages(batch), batch.keys, strict=True)
+            if task_of(shard_of(key, n_shards), parallelism) == target
+        ]
+        assert (messages(arrived[target]) if target in arrived else []) == meant
+    assert all(edge == 3 for _, edge, _ in sent)
+
+
+def test_messages_without_a_key_go_to_the_task_of_the_same_number():
+    ((target, edge, _),) = wire.rows(Batch(SCALAR, values=[1]), 7, False, 64, 2, task=5)
+    assert (target, edge) == (1, 7)
+
+
+def test_an_empty_batch_sends_nothing():
+    assert list(wire.rows(Batch(SCALAR, values=[]), 0, True, 64, 2, 0)) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.binary()), max_size=5))
+def test_wire_rows_pass_through_spark_as_they_are(rows):
+    batch = wire.record_batch(rows)
+    assert batch.schema == wire.SCHEMA
+    assert [(target, edge, payload.to_pybytes()) for target, edge, payload in wire.unpacked(iter([batch]))] == rows
+
+
+@pytest.mark.parametrize("kind", sorted(KEY_KINDS))
+@pytest.mark.parametrize("n_shards", [1, 64, 65536])
+def test_the_shards_of_a_batch_are_those_of_its_keys(kind, n_shards):
+    @given(st.lists(KEY_KINDS[kind], min_size=1, max_size=8))
+    def check(keys):
+        expected = [shard_of(key, n_shards) for key in keys]
+        assert shards_of(Batch(ANY, values=keys, keys=keys), n_shards).tolist() == expected
+        if kind in ARROW:
+            column = pa.array(keys, ARROW[kind])
+            assert shards_of(Batch(ANY, values=keys, key_column=column), n_shards).tolist() == expected
+            sliced = pa.array([keys[0], *keys], ARROW[kind]).slice(1)
+            assert shards_of(Batch(ANY, values=keys, key_column=sliced), n_shards).tolist() == expected
+
+    check()
+
+
+def test_shards_are_whole_numbers_of_numpy():
+    assert shards_of(Batch(ANY, values=[1], keys=[1]), 64).dtype == np.int64

@@ -1,0 +1,84 @@
+"""Thousands of histories of a fleet in trouble: one owner per shard, no event lost or counted twice, nobody commits
+or publishes for a shard after it was taken from them. And the simulation finds what it is there to find."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+
+from tidewheel._fleet import handover
+
+from .fleet_simulation import SHARDS, Simulation, Violated
+
+HISTORIES = int(os.environ.get("TIDEWHEEL_HISTORIES", "2000"))
+"""How many; a failure names its seed, which gives the same history again."""
+
+
+def history(seed: int) -> Simulation:
+    simulation = Simulation(seed, nodes=2 + seed % 3, events=6 + seed % 7)
+    try:
+        world = simulation.run()
+    except Violated as violated:
+        raise Violated(f"history {seed}: {violated}") from violated
+    for shard, sender, number in world.acknowledged:
+        assert (sender, number) in world.inbox[shard][: world.counted[shard]], f"history {seed}: an event was lost"
+    return simulation
+
+
+def test_whatever_happens_every_event_counts_once_and_every_shard_has_one_owner():
+    moved = repeated = 0
+    for seed in range(HISTORIES):
+        world = history(seed).world
+        moved += sum(max(chain[-1].terms.get(shard, 0) for chain in world.chains.values()) for shard in range(SHARDS))
+        repeated += sum(len(log) - len(set(log)) for log in world.inbox.values())
+    assert moved > 5 * HISTORIES, "the histories are too quiet to prove anything"
+    assert repeated > HISTORIES, "no event was sent twice"
+
+
+def found_within(seeds: int) -> str:
+    for seed in range(seeds):
+        try:
+            history(seed)
+        except (Violated, handover.HandoverRefused) as violated:
+            return str(violated)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "break_a_rule",
+    [
+        pytest.param(
+            lambda m: m.setattr(handover, "pass_over", lambda ledger, pending, to: handover._next(ledger)),
+            id="a dead taker is waited for",
+        ),
+        pytest.param(
+            lambda m: m.setattr(
+                handover,
+                "revoke",
+                lambda ledger, shards, to, real=handover.revoke: msgspec.structs.replace(
+                    real(ledger, shards, to), held=ledger.held
+                ),
+            ),
+            id="the holder keeps what is taken",
+        ),
+        pytest.param(
+            lambda m: m.setattr(
+                handover,
+                "next_step",
+                lambda me, wanted, ledgers, published, real=handover.next_step: real(
+                    me, wanted, ledgers, dict.fromkeys(ledgers, 10**9)
+                ),
+            ),
+            id="an adopter does not publish first",
+        ),
+        pytest.param(
+            lambda m: m.setattr(handover, "settled", lambda ledger, ledgers: frozenset(ledger.revoked)),
+            id="what was taken is forgotten before it is adopted",
+        ),
+    ],
+)
+def test_a_broken_rule_is_found(monkeypatch, break_a_rule):
+    break_a_rule(monkeypatch)
+    assert found_within(300)

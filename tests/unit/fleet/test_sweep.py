@@ -1,0 +1,133 @@
+"""What runs that are over have left is removed; what anybody needs is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet_nodes import Fleet, MemoryNode
+from tidewheel._fleet import handover
+from tidewheel._fleet.chains import take
+from tidewheel._fleet.errors import Overtaken
+from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked
+from tidewheel._fleet.ledger import ledger_of
+from tidewheel._fleet.sweep import is_settled, sweep
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    opened = Fleet(tmp_path, snapshot_every=2, collect_every=2, keep=1, grace=0.0)
+    yield opened
+    opened.close()
+
+
+def files(fleet: Fleet) -> set[str]:
+    return {entry.path for entry in fleet.store.list() if "/state/" in entry.path}
+
+
+def test_nothing_that_is_referred_to_goes_and_all_else_does(fleet):
+    nodes = [MemoryNode(fleet, name) for name in "ab"]
+    for node in nodes:
+        node.join()
+    for _ in range(4):
+        for node in nodes:
+            node.begin()
+        for _ in range(3):
+            fleet.send(60)
+            for node in nodes:
+                node.step()
+        nodes.reverse()
+    before = files(fleet)
+    removed = sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    assert removed
+    assert files(fleet) == before - {name[1:] for name in removed}
+    fleet.check_exact()
+    fleet.send(50)
+    for node in nodes:
+        node.begin()
+        node.step()
+    fleet.check_exact()
+
+
+def test_files_of_an_old_run_stay_while_the_state_is_in_them(fleet):
+    a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
+    a.join()
+    a.begin()
+    fleet.send(100)
+    a.step()
+    b.join()
+    a.coordinator.leave("a")
+    b.begin()
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    assert "1" in fleet.chains().ledgers(), "it is not forgotten while its files are needed"
+    fleet.check_exact()
+
+
+def test_a_run_whose_files_are_gone_is_forgotten_and_its_number_never_comes_again(fleet):
+    node = MemoryNode(fleet, "a")
+    node.join()
+    for _ in range(3):
+        node.begin()  # Each takes over from the one before, which wrote nothing.
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    assert fleet.chains().runs.numbers() == [3]
+    node.begin()
+    assert node.info.number == 4
+
+
+def test_a_run_that_is_closed_before_it_adopts_gives_way_to_another(fleet):
+    node = MemoryNode(fleet, "a")
+    node.join()
+    run = node.chains.begin("a", 8)
+    node.chains.begin("a", 8)
+    sweep(fleet.chains(), grace=0.0, beginning=1000.0)
+    assert fleet.chains().runs.numbers() == [1, 2], "it has just begun"
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    with pytest.raises(Overtaken):
+        take(node.chains, run, node.shards, node.publish_for, node.check)
+    fleet.send(50)
+    node.begin()
+    node.step()
+    fleet.check_exact()
+
+
+def test_what_a_forgotten_run_had_asked_for_does_not_hold_a_shard_up(fleet):
+    """Its record in the holder's chain was on its way for long, and took effect after all."""
+    a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
+    a.join()
+    a.begin()
+    fleet.send(50)
+    a.step()
+    late = b.chains.begin("b", 8)
+    b.chains.begin("b", 8)
+    sweep(fleet.chains(), grace=0.0, beginning=0.0)
+    assert late.number not in fleet.chains().runs.numbers()
+    b.chains.ledgers()
+    head = ledger_of(b.chains.heads[a.info.name])
+    assert b.chains.append(handover.revoke(head, [0, 1], late.name), late.token)
+    a.begin()
+    assert len(a.ledger.held) == 8
+    fleet.send(50)
+    a.step()
+    fleet.check_exact()
+
+
+def test_young_files_stay(fleet):
+    node = MemoryNode(fleet, "a")
+    node.join()
+    for _ in range(3):
+        node.begin()
+        fleet.send(40)
+        node.step()
+        node.step()
+    before = files(fleet)
+    assert sweep(fleet.chains(), grace=1000.0, beginning=0.0) == []
+    assert files(fleet) == before
+
+
+def test_settled_is_what_nobody_needs_to_look_at_any_more():
+    gone = Ledger("1", 9, {}, {0: Revoked("2", Holding(3))}, {0: 2})
+    assert not is_settled(gone, {"1": gone, "2": Ledger("2", 1)}, newest=2), "the taker has not adopted"
+    assert is_settled(gone, {"1": gone, "2": Ledger("2", 2, {0: Holding(3)}, {}, {0: 3})}, newest=2)
+    assert is_settled(gone, {"1": gone}, newest=5), "the taker was forgotten"
+    assert not is_settled(gone, {"1": gone}, newest=1), "the taker began after the runs were listed"
+    assert not is_settled(Ledger("1", 1, {0: Holding(0)}), {}, newest=1)
+    assert not is_settled(Ledger(ORIGIN, 1), {}, newest=1)
