@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from importlib.metadata import version
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 import typer
 
+from tidewheel import __version__
 from tidewheel._cli.failures import Commands, Verbose
-from tidewheel._cli.graph import graph
-from tidewheel._cli.node import node
-from tidewheel._cli.rescale import rescale
-from tidewheel._cli.route import route
-from tidewheel._cli.run import run
-from tidewheel._cli.sinks import sinks
 
+COMMANDS = (
+    "run",
+    "graph",
+    "sinks",
+    "rescale",
+    "route",
+    "node",
+    "cells",
+    "checkpoints",
+    "state",
+    "fleet",
+)
+"""The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of several commands."""
+
+
+class _Commands(Commands):
+    """Imports a command when it is used, so that one command does not pay for what another needs."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"tidewheel._cli.{cmd_name}")
+        if hasattr(module, "app"):
+            command: Any = typer.main.get_group(module.app)
+        else:
+            single = typer.Typer(add_completion=False, rich_markup_mode=_MARKUP)
+            single.command()(getattr(module, cmd_name))
+            command = typer.main.get_command(single)
+        command.name = cmd_name
+        return command
+
+
+_MARKUP: Literal["markdown"] = "markdown"
 app = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run)
-app.command()(graph)
-app.command()(sinks)
-app.command()(rescale)
-app.command()(route)
-app.command()(node)
 
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"tidewheel {version('tidewheel')}")
+        typer.echo(f"tidewheel {__version__}")
         raise typer.Exit
 
 
@@ -47,21 +70,6 @@ def tidewheel(
     verbose: Verbose = False,
 ) -> None:
     """Keyed, stateful stream programs in plain Python, run on Spark: exactly once, and fast."""
-
-
-def _mount(name: str) -> None:
-    """Add a group of commands that another part of the package brings, where it can be imported."""
-    try:
-        module = importlib.import_module(f"tidewheel._cli.{name}")
-    except ImportError:
-        return
-    app.add_typer(module.app, name=name)
-
-
-_mount("cells")
-_mount("checkpoints")
-_mount("state")
-_mount("fleet")
 
 
 def main() -> None:

@@ -7,8 +7,6 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer.core import TyperGroup
 
 from tidewheel.errors import HeldError, TidewheelError
@@ -59,5 +57,8 @@ class Commands(TyperGroup):
 
 def show(message: str) -> None:
     """Print an error."""
+    from rich.console import Console
+    from rich.text import Text
+
     text = Text.assemble(("error: ", "bold red"), (message, "red"))
     Console(stderr=True).print(text, soft_wrap=True, highlight=False)

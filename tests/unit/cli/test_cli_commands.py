@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -192,7 +193,7 @@ def test_graph_refuses_what_cannot_run(program):
 
 
 def test_sinks_lists_every_sink_with_its_guarantee():
-    assert set(kinds()) == set(exported) - {"Sink"}
+    assert set(kinds()) == set(exported) - {"Sink", "whole_files"}
     found = call("sinks").stdout
     for name, kind in kinds().items():
         assert any(line.startswith(name) and kind.guarantee in line for line in found.splitlines())
@@ -211,3 +212,15 @@ def test_lines_are_coloured_on_a_terminal():
     out = io.StringIO()
     LineProgress(Console(file=out, force_terminal=True, color_system="standard")).batch(BATCHES[1])
     assert "\x1b[" in out.getvalue()
+
+
+def test_a_command_imports_only_what_it_needs():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from tidewheel._cli import app\n"
+        "assert CliRunner().invoke(app, ['--version']).exit_code == 0\n"
+        "print({'pyspark', 'pyarrow', 'numpy', 'lmdb', 'rich'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"
