@@ -32,9 +32,9 @@ def test_a3_something_that_is_no_message_is_refused(memory_runner):
 
 
 def test_a3_a_timestamp_at_the_last_epoch_is_refused():
-    from tidewheel._operators.keyed.output_buffer import Collected
+    from tidewheel._operators.keyed.output_buffer import OutputBuffer
 
-    output = Collected("rogue", last_epoch=10)
+    output = OutputBuffer("rogue", last_epoch=10)
     output.current = Message("k", 1, 11)
     output.send(Message("k", 1, 11))
     with pytest.raises(OperatorError, match="above the last epoch, 10"):

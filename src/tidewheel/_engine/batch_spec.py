@@ -27,7 +27,7 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The epoch that goes out after the batch's data."""
     snapshots: frozenset[int] = frozenset()
     """The shards whose base state is written as a snapshot in this batch."""
-    lowered: bool = False
+    keyed_by_spark: bool = False
     """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
     cells: dict[str, bytes] = {}
     """The pinned value of each cell, encoded."""

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._cells.live import JobCell
-from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel._operators.graph import Graph, Node, Port
 from tidewheel._operators.keyed.key_by import KeyBy
-from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
-from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
-from tidewheel._operators.windows.fixed_aggregates import AggregateWindows
-from tidewheel._operators.windows.session_aggregates import AggregateSessions
 from tidewheel._time.frontier import Input
 from tidewheel._values import Shape
 
@@ -64,7 +59,8 @@ class Plan:
 
     def inputs(self) -> list[Input]:
         """Return the inputs of the job's frontier."""
-        return [node.operator.input(node.name) for node in self.nodes if isinstance(node.operator, GenerateEpochs)]
+        inputs = (node.operator.input(node.name) for node in self.nodes)
+        return [each for each in inputs if each is not None]
 
     def driven_by_time(self) -> bool:
         """Whether anything acts on epochs or schedules."""
@@ -76,7 +72,7 @@ def make_plan(job: str, graph: Graph, dead_letter: int | None = None, cells: tup
     level: dict[int, int] = {}
     for node in graph.nodes:
         level[node.id] = max(
-            (level[p.node] + isinstance(graph.nodes[p.node].operator, KeyBy) for p in node.inputs), default=0
+            (level[port.node] + graph.nodes[port.node].operator.shuffles for port in node.inputs), default=0
         )
     edges: list[Edge] = []
     local: dict[Port, tuple[tuple[int, int], ...]] = {}
@@ -114,12 +110,11 @@ def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[
     ]
 
 
-def lowered(plan: Plan, types: dict[str, Any]) -> str | None:
-    """Return the key column when Spark itself can do level 0, else None.
+def keyed_by_spark(plan: Plan, types: dict[str, Any]) -> str | None:
+    """Return the key column where Spark itself can do level 0, else None. `types` are Spark's names of the columns' types.
 
-    It can when there is one source, read by nothing but one key_by on a string or integer column whose readers take
-    messages as they are: then the JVM computes the shard, the rows cross the shuffle as Spark rows, and Python starts at level 1.
-    `types` gives Spark's type name of each column of the source.
+    It can where one source is read by nothing but one key_by on a string or integer column, whose readers take
+    messages as they are. The JVM then computes the shard, rows cross the shuffle as Spark rows, and Python starts at level 1.
     """
     if len(plan.levels) < 2 or len(plan.levels[0]) != 2 or len(plan.edges) < 1:
         return None
@@ -148,33 +143,21 @@ def _read_behind(plan: Plan, port: Port) -> set[str] | None:
     wanted: set[str] = set()
     targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
     for number, _ in targets:
-        found = _read_by(plan, plan.nodes[number])
-        if found is None:
+        columns = _read_by(plan, plan.nodes[number])
+        if columns is None:
             return None
-        wanted |= found
+        wanted |= columns
     return wanted
 
 
 def _read_by(plan: Plan, node: Node) -> set[str] | None:
-    operator = node.operator
-    if isinstance(operator, AggregateBy):
-        return operator.columns()
-    if isinstance(operator, KeyBy) and isinstance(operator.key, str):
-        if operator.value is not None:
-            return {operator.key, operator.value}
-        own, ports = {operator.key}, [0]
-    elif isinstance(operator, AssignTimestamps) and isinstance(operator.time, str):
-        own, ports = {operator.time}, [0]
-    elif isinstance(operator, GenerateEpochs) and operator.function is None and not callable(operator.partition):
-        own, ports = set() if operator.partition is None else {operator.partition}, [0, LATE]
-    elif isinstance(operator, AggregateWindows | AggregateSessions):
-        # Late messages go on as they came.
-        own, ports = operator.columns(), [LATE]
-    else:
+    reads = node.operator.reads()
+    if reads is None:
         return None
-    for port in ports:
+    columns = set(reads.columns)
+    for port in reads.passed_on:
         behind = _read_behind(plan, Port(node.id, port))
         if behind is None:
             return None
-        own |= behind
-    return own
+        columns |= behind
+    return columns

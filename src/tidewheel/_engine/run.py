@@ -109,7 +109,9 @@ class JobRun:
         self.lease.release()
         self.cells.close()
 
-    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+    def spec(
+        self, parallelism: int, local: str, *, epoch: int | None = None, keyed_by_spark: bool = False
+    ) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
         It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
@@ -131,7 +133,7 @@ class JobRun:
             last_epoch=last_epoch(self.head),
             epoch=epoch_due(self.head, epoch),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
-            lowered=lowered,
+            keyed_by_spark=keyed_by_spark,
             cells=values,
         )
 

@@ -95,15 +95,15 @@ class _Step:
         self.received: dict[int, int] = {}
         self.frontiers: dict[str, int | None] = {}
         self.combiners: dict[int, Combiner] = {}
-        levels = (0, 1) if self._lowered_here else (level,)
+        levels = (0, 1) if self._keyed_by_spark else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
         self.processes: dict[int, Process] = {}
         for node in self.nodes:
             self.processes[node.id] = node.operator.start(_NodeContext(self, node))
 
     @property
-    def _lowered_here(self) -> bool:
-        return self.spec.lowered and self.level == 1
+    def _keyed_by_spark(self) -> bool:
+        return self.spec.keyed_by_spark and self.level == 1
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in self._read(batches):
@@ -128,7 +128,7 @@ class _Step:
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
         """Feed the input to the operators, one batch of messages at a time."""
-        if self.level == 0 or self._lowered_here:
+        if self.level == 0 or self._keyed_by_spark:
             sources = self.plan.sources()
             for columns in batches:
                 self._feed_source(sources, columns)
@@ -169,7 +169,7 @@ class _Step:
         """Send what an operator gave to the operators of this level and over the edges to later ones."""
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
-            if self._lowered_here and edge.level == self.level:
+            if self._keyed_by_spark and edge.level == self.level:
                 self._deliver(edge.targets, batch)
                 continue
             combiner = self._combiner_of(edge)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tidewheel._state.codec import Codec
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
+    from tidewheel._time.frontier import Input
 
 
 class Context(Protocol):
@@ -65,6 +67,14 @@ class Context(Protocol):
         """Return the shards of this task that have state or got data."""
 
 
+@dataclass(frozen=True)
+class Reads:
+    """Which columns of its input an operator reads, and at which of its outputs the input's values go on as they are."""
+
+    columns: Collection[str]
+    passed_on: tuple[int, ...] = ()
+
+
 class Process(ABC):
     """An operator at work in one task, for one batch."""
 
@@ -90,6 +100,8 @@ class Operator(ABC):
     stateful: ClassVar[bool] = False
     combines: ClassVar[bool] = False
     """Whether it has a combiner, which shrinks its input before the shuffle."""
+    shuffles: ClassVar[bool] = False
+    """Whether what follows runs in the tasks of the keys, behind a shuffle."""
     required: ClassVar[tuple[int, ...]] = ()
     """The outputs that must lead somewhere: what goes there would be lost otherwise."""
 
@@ -107,6 +119,14 @@ class Operator(ABC):
 
     def check(self, inputs: tuple[Shape, ...]) -> None:  # noqa: B027
         """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""
+
+    def reads(self) -> Reads | None:
+        """Return what it reads of its input; None: perhaps all of it. Columns that nobody reads are not carried."""
+        return None
+
+    def input(self, name: str) -> Input | None:
+        """Return the input of the job's clock that the operator is under its name; None: it generates no epochs."""
+        return None
 
     @property
     def driven_by_time(self) -> bool:

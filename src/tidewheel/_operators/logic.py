@@ -19,10 +19,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     value: Any
     time: int | None = None
 
-    def with_value(self, value: Any) -> Message:
-        """Return a message with the same key and time."""
-        return Message(self.key, value, self.time)
-
 
 class Output(Protocol):
     """Where an operator sends its messages."""

@@ -38,14 +38,13 @@ from tidewheel._operators.stateless.union import Union
 from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
 from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
-from tidewheel._operators.windows.aggregates_fold import aggregates_fold, window_columns
-from tidewheel._operators.windows.fixed_aggregates import AggregateWindows
-from tidewheel._operators.windows.session_aggregates import AggregateSessions
-from tidewheel._operators.windows.window import WindowBy
+from tidewheel._operators.windows.fixed import FixedWindows
+from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
+from tidewheel._operators.windows.session import SessionWindows, session_aggregates
+from tidewheel._operators.windows.window import Fold
 from tidewheel._state.codec import Codec
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
-from tidewheel._time.fold import Fold
 from tidewheel._time.panes import Panes
 from tidewheel._time.windows import Fixed, Session, Windows
 from tidewheel._values import Shape
@@ -332,12 +331,15 @@ class KeyedStream(Stream):
         operator: Operator
         if add is not None:
             spec = _checked(name, state_spec(_function(name, add), 0, state, default, None, 1))
-            operator = WindowBy(windows, Fold(spec.factory(), add, merge), nanos, spec.type)
+            fold = Fold(spec.factory(), add, merge)
+            if isinstance(windows, Session):
+                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
+            else:
+                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
         elif isinstance(windows, Session):
-            fold = aggregates_fold(_aggregates(name, aggregates))
-            operator = AggregateSessions(windows, fold, nanos, rows=True, aggregates=aggregates)
+            operator = session_aggregates(windows, nanos, _aggregates(name, aggregates))
         else:
-            operator = AggregateWindows(Panes(windows, nanos), _aggregates(name, window_columns(aggregates)))
+            operator = FixedAggregates(Panes(windows, nanos), _aggregates(name, aggregates))
         return WindowedStream(self.job, self._then(name, operator))
 
     def ttl_map(

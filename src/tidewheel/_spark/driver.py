@@ -242,7 +242,7 @@ class Driver:
     def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report]]:
         """Run the batch's one Spark job and return what was pinned for it and what its tasks reported."""
         levels = self.program.python_levels
-        spec = self._spec(lowered=self.program.key is not None)
+        spec = self._spec(keyed_by_spark=self.program.key is not None)
         if self._expects_few():
             alone = msgspec.structs.replace(spec, parallelism=1)
             rows = self.program.small_query(frame, alone).collect()
@@ -278,11 +278,11 @@ class Driver:
             )
         return False
 
-    def _spec(self, *, epoch: int | None = None, lowered: bool = False) -> BatchSpec:
+    def _spec(self, *, epoch: int | None = None, keyed_by_spark: bool = False) -> BatchSpec:
         wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
         everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
-        return self.run.spec(wanted, everywhere, epoch=epoch, lowered=lowered)
+        return self.run.spec(wanted, everywhere, epoch=epoch, keyed_by_spark=keyed_by_spark)
 
     def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
         found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.plan import Plan, columns_read, lowered
+from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark
 from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function
@@ -28,7 +28,7 @@ class Program:
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        self.key = lowered(plan, types) if len(plan.sources()) == 1 else None
+        self.key = keyed_by_spark(plan, types) if len(plan.sources()) == 1 else None
         self._key = "" if self.key is None else _hashable(self.key, types[self.key])
 
     @property

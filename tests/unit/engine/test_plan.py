@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tidewheel import Job, count, max_, session, sum_, tumbling
-from tidewheel._engine.plan import Plan, columns_read, lowered
+from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark
 from tidewheel._operators.graph import Port
 from tidewheel.sinks import discard
 
@@ -95,7 +95,7 @@ def test_sources_and_what_time_drives_are_known():
 
 @pytest.mark.parametrize("key", ["user", "n", "small"])
 def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
-    assert lowered(done(counted(source().key_by("k", key))), TYPES) == key
+    assert keyed_by_spark(done(counted(source().key_by("k", key))), TYPES) == key
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
     ],
 )
 def test_spark_does_not_do_level_0_where_python_has_something_to_do(build):
-    assert lowered(done(build(source())), TYPES) is None
+    assert keyed_by_spark(done(build(source())), TYPES) is None
 
 
 def test_spark_does_not_do_level_0_for_two_branches():
     stream = source()
     counted(stream.key_by("k", "user")).sink("a", discard())
     stream.sink("b", discard())
-    assert lowered(stream.job.plan(), TYPES) is None
+    assert keyed_by_spark(stream.job.plan(), TYPES) is None
 
 
 def timed(stream):

@@ -143,7 +143,7 @@ def test_every_window_of_a_timestamp_holds_it_and_none_is_left_out(windows):
 def test_values_that_wait_in_state_come_out_as_they_were():
     from dataclasses import dataclass
 
-    from tidewheel._operators.keyed.state_values import Kept
+    from tidewheel._operators.keyed.state_values import StateValues
     from tidewheel._values import ANY, ROW
     from tidewheel._values.row import row_class
     from tidewheel._values.shape import Shape
@@ -166,14 +166,16 @@ def test_values_that_wait_in_state_come_out_as_they_were():
         row,
         datetime(2026, 1, 1, tzinfo=UTC),
     ):
-        kept = Kept(ANY)
+        kept = StateValues(ANY)
         back = kept.get(kept.put(value))
         assert back == value
         assert type(back) is type(value)
-    assert Kept(ROW).get(Kept(ROW).put(row)) == row
-    assert Kept(Shape("record", Undeclared)).get(Kept(Shape("record", Undeclared)).put(Undeclared(3))) == Undeclared(3)
+    assert StateValues(ROW).get(StateValues(ROW).put(row)) == row
+    assert StateValues(Shape("record", Undeclared)).get(
+        StateValues(Shape("record", Undeclared)).put(Undeclared(3))
+    ) == Undeclared(3)
     with pytest.raises(OperatorError, match="nobody declared it: give returns=Undeclared"):
-        Kept(ANY).put(Undeclared(3))
+        StateValues(ANY).put(Undeclared(3))
 
 
 def test_only_the_windows_themselves_have_a_late_stream():

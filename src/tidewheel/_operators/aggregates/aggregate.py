@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._operators.aggregates.folding import Folding
+from tidewheel._operators.aggregates.combiner import AggregateCombiner
 from tidewheel._operators.aggregates.functions import (
     Accumulator,
     Aggregate,
@@ -26,14 +26,14 @@ from tidewheel._operators.aggregates.partial_results import (
     Packing,
     grouped,
     grouping_keys,
+    key_batch_of,
     keyed,
     left_64_bits,
     merged,
-    opened_keys,
 )
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Operator, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
-from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel.errors import GraphError
 
@@ -54,30 +54,29 @@ class AggregateBy(Operator):
     combines = True
 
     def __post_init__(self) -> None:
-        kept = accumulators_of(self.aggregates)
-        if not 1 <= len(kept) <= 15:
-            raise GraphError(f"aggregate takes one to about seven aggregates; these need {len(kept)} numbers per key")
-        object.__setattr__(self, "accumulators", kept)
+        accumulators = accumulators_of(self.aggregates)
+        if not 1 <= len(accumulators) <= 15:
+            raise GraphError(
+                f"aggregate takes one to about seven aggregates; these need {len(accumulators)} numbers per key"
+            )
+        object.__setattr__(self, "accumulators", accumulators)
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Aggregating(self, context)
 
     def combiner(self, context: Context) -> Combiner:
         """Return what makes partial results before the shuffle."""
         return _Partials(self.accumulators, context, PARTIAL)
 
-    def columns(self) -> set[str]:
-        """Return the columns that it reads."""
-        return columns_of(self.accumulators)
+    def reads(self) -> Reads:
+        return Reads(columns_of(self.accumulators))
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows, one attribute per aggregate."""
         return (ROW,)
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        """Refuse a column that the declared type lacks."""
-        check_columns(self.columns(), inputs[0])
+        check_columns(columns_of(self.accumulators), inputs[0])
 
     @property
     def codec_name(self) -> str:
@@ -90,7 +89,7 @@ class AggregateBy(Operator):
         return ", ".join(accumulator.name for accumulator in self.accumulators)
 
 
-class _Partials(Folding):
+class _Partials(AggregateCombiner):
     shape = PARTIAL
 
     def fold(self, batch: Batch) -> pa.Table:
@@ -100,7 +99,7 @@ class _Partials(Folding):
 class _Aggregating(Process):
     def __init__(self, operator: AggregateBy, context: Context) -> None:
         self.operator, self.context = operator, context
-        self.gathered, self.partials = Gathered(), list[pa.Table]()
+        self.messages, self.partial_results = MessageBuffer(), list[pa.Table]()
         self.table = context.raw_table()
 
     def on_batch(self, batch: Batch, port: int) -> None:
@@ -109,33 +108,33 @@ class _Aggregating(Process):
         if batch.shape == PARTIAL:
             columns = batch.columns
             arrays = [grouping_keys(batch), *columns.columns]
-            self.partials.append(pa.table(arrays, names=[KEY, *columns.schema.names]))
+            self.partial_results.append(pa.table(arrays, names=[KEY, *columns.schema.names]))
         else:
-            self.gathered.add(batch, self._fold)
+            self.messages.add(batch, self._fold)
 
     def _fold(self, batch: Batch) -> None:
-        self.partials.append(grouped(batch, self.operator.accumulators, self.context))
+        self.partial_results.append(grouped(batch, self.operator.accumulators, self.context))
 
     def on_end_of_data(self) -> None:
-        self.gathered.finish(self._fold)
-        if not self.partials:
+        self.messages.finish(self._fold)
+        if not self.partial_results:
             return
         name, accumulators = self.context.operator, self.operator.accumulators
-        fresh = merged(self.partials, accumulators, name)
-        self.partials = []
+        fresh = merged(self.partial_results, accumulators, name)
+        self.partial_results = []
         keys = fresh.column(KEY).combine_chunks()
-        opened = opened_keys(keys, self.table.n_shards)
+        key_batch = key_batch_of(keys, self.table.n_shards)
         rank = np.empty(len(keys), np.int64)
-        rank[opened.places()] = np.arange(len(keys))
+        rank[key_batch.places()] = np.arange(len(keys))
         packing = Packing(len(accumulators))
         old: list[bytes] = []
-        for shard, part in opened.shards.items():
-            old += [raw or packing.nothing for raw in self.table.get_many(shard, opened.stored[part])]
+        for shard, part in key_batch.shards.items():
+            old += [raw or packing.nothing for raw in self.table.get_many(shard, key_batch.stored[part])]
         new = [fresh.column(a.name).to_numpy()[rank] for a in accumulators]
         totals = _added(accumulators, packing.unpack(b"".join(old), len(old), name), new, name)
         raws = packing.rows([totals[a] for a in accumulators])
-        for shard, part in opened.shards.items():
-            self.table.put(shard, list(zip(opened.stored[part], raws[part], strict=True)))
+        for shard, part in key_batch.shards.items():
+            self.table.put(shard, list(zip(key_batch.stored[part], raws[part], strict=True)))
         times = fresh.column(LATEST).to_numpy()[rank].tolist() if LATEST in fresh.schema.names else None
         self.context.emit(self._results(keys.take(pa.array(rank)), totals, times))
 

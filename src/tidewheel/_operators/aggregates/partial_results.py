@@ -45,11 +45,11 @@ def keyed(shape: Shape, columns: pa.RecordBatch, keys: pa.Array, times: list[int
     return Batch(shape, columns=columns, key_column=keys, times=times)
 
 
-def opened_keys(keys: pa.Array, n_shards: int) -> Opened:
+def key_batch_of(keys: pa.Array, n_shards: int) -> Opened:
     """Return the distinct keys of partial results in the order of the store."""
-    opened = sorted_keys(keys, n_shards) if keys.type != STORED else None
-    if opened is not None:
-        return opened
+    key_batch = sorted_keys(keys, n_shards) if keys.type != STORED else None
+    if key_batch is not None:
+        return key_batch
     stored = [key if keys.type == STORED else to_stored(key) for key in keys.to_pylist()]
     order = sorted((shard_of_stored(each, n_shards), each) for each in set(stored))
     place = {each: at for at, (_, each) in enumerate(order)}

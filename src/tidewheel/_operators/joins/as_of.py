@@ -29,7 +29,6 @@ class AsOfJoin(Join):
     kind = "as_of_join"
 
     def logic(self) -> AsOfLogic:
-        """Return the logic."""
         return AsOfLogic(self)
 
     def spec(self) -> StateSpec:
@@ -46,19 +45,24 @@ class AsOfLogic(StatefulLogic[Sides]):
 
     def __init__(self, join: AsOfJoin) -> None:
         """Take what the operator was given."""
-        self.function, self.how, self.tolerance, self.kept = join.function, join.how, join.tolerance, join.kept()
+        self.function, self.how, self.tolerance, self.values = (
+            join.function,
+            join.how,
+            join.tolerance,
+            join.state_values(),
+        )
 
     def on_left(self, message: Message, state: Sides, output: Any) -> Sides:
         """Hold a left message."""
         time = time_of(message)
-        state[0].append((time, self.kept[0].put(message.value)))
+        state[0].append((time, self.values[0].put(message.value)))
         output.set_timer(time)
         return state
 
     def on_right(self, message: Message, state: Sides, output: Any) -> Sides:
         """Note a right value; of two with the same time the one that came later counts."""
         time, rights = time_of(message), state[1]
-        rights.insert(bisect_right(rights, time, key=_TIME), (time, self.kept[1].put(message.value)))
+        rights.insert(bisect_right(rights, time, key=_TIME), (time, self.values[1].put(message.value)))
         output.set_timer(time)
         if self.tolerance is not None:
             output.set_timer(time + self.tolerance + 1)
@@ -71,8 +75,8 @@ class AsOfLogic(StatefulLogic[Sides]):
             at = bisect_right(rights, time, key=_TIME) - 1
             known = at >= 0 and (self.tolerance is None or time - rights[at][0] <= self.tolerance)
             if known or self.how == "left":
-                right = self.kept[1].get(rights[at][1]) if known else None
-                value = self.function(self.kept[0].get(stored), right)
+                right = self.values[1].get(rights[at][1]) if known else None
+                value = self.function(self.values[0].get(stored), right)
                 output.send(Message(timer.key, value, allowed(time, output)))
         lefts = [each for each in lefts if each[0] > timer.time]
         # Whatever comes now is later than the timer, so of the values up to it only the last can matter.

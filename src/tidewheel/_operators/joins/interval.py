@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._operators.joins.join import Join
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message, StatefulLogic
@@ -29,11 +29,9 @@ class IntervalJoin(Join):
     kind = "interval_join"
 
     def logic(self) -> IntervalLogic:
-        """Return the logic."""
         return IntervalLogic(self)
 
     def spec(self) -> StateSpec:
-        """Keep both sides."""
         return StateSpec(list[list[tuple[int, Any, bool]]], _nothing)
 
 
@@ -47,7 +45,7 @@ class IntervalLogic(StatefulLogic[Sides]):
     def __init__(self, join: IntervalJoin) -> None:
         """Take what the operator was given."""
         self.function = join.function
-        self.kept = join.kept()
+        self.values = join.state_values()
         # A left message at t meets right ones up to t + after; a right one at t meets left ones up to t + before.
         self.reach = (join.after, join.before)
         self.outer = (join.how in ("left", "full"), join.how in ("right", "full"))
@@ -60,9 +58,9 @@ class IntervalLogic(StatefulLogic[Sides]):
         """Pair a right message with the left ones that are there."""
         return self._on(1, message, state, output)
 
-    def _on(self, side: int, message: Message, state: Sides, output: Collected) -> Sides | None:
+    def _on(self, side: int, message: Message, state: Sides, output: OutputBuffer) -> Sides | None:
         time, other = time_of(message), 1 - side
-        stored = self.kept[side].put(message.value)
+        stored = self.values[side].put(message.value)
         found = False
         for at, (there, value, _) in enumerate(state[other]):
             if time - self.reach[other] <= there <= time + self.reach[side]:
@@ -90,10 +88,10 @@ class IntervalLogic(StatefulLogic[Sides]):
                         self._pair(side, stored, None, allowed(time + reach, output), output)
         return state if any(state) else None
 
-    def _pair(self, side: int, own: Any, other: Any, time: int, output: Collected) -> None:
+    def _pair(self, side: int, own: Any, other: Any, time: int, output: OutputBuffer) -> None:
         left, right = (own, other) if side == 0 else (other, own)
         value = self.function(
-            None if left is None else self.kept[0].get(left), None if right is None else self.kept[1].get(right)
+            None if left is None else self.values[0].get(left), None if right is None else self.values[1].get(right)
         )
         assert output.current is not None
         output.send(Message(output.current.key, value, time))

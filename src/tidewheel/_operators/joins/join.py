@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidewheel._operators.keyed.state_values import Kept
+from tidewheel._operators.keyed.state_values import StateValues
 from tidewheel._operators.keyed.stateful_op import Handler
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._values import ANY, Shape, shape_of
@@ -34,12 +34,11 @@ class Join(TimedOperator):
     left: Shape
     right: Shape
 
-    def kept(self) -> tuple[Kept, Kept]:
+    def state_values(self) -> tuple[StateValues, StateValues]:
         """Return how the values of each side are stored."""
-        return Kept(self.left), Kept(self.right)
+        return StateValues(self.left), StateValues(self.right)
 
     def handlers(self, logic: Any) -> tuple[Handler, ...]:
-        """One for each side."""
         return (logic.on_left, logic.on_right)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._operators.joins.join import Join
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import time_of
 from tidewheel._operators.logic import Message, StatefulLogic
@@ -30,11 +30,9 @@ class WindowJoin(Join):
     ports = 2
 
     def logic(self) -> WindowJoinLogic:
-        """Return the logic."""
         return WindowJoinLogic(self)
 
     def spec(self) -> StateSpec:
-        """Keep the open windows."""
         return StateSpec(dict[int, tuple[int, list[Any], list[Any]]], dict)
 
 
@@ -43,7 +41,7 @@ class WindowJoinLogic(StatefulLogic[Panes]):
 
     def __init__(self, join: WindowJoin) -> None:
         """Take what the operator was given."""
-        self.windows, self.function, self.how, self.kept = join.windows, join.function, join.how, join.kept()
+        self.windows, self.function, self.how, self.values = join.windows, join.function, join.how, join.state_values()
 
     def on_left(self, message: Message, state: Panes, output: Any) -> Panes | None:
         """Keep a left message."""
@@ -53,8 +51,8 @@ class WindowJoinLogic(StatefulLogic[Panes]):
         """Keep a right message."""
         return self._on(1, message, state, output)
 
-    def _on(self, side: int, message: Message, state: Panes, output: Collected) -> Panes | None:
-        stored = self.kept[side].put(message.value)
+    def _on(self, side: int, message: Message, state: Panes, output: OutputBuffer) -> Panes | None:
+        stored = self.values[side].put(message.value)
         taken = False
         for start, end in self.windows.of(time_of(message)):
             if output.last_epoch is None or end - 1 > output.last_epoch:
@@ -72,7 +70,7 @@ class WindowJoinLogic(StatefulLogic[Panes]):
         """Emit the windows that have ended."""
         for start in sorted(start for start, (end, _, _) in state.items() if end - 1 <= timer.time):
             end, lefts, rights = state.pop(start)
-            for left, right in self._pairs(list(map(self.kept[0].get, lefts)), list(map(self.kept[1].get, rights))):
+            for left, right in self._pairs(list(map(self.values[0].get, lefts)), list(map(self.values[1].get, rights))):
                 output.send(Message(timer.key, self.function(left, right), end - 1))
         return state or None
 

@@ -26,7 +26,6 @@ class Deduplicate(TimedOperator):
     kind = "deduplicate"
 
     def logic(self) -> DeduplicateLogic:
-        """Return the logic."""
         return DeduplicateLogic(self.horizon, self.by)
 
     def spec(self) -> StateSpec:
@@ -34,7 +33,6 @@ class Deduplicate(TimedOperator):
         return StateSpec(dict[Any, int], dict)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return inputs
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._core.keys import to_stored
-from tidewheel._operators.base import Context, Operator, Process, columns_of, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, without
 from tidewheel._values import Batch, Shape
 from tidewheel._values.exact import plain_array
 from tidewheel.errors import GraphError, OperatorError
@@ -31,6 +31,7 @@ class KeyBy(Operator):
     key: str | Callable[[Any], Any]
     value: str | None = None
     kind = "key_by"
+    shuffles = True
 
     @property
     def key_name(self) -> str:
@@ -38,15 +39,18 @@ class KeyBy(Operator):
         return self.key if isinstance(self.key, str) else "key"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _ByColumn(self.key, self, context) if isinstance(self.key, str) else _ByFunction(self.key, self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Values pass unchanged, unless one column is chosen."""
         return inputs if self.value is None else (Shape("scalar", column=self.value),)
 
+    def reads(self) -> Reads | None:
+        if not isinstance(self.key, str):
+            return None
+        return Reads((self.key,), (0,)) if self.value is None else Reads((self.key, self.value))
+
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        """Refuse a column that the declared type lacks."""
         known = inputs[0].columns()
         for column in (self.key, self.value):
             if isinstance(column, str) and known is not None and column not in known:

@@ -1,4 +1,4 @@
-"""Gathered: many small batches handled as one, where handling costs less per message the more there are."""
+"""MessageBuffer: many small batches handled as one, where handling costs less per message the more there are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = 500_000
 """How many messages are gathered at the most: enough to share the work of finding and sorting keys, and still small in memory."""
 
 
-class Gathered:
+class MessageBuffer:
     """Messages that wait until there are enough, or no more."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Collected: what an operator with state sends, kept until all is handled, and checked against the rules for outputs."""
+"""OutputBuffer: what an operator with state sends, kept until all is handled, and checked against the rules for outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidewheel.errors import OperatorError
 Mark = tuple[int, int, int]
 
 
-class Collected:
+class OutputBuffer:
     """An `Output` that collects, and refuses what breaks the rules for outputs."""
 
     def __init__(self, operator: str, last_epoch: int | None, epoch: int | None = None) -> None:

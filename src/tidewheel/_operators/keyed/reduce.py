@@ -32,7 +32,6 @@ class Reduce(Operator):
     combines = True
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Reducing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
@@ -40,12 +39,10 @@ class Reduce(Operator):
         return _Folded(_Folding(self.function, context), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """The result is what the values are."""
         return inputs
 
     @property
     def codec_name(self) -> str:
-        """The codec of its state."""
         return self.state.resolved_codec().name
 
 

@@ -20,7 +20,7 @@ _PLAIN = (str, int, float, bytes, bool, type(None), datetime.datetime)
 _MARK = "~"
 
 
-class Kept:
+class StateValues:
     """How the values of one stream go into state and come out again."""
 
     def __init__(self, shape: Shape) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.base import Context, Operator, Process, without
-from tidewheel._operators.keyed.message_buffer import Gathered
-from tidewheel._operators.keyed.ttl import Expiring, Ttl
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
 from tidewheel._state.codec import Codec, msgpack_codec
 from tidewheel._state.key_batch import Opened
 from tidewheel._values import Batch, Shape, shape_of
@@ -91,9 +91,8 @@ class StatefulMap(Operator):
     stateful = True
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         process = _Mapping(self, context)
-        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
+        return process if self.ttl is None else TtlProcess(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or the first of the function's annotated pair."""
@@ -102,12 +101,10 @@ class StatefulMap(Operator):
 
     @property
     def codec_name(self) -> str:
-        """The codec of its state."""
         return self.state.resolved_codec().name
 
     @property
     def driven_by_time(self) -> bool:
-        """Whether its state expires."""
         return self.ttl is not None
 
 
@@ -116,41 +113,41 @@ class _Mapping(Process):
         self.function, self.context = operator.function, context
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
-        self.gathered = Gathered()
+        self.messages = MessageBuffer()
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        self.gathered.add(batch, self._process)
+        self.messages.add(batch, self._process)
 
     def on_end_of_data(self) -> None:
-        self.gathered.finish(self._process)
+        self.messages.finish(self._process)
 
     def _process(self, batch: Batch) -> None:
-        opened = self.state.open(batch.keys_made, batch.key_column)
-        if self._by_key(opened, batch):
+        key_batch = self.state.open(batch.keys_made, batch.key_column)
+        if self._by_key(key_batch, batch):
             return
-        rest = zip(opened.places(), batch.values, strict=True)
+        rest = zip(key_batch.places(), batch.values, strict=True)
         out: list[Any] = []
         rejected: list[int] = []
         run = self._careful if self.context.keeps_rejected() else self._fast
         while True:
             try:
-                run(opened.keys, rest, opened.states, out)
+                run(key_batch.keys, rest, key_batch.states, out)
                 break
             except Exception as error:
                 position = len(out) + len(rejected)
                 self.context.reject(_explained(error), batch, position)
                 rejected.append(position)
-        self.state.keep(opened)
+        self.state.keep(key_batch)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
-    def _by_key(self, opened: Opened, batch: Batch) -> bool:
+    def _by_key(self, key_batch: Opened, batch: Batch) -> bool:
         """Handle the messages one key after the other, if there are many; tell whether they were handled.
 
         What goes out is in that order too: between keys none is promised.
         """
         if self.context.keeps_rejected() or not batch.is_columns_only:
             return False
-        together = opened.together()
+        together = key_batch.together()
         if together is None:
             return False
         order, counts = together
@@ -161,7 +158,7 @@ class _Mapping(Process):
         left: list[Any] = []
         append, keep = out.append, left.append
         try:
-            for key, count, state in zip(opened.keys, counts, opened.states, strict=True):
+            for key, count, state in zip(key_batch.keys, counts, key_batch.states, strict=True):
                 if count == 1:
                     result, state = function(key, next(rest), default() if state is None else state)
                     append(result)
@@ -172,8 +169,8 @@ class _Mapping(Process):
                 keep(state)
         except Exception as error:
             self.context.reject(_explained(error), batch, len(out))
-        opened.states = left
-        self.state.keep(opened)
+        key_batch.states = left
+        self.state.keep(key_batch)
         self.context.emit(batch.with_values(self.context.shapes[0], out))
         return True
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from tidewheel._core.keys import shard_of
 from tidewheel._operators.base import Context, Operator, Process
-from tidewheel._operators.keyed.message_buffer import Gathered
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._operators.keyed.timer_service import Firing
-from tidewheel._operators.keyed.ttl import Expiring, Ttl
+from tidewheel._operators.keyed.timer_service import TimerService
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
@@ -34,12 +34,10 @@ class StatefulOp(Operator):
     stateful = True
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
-        process = Running(self.logic, (self.logic.on_data,), self.state, context)
-        return process if self.ttl is None else Expiring(process, process.state, self.ttl, context)
+        process = LogicProcess(self.logic, (self.logic.on_data,), self.state, context)
+        return process if self.ttl is None else TtlProcess(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type."""
         return (shape_of(self.returns),)
 
     @property
@@ -51,7 +49,6 @@ class StatefulOp(Operator):
 
     @property
     def codec_name(self) -> str:
-        """The codec of its state."""
         return self.state.resolved_codec().name
 
 
@@ -60,7 +57,7 @@ def as_logic(logic: StatefulLogic[Any] | Callable[..., Any]) -> StatefulLogic[An
     return logic if isinstance(logic, StatefulLogic) else FunctionLogic(logic)
 
 
-class Running(Process):
+class LogicProcess(Process):
     """A logic at work: one handler for each input port, and its timers."""
 
     def __init__(
@@ -70,25 +67,25 @@ class Running(Process):
         self.logic, self.handlers, self.context = logic, handlers, context
         self.codec = state.resolved_codec()
         self.state = context.state(self.codec, state.factory())
-        self.gathered = [Gathered() for _ in handlers]
-        self.firing = Firing(logic, self.state, context) if overrides(logic, "on_timer") else None
+        self.messages = [MessageBuffer() for _ in handlers]
+        self.timer_service = TimerService(logic, self.state, context) if overrides(logic, "on_timer") else None
 
     def on_batch(self, batch: Batch, port: int) -> None:
         """Keep the messages until there are enough."""
-        self.gathered[port].add(batch, partial(self._process, self.handlers[port]))
+        self.messages[port].add(batch, partial(self._process, self.handlers[port]))
 
     def on_end_of_data(self) -> None:
         """Handle what is left."""
-        for gathered, handler in zip(self.gathered, self.handlers, strict=True):
-            gathered.finish(partial(self._process, handler))
+        for messages, handler in zip(self.messages, self.handlers, strict=True):
+            messages.finish(partial(self._process, handler))
 
     def _process(self, handle: Handler, batch: Batch) -> None:
         output = self._output()
-        opened = self.state.open(batch.keys_made, batch.key_column)
+        key_batch = self.state.open(batch.keys_made, batch.key_column)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
-        keys, states, default = opened.keys, opened.states, self.state.default
+        keys, states, default = key_batch.keys, key_batch.states, self.state.default
         careful = self.context.keeps_rejected()
-        for position, (at, value, time) in enumerate(zip(opened.places(), batch.values, times, strict=True)):
+        for position, (at, value, time) in enumerate(zip(key_batch.places(), batch.values, times, strict=True)):
             message = output.current = Message(keys[at], value, time)
             state = states[at]
             mark, before = (
@@ -101,7 +98,7 @@ class Running(Process):
                 output.cut(mark)
                 states[at] = None if before is None else self.codec.decode(before)
         output.current = None
-        self.state.keep(opened)
+        self.state.keep(key_batch)
         if output.timers:
             self._timers().apply(output.timers)
         self._send(output)
@@ -109,29 +106,29 @@ class Running(Process):
             self.context.count("late", len(output.aside))
             self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
 
-    def _timers(self) -> Firing:
-        if self.firing is None:
+    def _timers(self) -> TimerService:
+        if self.timer_service is None:
             raise OperatorError(
                 f"operator {self.context.operator!r} sets timers, so its logic must define on_timer(timer, state, output)"
             )
-        return self.firing
+        return self.timer_service
 
     def on_schedule(self) -> None:
         """Let the logic do what is due now, and fire the timers that are."""
         if overrides(self.logic, "on_schedule"):
             self._whole_shards(lambda states, output: self.logic.on_schedule(states, output))
-        if self.firing is not None:
-            self._send(self.firing.on_schedule(self._output()))
+        if self.timer_service is not None:
+            self._send(self.timer_service.on_schedule(self._output()))
 
     def on_epoch(self, epoch: int) -> None:
         """Fire the timers that the epoch reaches, then give it to the logic."""
-        if self.firing is not None:
-            self._send(self.firing.on_epoch(epoch, self._output()))
+        if self.timer_service is not None:
+            self._send(self.timer_service.on_epoch(epoch, self._output()))
         if overrides(self.logic, "on_epoch"):
             # Up to the epoch is allowed here, since it goes out after what is sent now.
             self._whole_shards(lambda states, output: self.logic.on_epoch(epoch, states, output))
 
-    def _whole_shards(self, handle: Callable[[Any, Collected], None]) -> None:
+    def _whole_shards(self, handle: Callable[[Any, OutputBuffer], None]) -> None:
         for shard in self.context.shards():
             output = self._output()
             output.belongs = partial(self._belongs, shard)
@@ -146,9 +143,9 @@ class Running(Process):
     def _belongs(self, shard: int, key: Any) -> bool:
         return shard_of(key, self.state.n_shards) == shard
 
-    def _output(self) -> Collected:
-        return Collected(self.context.operator, self.context.last_epoch, self.context.epoch)
+    def _output(self) -> OutputBuffer:
+        return OutputBuffer(self.context.operator, self.context.last_epoch, self.context.epoch)
 
-    def _send(self, output: Collected) -> None:
+    def _send(self, output: OutputBuffer) -> None:
         if output.values:
             self.context.emit(output.batch(self.context.shapes[0]))

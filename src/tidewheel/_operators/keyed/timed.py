@@ -6,9 +6,9 @@ from abc import abstractmethod
 from typing import Any
 
 from tidewheel._operators.base import Context, Operator, Process
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._operators.keyed.stateful_op import Handler, Running
+from tidewheel._operators.keyed.stateful_op import Handler, LogicProcess
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel.errors import OperatorError
 
@@ -34,18 +34,15 @@ class TimedOperator(Operator):
         return (logic.on_data,)
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         logic = self.logic()
-        return Running(logic, self.handlers(logic), self.spec(), context)
+        return LogicProcess(logic, self.handlers(logic), self.spec(), context)
 
     @property
     def driven_by_time(self) -> bool:
-        """It waits for epochs."""
         return True
 
     @property
     def codec_name(self) -> str:
-        """The codec of its state."""
         return self.spec().resolved_codec().name
 
     @property
@@ -61,6 +58,6 @@ def time_of(message: Message) -> int:
     return message.time
 
 
-def allowed(time: int, output: Collected) -> int:
+def allowed(time: int, output: OutputBuffer) -> int:
     """Return the time, or the first that is allowed where it is behind the last epoch."""
     return time if output.last_epoch is None else max(time, output.last_epoch + 1)

@@ -1,4 +1,4 @@
-"""Firing: the timers of an operator with state, called when they are due."""
+"""TimerService: the timers of an operator with state, called when they are due."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tidewheel._operators.base import Context
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer, decode, encode
@@ -14,7 +14,7 @@ from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import OperatorError
 
 
-class Firing:
+class TimerService:
     """Sets and cancels timers as an operator asks, and calls its `on_timer` in the order of their times."""
 
     def __init__(self, logic: StatefulLogic[Any], state: KeyedState, context: Context) -> None:
@@ -34,14 +34,14 @@ class Firing:
             if last is not None and timer.time <= last and timer.clock == "event":
                 self._overdue = True
 
-    def on_schedule(self, output: Collected) -> Collected:
+    def on_schedule(self, output: OutputBuffer) -> OutputBuffer:
         """Fire what the pinned time has reached, and what was set for a time that the last epoch had passed already."""
         self._fire("wall", self.context.now, output)
         if self._overdue and self.context.last_epoch is not None:
             self._fire("event", self.context.last_epoch, output)
         return output
 
-    def on_epoch(self, epoch: int, output: Collected) -> Collected:
+    def on_epoch(self, epoch: int, output: OutputBuffer) -> OutputBuffer:
         """Fire what the epoch has reached."""
         self._fire("event", epoch, output)
         if epoch == MAX_TIME:
@@ -49,11 +49,11 @@ class Firing:
             self._fire("wall", MAX_TIME, output)
         return output
 
-    def _fire(self, clock: Clock, until: int, output: Collected) -> None:
+    def _fire(self, clock: Clock, until: int, output: OutputBuffer) -> None:
         for shard in self.context.shards():
             self._fire_shard(shard, clock, until, output)
 
-    def _fire_shard(self, shard: int, clock: Clock, until: int, output: Collected) -> None:
+    def _fire_shard(self, shard: int, clock: Clock, until: int, output: OutputBuffer) -> None:
         due = self.timers.due(shard, clock, until)
         self.state.fetch(timer.key for timer in due)
         waiting = [encode(timer) for timer in due]
@@ -79,7 +79,7 @@ class Firing:
                     live.add(encode(other))
                     heappush(waiting, encode(other))
 
-    def _call(self, timer: Timer, output: Collected) -> None:
+    def _call(self, timer: Timer, output: OutputBuffer) -> None:
         output.current = Message(timer.key, None, self._time(timer))
         first = len(output.timers)
         try:

@@ -23,7 +23,7 @@ class Ttl:
     clock: Clock = "event"
 
 
-class Expiring(Process):
+class TtlProcess(Process):
     """Another process whose state has a time to live.
 
     When each key's state goes is kept beside it. A key has one timer at the most, set when its state begins: if messages came

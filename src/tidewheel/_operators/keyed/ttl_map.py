@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._operators.keyed.output_buffer import Collected
+from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
@@ -20,7 +20,7 @@ Entries = dict[Any, tuple[Any, int]]
 class ExpiringMap(Mapping[Any, Any]):
     """The entries of one key that have not expired, in the order in which they were put."""
 
-    def __init__(self, entries: Entries, output: Collected) -> None:
+    def __init__(self, entries: Entries, output: OutputBuffer) -> None:
         """Made by `ttl_map`."""
         self._entries, self._output = entries, output
 
@@ -61,7 +61,6 @@ class TtlMap(TimedOperator):
     kind = "ttl_map"
 
     def logic(self) -> TtlLogic:
-        """Return the logic."""
         return TtlLogic(self.function)
 
     def spec(self) -> StateSpec:
@@ -69,7 +68,6 @@ class TtlMap(TimedOperator):
         return StateSpec(dict[Any, tuple[Any, int]], dict)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type."""
         return (shape_of(self.returns),)
 
 

@@ -31,7 +31,6 @@ class Decode(Operator):
     required = (DEAD,)
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Decoding(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -18,11 +18,9 @@ class Filter(Operator):
     kind = "filter"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Filtering(self.function, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return inputs
 
 
@@ -31,8 +29,8 @@ class _Filtering(Process):
         self.function, self.context = function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        kept, rejected = each(self.context, batch, self.function)
+        verdicts, rejected = each(self.context, batch, self.function)
         batch = without(batch, rejected)
-        if not all(kept):
-            batch = batch.take([position for position, keep in enumerate(kept) if keep])
+        if not all(verdicts):
+            batch = batch.take([position for position, keep in enumerate(verdicts) if keep])
         self.context.emit(batch)

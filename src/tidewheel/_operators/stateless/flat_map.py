@@ -22,7 +22,6 @@ class FlatMap(Operator):
     kind = "flat_map"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Flattening(self.all_items, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -46,7 +45,6 @@ class FilterMap(Operator):
     kind = "filter_map"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Flattening(self.at_most_one, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

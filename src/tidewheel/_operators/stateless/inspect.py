@@ -21,11 +21,9 @@ class Inspect(Operator):
     kind = "inspect"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Inspecting(self.function, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return inputs
 
 

@@ -20,7 +20,6 @@ class Map(Operator):
     kind = "map"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Mapping(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -26,7 +26,6 @@ class MapBatches(Operator):
     kind = "map_batches"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _MappingBatches(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

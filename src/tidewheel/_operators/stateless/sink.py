@@ -22,11 +22,9 @@ class SinkOperator(Operator):
     ports = 0
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Writing(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Nothing follows a sink."""
         return ()
 
 

@@ -20,11 +20,9 @@ class SourceOperator(Operator):
     kind = "source"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Reading(self.shape, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """What was declared."""
         return (self.shape,)
 
 

@@ -28,11 +28,9 @@ class Split(Operator):
         return self.outputs
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Splitting(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return (inputs[0],) * self.outputs
 
 

@@ -15,7 +15,6 @@ class Union(Operator):
     kind = "union"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Uniting(context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, without
 from tidewheel._operators.keyed.key_by import column_of
 from tidewheel._time.duration import instant
 from tidewheel._values import Batch, Shape
@@ -23,15 +23,15 @@ class AssignTimestamps(Operator):
     kind = "assign_timestamps"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _ByColumn(self.time, context) if isinstance(self.time, str) else _ByFunction(self.time, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return inputs
 
+    def reads(self) -> Reads | None:
+        return Reads((self.time,), (0,)) if isinstance(self.time, str) else None
+
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        """Refuse a column that the declared type lacks."""
         known = inputs[0].columns()
         if isinstance(self.time, str) and known is not None and self.time not in known:
             raise GraphError(f"there is no column {self.time!r}; {inputs[0].describe()} has {', '.join(known)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Operator, Process, Reads
 from tidewheel._operators.logic import Message
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._time.frontier import Input
@@ -35,15 +35,17 @@ class GenerateEpochs(Operator):
     ports = 2
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Generating(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged, at both outputs."""
         return (inputs[0], inputs[0])
 
+    def reads(self) -> Reads | None:
+        if self.function is not None or callable(self.partition):
+            return None
+        return Reads(() if self.partition is None else (self.partition,), (ON_TIME, LATE))
+
     def input(self, name: str) -> Input:
-        """Return the input of the job's frontier that the operator is."""
         return Input(name, self.idle_after, self.advance_after)
 
 

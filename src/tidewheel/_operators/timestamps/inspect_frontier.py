@@ -21,16 +21,13 @@ class InspectFrontier(Operator):
     kind = "inspect_frontier"
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Inspecting(self.function, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Values pass unchanged."""
         return inputs
 
     @property
     def driven_by_time(self) -> bool:
-        """It acts on epochs."""
         return True
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._core.keys import to_stored
-from tidewheel._operators.aggregates.folding import Folding
+from tidewheel._operators.aggregates.combiner import AggregateCombiner
 from tidewheel._operators.aggregates.functions import (
     Accumulator,
     Aggregate,
@@ -27,14 +27,15 @@ from tidewheel._operators.aggregates.partial_results import (
     Packing,
     grouped,
     grouping_keys,
+    key_batch_of,
     merged,
-    opened_keys,
     regrouped,
 )
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Operator, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
-from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
+from tidewheel._operators.windows.window import check_names
 from tidewheel._state.key_batch import Opened
 from tidewheel._state.timers import Timer
 from tidewheel._time.panes import Ints, Panes
@@ -51,7 +52,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class AggregateWindows(Operator):
+class FixedAggregates(Operator):
     """Keep aggregates of each key by windows; a window is emitted once, when the epoch passes its end.
 
     Messages up to `lateness` after the end are still taken in; a window is then emitted again, once a batch, as a correction.
@@ -67,34 +68,33 @@ class AggregateWindows(Operator):
     combines = True
 
     def __post_init__(self) -> None:
-        kept = accumulators_of(self.aggregates)
-        if not 1 <= len(kept) <= 14:
-            raise GraphError(f"a window takes one to about six aggregates; these need {len(kept)} numbers per key")
-        object.__setattr__(self, "accumulators", kept)
+        check_names(self.aggregates)
+        accumulators = accumulators_of(self.aggregates)
+        if not 1 <= len(accumulators) <= 14:
+            raise GraphError(
+                f"a window takes one to about six aggregates; these need {len(accumulators)} numbers per key"
+            )
+        object.__setattr__(self, "accumulators", accumulators)
 
     def start(self, context: Context) -> Process:
-        """Start in a task."""
         return _Windowing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
         """Return what makes partial results before the shuffle."""
-        return _Combining(self, context)
+        return _PartialPanes(self, context)
 
-    def columns(self) -> set[str]:
-        """Return the columns that it reads."""
-        return columns_of(self.accumulators)
+    def reads(self) -> Reads:
+        return Reads(columns_of(self.accumulators), (LATE,))
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows, and the late messages as they came."""
         return (ROW, inputs[0])
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        """Refuse a column that the declared type lacks."""
-        check_columns(self.columns(), inputs[0])
+        check_columns(columns_of(self.accumulators), inputs[0])
 
     @property
     def driven_by_time(self) -> bool:
-        """It waits for epochs."""
         return True
 
     @property
@@ -133,10 +133,10 @@ class AggregateWindows(Operator):
         return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])}, latest=False)
 
 
-class _Combining(Folding):
+class _PartialPanes(AggregateCombiner):
     """Gives partial results, and as they are the messages that no window takes."""
 
-    def __init__(self, operator: AggregateWindows, context: Context) -> None:
+    def __init__(self, operator: FixedAggregates, context: Context) -> None:
         super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
         self.operator = operator
 
@@ -148,44 +148,46 @@ class _Combining(Folding):
 
 
 class _Windowing(Process):
-    def __init__(self, operator: AggregateWindows, context: Context) -> None:
+    def __init__(self, operator: FixedAggregates, context: Context) -> None:
         self.operator, self.context = operator, context
         self.panes, self.accumulators = operator.panes, operator.accumulators
         self.packing = Packing(len(self.accumulators) + 1)
         self.table, self.timers = context.raw_table(), context.timers()
-        self.gathered, self.partials = Gathered(), list[pa.Table]()
+        self.messages, self.partial_results = MessageBuffer(), list[pa.Table]()
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if batch.has_columns and batch.columns.schema.names[:1] == [PANE]:
             columns = batch.columns
-            self.partials.append(pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names]))
+            self.partial_results.append(
+                pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names])
+            )
         elif len(batch):
-            self.gathered.add(batch, self._fold)
+            self.messages.add(batch, self._fold)
 
     def _fold(self, batch: Batch) -> None:
         aside, partial = self.operator.parted(batch, self.context)
         if partial is not None:
-            self.partials.append(partial)
+            self.partial_results.append(partial)
         if aside is not None:
             self.context.count("late", len(aside))
             self.context.emit(aside, LATE)
 
     def on_end_of_data(self) -> None:
         """Take the partial results into the state, and set the timers of keys that have something due earlier than before."""
-        self.gathered.finish(self._fold)
-        if not self.partials:
+        self.messages.finish(self._fold)
+        if not self.partial_results:
             return
-        fresh = merged(self.partials, self.accumulators, self.context.operator, (PANE,))
-        self.partials = []
-        opened = opened_keys(fresh.column(KEY).combine_chunks(), self.table.n_shards)
-        kept = self._read(opened)
-        fresh = fresh.set_column(0, KEY, pa.array(opened.places(), pa.int64()))
+        fresh = merged(self.partial_results, self.accumulators, self.context.operator, (PANE,))
+        self.partial_results = []
+        key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
+        stored = self._read(key_batch)
+        fresh = fresh.set_column(0, KEY, pa.array(key_batch.places(), pa.int64()))
         # By numbers, since the keys are in the order of the store.
-        whole = merged([kept, fresh], self.accumulators, self.context.operator, (PANE,)) if len(kept) else fresh
+        whole = merged([stored, fresh], self.accumulators, self.context.operator, (PANE,)) if len(stored) else fresh
         last = self.context.last_epoch
         if last is not None and self.panes.lateness:
-            self._correct(opened, kept, fresh, whole, last)
-        self._write(opened, self._timers(opened, kept, last), whole, last)
+            self._correct(key_batch, stored, fresh, whole, last)
+        self._write(key_batch, self._timers(key_batch, stored, last), whole, last)
 
     def on_epoch(self, epoch: int) -> None:
         """Emit the windows that have ended, and drop the panes of which nothing more can come."""
@@ -202,14 +204,14 @@ class _Windowing(Process):
                 shards[shard] = slice(first, len(keys))
         if not keys:
             return
-        opened = Opened(list(keys.values()), [], list(keys), shards)
-        kept = self._read(opened)
-        positions, starts = self.panes.due(_ints(kept, PANE), self.context.last_epoch, epoch)
-        self._emit(opened, self._windows(kept, positions, starts), None)
-        rest = kept.filter(pa.array(self.panes.dropped(_ints(kept, PANE)) > epoch))
-        self._write(opened, np.full(len(keys), _NEVER, np.int64), rest, epoch)
+        key_batch = Opened(list(keys.values()), [], list(keys), shards)
+        stored = self._read(key_batch)
+        positions, starts = self.panes.due(_ints(stored, PANE), self.context.last_epoch, epoch)
+        self._emit(key_batch, self._windows(stored, positions, starts), None)
+        rest = stored.filter(pa.array(self.panes.dropped(_ints(stored, PANE)) > epoch))
+        self._write(key_batch, np.full(len(keys), _NEVER, np.int64), rest, epoch)
 
-    def _correct(self, opened: Opened, kept: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
+    def _correct(self, key_batch: Opened, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
         """Emit the windows that have ended already and were given something now."""
 
         def windows(table: pa.Table) -> tuple[Ints, Ints]:
@@ -223,9 +225,9 @@ class _Windowing(Process):
         if given:
             results = self._windows(whole, *windows(whole))
             names = list(zip(results.column(KEY).to_pylist(), results.column(_START).to_pylist(), strict=True))
-            before, mask = named(kept), [name in given for name in names]
+            before, mask = named(stored), [name in given for name in names]
             corrections = [name in before for name, wanted in zip(names, mask, strict=True) if wanted]
-            self._emit(opened, results.filter(pa.array(mask)), pa.array(corrections))
+            self._emit(key_batch, results.filter(pa.array(mask)), pa.array(corrections))
 
     def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
         """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
@@ -233,7 +235,7 @@ class _Windowing(Process):
         found = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
         return found.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
-    def _emit(self, opened: Opened, found: pa.Table, corrections: pa.Array | None) -> None:
+    def _emit(self, key_batch: Opened, found: pa.Table, corrections: pa.Array | None) -> None:
         if not len(found):
             return
         starts = _ints(found, _START)
@@ -246,22 +248,22 @@ class _Windowing(Process):
         arrays.append(pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections)
         columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
         which = _ints(found, KEY)
-        column = plain_array(opened.keys)
+        column = plain_array(key_batch.keys)
         self.context.emit(
             Batch(
                 ROW,
                 columns=columns,
-                keys=[opened.keys[at] for at in which.tolist()] if column is None else None,
+                keys=[key_batch.keys[at] for at in which.tolist()] if column is None else None,
                 key_column=None if column is None else column.take(pa.array(which)),
                 times=(ends - 1).tolist(),
             )
         )
 
-    def _read(self, opened: Opened) -> pa.Table:
+    def _read(self, key_batch: Opened) -> pa.Table:
         """Return the stored panes of the keys, each under its key's number."""
         found: list[bytes] = []
-        for shard, part in opened.shards.items():
-            found += [raw or b"" for raw in self.table.get_many(shard, opened.stored[part])]
+        for shard, part in key_batch.shards.items():
+            found += [raw or b"" for raw in self.table.get_many(shard, key_batch.stored[part])]
         width = self.packing.width
         counts = np.array([len(raw) // width for raw in found], np.int64)
         data = b"".join([raw[5:] for raw in found])
@@ -269,30 +271,30 @@ class _Windowing(Process):
         keys = np.repeat(np.arange(len(found)), counts)
         return pa.table([keys, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
 
-    def _write(self, opened: Opened, armed: Ints, table: pa.Table, epoch: int | None) -> None:
+    def _write(self, key_batch: Opened, armed: Ints, table: pa.Table, epoch: int | None) -> None:
         """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
         keys, panes = _ints(table, KEY), _ints(table, PANE)
         order = np.lexsort((panes, keys))
         numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
         data, width = self.packing.pack(numbers), self.packing.width
-        counts = np.bincount(keys, minlength=len(opened.keys))
+        counts = np.bincount(keys, minlength=len(key_batch.keys))
         ends = (np.cumsum(counts) * width).tolist()
         raws: list[bytes | None] = []
         for count, end in zip(counts.tolist(), ends, strict=True):
             head = bytes((_LIST,)) + count.to_bytes(4, "big")
             raws.append(head + data[end - count * width : end] if count else None)
-        for shard, part in opened.shards.items():
-            self.table.put(shard, list(zip(opened.stored[part], raws[part], strict=True)))
-        due = self._timers(opened, table, epoch)
+        for shard, part in key_batch.shards.items():
+            self.table.put(shard, list(zip(key_batch.stored[part], raws[part], strict=True)))
+        due = self._timers(key_batch, table, epoch)
         for at in np.flatnonzero(armed != due).tolist():
             if armed[at] != _NEVER:
-                self.timers.cancel(Timer(opened.keys[at], int(armed[at])))
+                self.timers.cancel(Timer(key_batch.keys[at], int(armed[at])))
             if due[at] != _NEVER:
-                self.timers.put(Timer(opened.keys[at], int(due[at])))
+                self.timers.put(Timer(key_batch.keys[at], int(due[at])))
 
-    def _timers(self, opened: Opened, table: pa.Table, epoch: int | None) -> Ints:
+    def _timers(self, key_batch: Opened, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""
-        times = np.full(len(opened.keys), _NEVER, np.int64)
+        times = np.full(len(key_batch.keys), _NEVER, np.int64)
         np.minimum.at(times, _ints(table, KEY), self.panes.next(_ints(table, PANE), epoch))
         return times
 

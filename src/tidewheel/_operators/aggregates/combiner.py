@@ -1,4 +1,4 @@
-"""Folding: what combines a keyed stream's messages into partial results before the shuffle."""
+"""AggregateCombiner: what combines a keyed stream's messages into partial results before the shuffle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidewheel._operators.aggregates.functions import Accumulator
 from tidewheel._operators.aggregates.partial_results import FLUSH_ROWS, keyed, merged
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.combiner import Combiner
-from tidewheel._operators.keyed.message_buffer import Gathered
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._values import Batch, Shape
 
 
-class Folding(Combiner):
+class AggregateCombiner(Combiner):
     """Folds many messages at a time, and gives what they come to by key and the columns `by`."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Folding(Combiner):
         """Take what is kept of each group, and the shape of what it gives."""
         self.accumulators, self.context = accumulators, context
         self._given_shape, self._by = given, by
-        self._gathered, self._waiting = Gathered(), list[pa.Table]()
+        self._messages, self._waiting = MessageBuffer(), list[pa.Table]()
         self.aside: list[Batch] = []
         """Messages that `fold` leaves out; they go on as they are."""
 
@@ -35,13 +35,13 @@ class Folding(Combiner):
     def add(self, batch: Batch) -> Iterator[Batch]:
         """Take messages; yield when there are many partial results."""
         if len(batch):
-            self._gathered.add(batch, self._fold)
+            self._messages.add(batch, self._fold)
         if sum(table.num_rows for table in self._waiting) > FLUSH_ROWS:
             yield from self._given()
 
     def finish(self) -> Iterator[Batch]:
         """Yield what is left."""
-        self._gathered.finish(self._fold)
+        self._messages.finish(self._fold)
         yield from self._given()
 
     def _fold(self, batch: Batch) -> None:

@@ -1,0 +1,43 @@
+"""Tumbling and sliding windows of a function: the messages of a key, folded one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._operators.keyed.timed import time_of
+from tidewheel._operators.logic import Message
+from tidewheel._operators.windows.window import OPEN, Fold, Panes, WindowLogic, WindowOperator
+from tidewheel._time.windows import Fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedWindows(WindowOperator):
+    """Fold the values of each key by windows of one length."""
+
+    windows: Fixed
+
+    def logic(self) -> FixedLogic:
+        return FixedLogic(self.windows, self.fold, self.lateness)
+
+
+class FixedLogic(WindowLogic):
+    """The windows of each key that were begun."""
+
+    def __init__(self, windows: Fixed, fold: Fold, lateness: int) -> None:
+        """Take what the operator was given."""
+        super().__init__(fold, lateness)
+        self.windows = windows
+
+    def on_data(self, message: Message, state: Panes, output: Any) -> Panes | None:
+        """Take a message into its windows, or set it aside where it is too late for all of them."""
+        taken = False
+        for start, end in self.windows.of(time_of(message)):
+            if not self.is_over(end, output):
+                taken = True
+                window = state.get(start)
+                _, status, folded = window or (end, OPEN, self.fold.default())
+                self.keep(start, end, status, self.fold.add(folded, message.value), window is None, state, output)
+        if not taken:
+            output.set_aside()
+        return state or None
