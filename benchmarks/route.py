@@ -94,7 +94,7 @@ def through_a_node(folder: Path, events: list[Event]) -> float:
     with open_inbox(inbox, NODE_SHARDS) as opened, Router(opened) as router:
         for _ in range(NODE_ROUNDS):
             router.route_many(events)
-    command = [sys.executable, "-m", "tidewheel._cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+    command = [sys.executable, "-m", "tidewheel", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
     command += ["--cells", f"{folder}/cells", "--inbox", inbox, "--state", f"file://{folder}/state", "--name", "bench"]
     node = subprocess.Popen(
         [*command, "--local", f"{folder}/local", "--json"],

@@ -50,7 +50,7 @@ def generate() -> None:
 
 def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float]]:
     """Run the job in a process of its own and show its progress; return its batches."""
-    command = [sys.executable, "-m", "tidewheel._cli", "run", str(PROGRAM), "--bounded", "--json"]
+    command = [sys.executable, "-m", "tidewheel", "run", str(PROGRAM), "--bounded", "--json"]
     process = subprocess.Popen(
         [*command, "--parallelism", str(parallelism), "--local", str(FOLDER / "local")],
         env={**os.environ, "CLICKS": str(FOLDER)},

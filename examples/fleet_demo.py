@@ -81,7 +81,7 @@ class Fleet:
 
     def start_node(self, name: str) -> None:
         """Start a node in a process group of its own."""
-        command = [sys.executable, "-m", "tidewheel._cli", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+        command = [sys.executable, "-m", "tidewheel", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
         command += ["--cells", self.cells, "--inbox", self.inbox, "--state", self.state, "--name", name, "--json"]
         command += ["--lease", str(LEASE), "--master", "local[1]", "--local", f"{self.folder}/local"]
         command += ["--conf", "spark.driver.memory=768m"]
@@ -135,7 +135,7 @@ class Fleet:
 
     def ran(self, *arguments: str) -> str:
         """Run the tidewheel command."""
-        command = [sys.executable, "-m", "tidewheel._cli", *arguments]
+        command = [sys.executable, "-m", "tidewheel", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def counted(self) -> int:

@@ -96,7 +96,7 @@ def test_b4_what_another_process_saved_is_there_after_it_is_gone(tmp_path):
     url = f"file://{tmp_path}"
     program = (
         "import sys\n"
-        "from tidewheel._checkpoint import CheckpointId, Manifest, CheckpointStore\n"
+        "from tidewheel.checkpoints import CheckpointId, CheckpointStore, Manifest\n"
         "CheckpointStore.open(sys.argv[1]).save(Manifest(CheckpointId('s', 7)))\n"
     )
     subprocess.run([sys.executable, "-c", program, url], check=True)

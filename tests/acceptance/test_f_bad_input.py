@@ -155,7 +155,7 @@ job.source("in", iterable([1])).map("double", lambda v: v).sink("out", collect()
 def test_f_the_shell_says_what_is_wrong_without_a_stack_trace(tmp_path, arguments, told):
     (tmp_path / "program.py").write_text(PROGRAM.format(state=f"file://{tmp_path}/state"))
     done = subprocess.run(
-        [sys.executable, "-m", "tidewheel._cli", "run", *arguments],
+        [sys.executable, "-m", "tidewheel", "run", *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,

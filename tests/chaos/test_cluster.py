@@ -32,7 +32,7 @@ def start(folder: Path, cluster: SparkCluster, state: str, python: Path, *option
     """Start `tidewheel run` of the program on the cluster, from a folder where nothing can be imported."""
     settings = {**cluster.conf(), "spark.pyspark.python": str(python)}
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-m", "tidewheel._cli", "run", str(PROGRAM), "--master", cluster.url, "--state", state]
+    command = [sys.executable, "-m", "tidewheel", "run", str(PROGRAM), "--master", cluster.url, "--state", state]
     with (folder / "out.log").open("w") as out, (folder / "err.log").open("w") as err:
         return subprocess.Popen(
             [*command, "--parallelism", "2", "--json", *conf, *options],
