@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from tidewheel import StoredJob
+
 FILES, PER_FILE, USERS = 24, 50_000, 20_000
 FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "demo"
 PROGRAM = Path(__file__).with_name("clicks.py")
@@ -83,11 +85,6 @@ def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float
 
 def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> int:
     """Check output and state against a count that knows nothing of Tidewheel; show a table and the verdict."""
-    from tidewheel._checkpoint.store import StreamCheckpoints
-    from tidewheel._engine.stopped_job import states
-    from tidewheel._state.codec import msgpack_codec
-    from tidewheel._storage import open_store
-
     source = ds.dataset(FOLDER / "in").to_table()
     counted = source.group_by("user").aggregate([("cents", "count"), ("cents", "sum")])
     expected = dict(
@@ -97,11 +94,7 @@ def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> 
             strict=True,
         )
     )
-    store = open_store(f"file:{FOLDER}/state")
-    newest = StreamCheckpoints(store, "clicks").latest()
-    assert newest is not None
-    decode = msgpack_codec(dict).decode
-    kept = {user: decode(raw) for user, raw in states(store, newest)["totals"].items()}
+    kept = dict(StoredJob("clicks", state=f"file:{FOLDER}/state").scan("totals", type=dict))
     state_right = {user: (one["clicks"], one["cents"]) for user, one in kept.items()} == expected
     out = ds.dataset(FOLDER / "out").to_table()
     # Each user's clicks are numbered from 1 on: a lost or doubled row would be a gap or a repetition.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tidewheel import Job, WindowResult, codecs, tumbling
-from tidewheel.connectors import Bridge
+from tidewheel.connectors import MqttBridge
 from tidewheel.sinks import console, delta
 from tidewheel.sources import mqtt
 
@@ -98,7 +98,7 @@ def main(spark: Any = None) -> int:
             running = stack.enter_context(running_broker(folder / "broker"))
             broker = running.url
             # A broker keeps messages for those it knows: the bridge introduces itself before the sensors begin.
-            Bridge(source(broker, folder).bridging).close()
+            MqttBridge(source(broker, folder).bridging).close()
             measured = made()
             for name in {each["sensor"] for each in measured}:
                 running.send(f"sensors/{name}", [json.dumps(m).encode() for m in measured if m["sensor"] == name])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
+    from tidewheel._cells.live import JobCell
     from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
     from tidewheel._operators.joins.join import Joined
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tidewheel._program.job import Job
     from tidewheel._program.stored_job import StoredJob
     from tidewheel._program.stream import KeyedStream, Stream, WindowedStream
+    from tidewheel._spark.progress import BatchProgress, RunResult
     from tidewheel._spark.read_state import read_state
     from tidewheel._state.timers import Timer
     from tidewheel._time.windows import session, sliding, tumbling
@@ -22,13 +24,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchProgress",
     "ExpiringMap",
     "Job",
+    "JobCell",
     "Joined",
     "KeyedStream",
     "Message",
     "Output",
     "Row",
+    "RunResult",
     "StatefulLogic",
     "StoredJob",
     "Stream",
@@ -48,13 +53,16 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BatchProgress": "_spark.progress",
     "ExpiringMap": "_operators.keyed.ttl_map",
     "Job": "_program.job",
+    "JobCell": "_cells.live",
     "Joined": "_operators.joins.join",
     "KeyedStream": "_program.stream",
     "Message": "_operators.logic",
     "Output": "_operators.logic",
     "Row": "_values",
+    "RunResult": "_spark.progress",
     "StatefulLogic": "_operators.logic",
     "StoredJob": "_program.stored_job",
     "Stream": "_program.stream",

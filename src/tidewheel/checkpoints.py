@@ -3,6 +3,5 @@
 from tidewheel._checkpoint.manager import CheckpointManager
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-from tidewheel._engine.move import Place, move
 
-__all__ = ["CheckpointId", "CheckpointManager", "CheckpointStore", "Manifest", "Place", "StreamCheckpoints", "move"]
+__all__ = ["CheckpointId", "CheckpointManager", "CheckpointStore", "Manifest", "StreamCheckpoints"]

@@ -6,9 +6,9 @@
 """
 
 from tidewheel._codecs.avro import avro
-from tidewheel._codecs.base import PayloadCodec, payload_codec
+from tidewheel._codecs.base import PayloadCodec
 from tidewheel._codecs.json import json
 from tidewheel._codecs.protobuf import protobuf
 from tidewheel._codecs.raw import raw
 
-__all__ = ["PayloadCodec", "avro", "json", "payload_codec", "protobuf", "raw"]
+__all__ = ["PayloadCodec", "avro", "json", "protobuf", "raw"]

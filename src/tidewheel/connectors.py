@@ -1,8 +1,8 @@
 """What a source or a sink of your own is made of. `tidewheel.testing.connectors` tests it."""
 
 from tidewheel._connectors.log_source import Log, PartitionedSource
-from tidewheel._connectors.mqtt.bridge import Bridge
+from tidewheel._connectors.mqtt.bridge import MqttBridge
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.source import Source
 
-__all__ = ["Bridge", "Log", "PartitionedSource", "Publication", "Sink", "SinkPartition", "Source", "Staging"]
+__all__ = ["Log", "MqttBridge", "PartitionedSource", "Publication", "Sink", "SinkPartition", "Source", "Staging"]

@@ -1,5 +1,21 @@
 """The errors a user may see. Each says what happened, where, and what to do."""
 
+__all__ = [
+    "AccessDenied",
+    "ConfigError",
+    "ConnectorError",
+    "ConnectorUnavailable",
+    "CorruptError",
+    "FencedError",
+    "GraphError",
+    "HeldError",
+    "NotFound",
+    "OperatorError",
+    "StateError",
+    "StorageError",
+    "TidewheelError",
+]
+
 
 class TidewheelError(Exception):
     """Base of all errors that Tidewheel raises on purpose."""
@@ -23,6 +39,10 @@ class StorageError(TidewheelError):
 
 class NotFound(StorageError):
     """There is nothing at that path."""
+
+
+class AccessDenied(StorageError):
+    """The store refuses this user."""
 
 
 class CorruptError(TidewheelError):

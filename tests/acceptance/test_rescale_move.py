@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidewheel import Job
+from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._cli.move import move as move_command
 from tidewheel._core import faults
@@ -97,6 +97,14 @@ def test_a_shard_moves_whole(two_jobs):
     assert left.keys() | came.keys() == before.keys() | {"mine"}
     assert left.keys().isdisjoint(came)
     assert 80 < len(came) < 180
+
+
+def test_a_stored_job_moves_keys_to_another(two_jobs):
+    source, target = two_jobs
+    stored, other = (StoredJob(made.name, state=made.state) for made in two_jobs)
+    assert stored.move_to(other, keys=MOVED[:3]) == 3
+    assert {key for key in held(target)["sum"] if key != "mine"} == set(MOVED[:3])
+    assert MOVED[0] not in held(source)["sum"]
 
 
 def test_nothing_of_a_finished_move_stays_behind(two_jobs):

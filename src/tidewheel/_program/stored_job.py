@@ -7,7 +7,7 @@ checkpoints are those of the runs, which are jobs of their own: `orders/17`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Manifest
@@ -111,6 +111,26 @@ class StoredJob:
         from tidewheel._checkpoint.tools.fork import release
 
         return tuple(release(self.store, self.name))
+
+    def move_to(
+        self,
+        target: StoredJob,
+        *,
+        keys: Iterable[Any] | None = None,
+        shards: Iterable[int] | None = None,
+        cells: str | None = None,
+    ) -> int:
+        """Move keys, or all keys of some shards, with the state and timers of all operators; return how many keys moved.
+
+        Each key is in exactly one of the two jobs, whatever dies when. Nothing may run either job: `HeldError` says who
+        does. If the target was started meanwhile, this job has let go of the keys already, and the next start of either
+        job finishes the move. `StateError`: the target lacks an operator, stores its state otherwise, or has one of the
+        keys already. `cells` is what both programs give as `Job(cells=…)`, if their cells are not beside their state.
+        """
+        from tidewheel._engine.move import Place, move
+
+        places = (Place(job.name, job.store.url, cells) for job in (self, target))
+        return move(*places, keys=keys, shards=shards).keys
 
     def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
         """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""

@@ -10,10 +10,6 @@ import msgspec
 from tidewheel.errors import StorageError
 
 
-class AccessDenied(StorageError):
-    """The store refuses this user."""
-
-
 class Entry(msgspec.Struct, frozen=True):
     """One object of a listing. `modified` is in seconds since 1970, by the store's clock."""
 

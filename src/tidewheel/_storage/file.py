@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from tidewheel._storage.base import AccessDenied, Entry, Store, check_length, check_path
-from tidewheel.errors import ConfigError, NotFound, StorageError
+from tidewheel._storage.base import Entry, Store, check_length, check_path
+from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
 _TEMPORARY = ".tidewheel-tmp-"
 _counter = itertools.count()

@@ -20,8 +20,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from tidewheel._storage.base import AccessDenied, Entry, Store, check_length, check_path
-from tidewheel.errors import ConfigError, NotFound, StorageError
+from tidewheel._storage.base import Entry, Store, check_length, check_path
+from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
 _SECRET = re.compile(r"key|secret|token|password|sas|credential")
 _OF_THE_CLIENT = ("allow_http", "connect_timeout", "proxy_url", "timeout")

@@ -1,7 +1,6 @@
 """What users test their programs with: without Spark and without a disk, unless asked for."""
 
 from tidewheel._cells.backends.memory import outage
-from tidewheel._connectors.memory.collect import collect as CollectSink
 from tidewheel._operators.logic import Message
 from tidewheel._testing.clock import Clock
 from tidewheel._testing.golden import golden
@@ -17,7 +16,6 @@ __all__ = [
     "PAUSE",
     "RESCALE",
     "Clock",
-    "CollectSink",
     "MemoryRun",
     "Message",
     "OperatorTester",

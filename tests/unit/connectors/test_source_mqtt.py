@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from chaos import harness
 from mqtt_server import PASSWORD, broker  # noqa: F401
 from tidewheel import sources
-from tidewheel._connectors.mqtt.bridge import Bridge, opened_buffer
+from tidewheel._connectors.mqtt.bridge import MqttBridge, opened_buffer
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
@@ -28,7 +28,7 @@ class Topic(SourceHarness):
 
     def __init__(self, broker, folder) -> None:  # noqa: F811
         self.broker, self.buffer, self.name = broker, f"file://{folder}/buffer", f"t-{uuid.uuid4().hex}"
-        self.bridge = Bridge(self.source().bridging)
+        self.bridge = MqttBridge(self.source().bridging)
         self.stored = 0
 
     def source(self, *, max_records=None):
@@ -112,7 +112,7 @@ def test_what_a_broker_sends_before_it_answers_is_acknowledged_at_once(topic, mo
     first = []
     monkeypatch.setattr(paho.mqtt.client.Client, "ack", noted)
     monkeypatch.setattr(MqttConnection, "_subscribed", after)
-    with Bridge(settled(topic).bridging):
+    with MqttBridge(settled(topic).bridging):
         assert first == [True]
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_in_the_buffer_is_not_acknowledged(topic, monkeypatch, point
     topic.broker.send(f"{topic.name}/a", [b"1"])
     faults.arm(f"{point}=raise")
     try:
-        bridge = Bridge(settled(topic).bridging)
+        bridge = MqttBridge(settled(topic).bridging)
         with pytest.raises(ConnectorError, match=rf"acknowledges nothing more: fault point {point}"):
             bridge.wait_quiet(10)
         with opened_buffer(topic.buffer) as inbox:

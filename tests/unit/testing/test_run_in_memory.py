@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Job
+from tidewheel.sinks import collect
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
-from tidewheel.testing import CollectSink, run_in_memory
+from tidewheel.testing import run_in_memory
 
 
 def clicks(folder: Path, out=None) -> Job:
@@ -41,7 +42,7 @@ def test_batches_may_be_given_one_by_one_at_any_parallelism(tmp_path):
 
 
 def test_a_sink_of_the_program_that_collects_goes_on_collecting(tmp_path):
-    out = CollectSink()
+    out = collect()
     result = run_in_memory(clicks(tmp_path, out), {"in": RECORDS})
     assert out.records == result.outputs["out"]
     assert len(out.records) == 3

@@ -13,9 +13,8 @@ from tidewheel._cells.backends.base import NOTHING, Backend, Held, Listener, Swa
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import AccessRefused, CellError, Offline
 from tidewheel._storage import Store
-from tidewheel._storage.base import AccessDenied
 from tidewheel._storage.chain import Chain, TrimmedError
-from tidewheel.errors import FencedError, StorageError
+from tidewheel.errors import AccessDenied, FencedError, StorageError
 
 _LIMIT = 64 * 2**20
 _TRIM_EVERY = 32

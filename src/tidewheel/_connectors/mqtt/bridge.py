@@ -56,7 +56,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Arrived).decode
 
 
-class Bridge:
+class MqttBridge:
     """Runs from its beginning until `close`, in threads of its own.
 
     One that fails, because the disk is full or another uses its client id, acknowledges nothing more, and `check` raises

@@ -55,8 +55,8 @@ def mqtt(
 
     A batch has about `max_records` at most: it ends between two blocks of messages that arrived together. What was read and
     committed is let go in files of 64 MB, unless `keep`: then a job can be restored to an older checkpoint. A bounded run ends
-    when nothing has come for `quiet` seconds. With `bridge=False` another process runs the bridge (`mqtt_bridge.Bridge`), and
-    the job only reads.
+    when nothing has come for `quiet` seconds. With `bridge=False` another process runs the bridge, a
+    `tidewheel.connectors.MqttBridge`, and the job only reads.
     The `client_id` must be used by nobody else. The buffer must be reached by driver and tasks under the same path.
 
     `url` is `mqtt://user:password@host:1883`, or `mqtts:`.

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from tidewheel._connectors.inbox import Inbox, Stored
 from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Offsets
-from tidewheel._connectors.mqtt.bridge import Bridge, Bridging, arrived, opened_buffer
+from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
 
 
@@ -20,7 +20,7 @@ class MqttReader(InboxReader):
         """Take how to read; the bridge begins when the planner is first asked."""
         super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
-        self._bridge: Bridge | None = None
+        self._bridge: MqttBridge | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Wait until the broker has sent what it had, and let nothing come after that."""
@@ -53,7 +53,7 @@ class MqttReader(InboxReader):
         if self._opened is None:
             self._opened = opened_buffer(self._bridging.buffer)
             if self._wanted:
-                self._bridge = Bridge(self._bridging)
+                self._bridge = MqttBridge(self._bridging)
         return self._opened
 
     def _raw(self, stored: Stored) -> pa.RecordBatch:
