@@ -17,7 +17,16 @@ from tidewheel._cells import record as records
 from tidewheel._cells.backends.base import NOTHING, Held
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.declared import Codec, type_name
-from tidewheel._cells.errors import CellError, Closed, Encoding, Offline, TicketRefused, TooLarge, WrongType
+from tidewheel._cells.errors import (
+    CellError,
+    Closed,
+    Encoding,
+    Offline,
+    TicketRefused,
+    TooLarge,
+    Unreadable,
+    WrongType,
+)
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.record import Record
 from tidewheel._cells.tickets import Presented, Ticket, Validator
@@ -52,19 +61,19 @@ class Exchange(NamedTuple, Generic[T]):
     seen: T | None
 
 
-class _Unreadable:
+class _Hidden:
     """Stands in for a snapshot when there is a reason not to show one."""
 
-    def __init__(self, why: TidewheelError) -> None:
-        self._why = why
+    def __init__(self, error: TidewheelError) -> None:
+        self.error = error
 
     @property
     def version(self) -> int:
-        raise self._why
+        raise self.error
 
     @property
     def value(self) -> Any:
-        raise self._why
+        raise self.error
 
 
 class Cell(Observed, Generic[T]):
@@ -98,7 +107,7 @@ class Cell(Observed, Generic[T]):
         self._connection = connection
         self._codec: Codec[T] = Codec(declared)
         self._held = NOTHING
-        self._snapshot: Snapshot[T] | _Unreadable = Snapshot(0, None)
+        self._snapshot: Snapshot[T] | _Hidden = Snapshot(0, None)
         self._validators: tuple[Validator, ...] = ()
 
     @property
@@ -132,9 +141,19 @@ class Cell(Observed, Generic[T]):
         return Snapshot(snapshot.version, snapshot.value)
 
     def refresh(self, timeout: float | None = None) -> Snapshot[T]:
-        """Ask the backend, and return what stands: at least as new as every write that returned before this call."""
-        self._install(self._connection._backend.load(self.path, self._deadline(timeout)))
+        """Ask the backend, and return what stands: at least as new as every write that returned before this call.
+
+        A value that is not shown for its ticket, or that could not be read, is judged again.
+        """
+        held = self._connection._backend.load(self.path, self._deadline(timeout), self._held.version)
+        self._install(held, again=True)
         return self.snapshot()
+
+    @property
+    def error(self) -> TidewheelError | None:
+        """Why the value cannot be read, which every read raises; None if it can."""
+        snapshot = self._snapshot
+        return snapshot.error if isinstance(snapshot, _Hidden) else None
 
     @property
     def when(self) -> When[T]:
@@ -171,7 +190,7 @@ class Cell(Observed, Generic[T]):
         """Stop following. Reads and waits then raise `Closed`."""
         self._connection._forget(self)
         with self._condition:
-            self._snapshot = _Unreadable(Closed(f"{self.where} was closed"))
+            self._snapshot = _Hidden(Closed(f"{self.where} was closed"))
             self._mark_closed()
 
     def __enter__(self) -> Self:
@@ -183,10 +202,16 @@ class Cell(Observed, Generic[T]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.namespace}/{self.name}: {self.type_name})"
 
-    def _install(self, held: Held) -> None:
-        """Take over what the backend holds, if it is newer than what is known here."""
+    def _install(self, held: Held, again: bool = False) -> None:
+        """Take over what the backend holds, if it is newer than what is known here.
+
+        With `again`, also the version that is known and not shown. Never raises: what is wrong with a value, its class or
+        a validator concerns this cell alone, and its readers are told.
+        """
         with self._condition:
-            if self._closed or held.version <= self._held.version:
+            newer = held.version > self._held.version
+            hidden = held.version == self._held.version and not self._shows(held.version)
+            if self._closed or not (newer or (again and hidden)):
                 return
             self._held = held
             try:
@@ -194,15 +219,33 @@ class Cell(Observed, Generic[T]):
             except TicketRefused as refused:
                 self.ignored = (held.version, str(refused))
                 return
-            except TidewheelError as why:
-                self._snapshot = _Unreadable(why)
+            except Exception as error:
+                self._hide(error)
+                return
             self._changes += 1
             self._notify()
+
+    def _shows(self, version: Version) -> bool:
+        return isinstance(self._snapshot, Snapshot) and self._snapshot.version == version
+
+    def _hide(self, error: Exception) -> None:
+        """Make every read raise this error, until there is something that can be read."""
+        if not isinstance(error, TidewheelError):
+            text = f"{self.where} cannot be read: {type(error).__name__} {error}".rstrip()
+            error, cause = Unreadable(f"{text}; it was raised by the value's class, a validator or the backend"), error
+            error.__cause__ = cause
+        with self._condition:
+            if not self._closed:
+                self._snapshot = _Hidden(error)
+                self._changes += 1
+                self._notify()
 
     def _value_of(self, held: Held) -> T | None:
         """Return the value in a record, or raise: `WrongType`, `TicketRefused`, `Encoding`, `CorruptError`."""
         record = self._record_of(held)
         if record is None:
+            if held.version and self._validators:
+                raise TicketRefused("it was deleted, and that takes no ticket")
             return None
         if self._validators:
             signed = records.statement(self.path, record.type_name, record.token, record.value)
@@ -320,7 +363,7 @@ class CellWriter(Cell[T]):
             self._record_of(held)
             seen = None if applies is None else self._seen(held)
             if applies is None or applies(held):
-                swap = backend.swap(self.path, held.version, self._record(data, backend.limit), deadline)
+                swap = backend.swap(self.path, held, self._record(data, backend.limit), deadline)
                 self._install(swap.held)
                 if swap.applied:
                     self._connection.changed(self.path, swap.held)
@@ -330,7 +373,7 @@ class CellWriter(Cell[T]):
             elif fresh:
                 return Exchange(False, held.version, seen)
             else:
-                held, fresh = backend.load(self.path, deadline), True
+                held, fresh = backend.load(self.path, deadline, held.version), True
                 self._install(held)
 
     def _record(self, data: bytes | None, limit: int) -> bytes:

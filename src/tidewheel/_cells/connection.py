@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from typing import Any, Self, TypeVar, overload
+from urllib.parse import quote
 
 from tidewheel._cells.backends.base import Backend, Held
 from tidewheel._cells.cell import Cell, CellReader, CellWriter
@@ -20,7 +21,8 @@ AnyMap = TypeVar("AnyMap", bound=CellMapReader[Any])
 AnyCell = TypeVar("AnyCell", bound=Cell[Any])
 
 DEFAULT_NAMESPACE = "default"
-_MAX_NAME = 200
+_MAX_NAME = 240
+"""In bytes, percent-encoded: so it is the name of a folder, and file systems take 255."""
 
 
 class Connection:
@@ -102,8 +104,8 @@ class Connection:
     def names(self, namespace: str = DEFAULT_NAMESPACE, prefix: str = "") -> list[str]:
         """Return the names of the cells that were ever written, sorted."""
         within = f"{check_namespace(namespace)}/"
-        found = self._backend.list(within + prefix, Deadline(self.timeout))
-        return sorted(path.removeprefix(within) for path in found)
+        paths = self._backend.list(within + prefix, Deadline(self.timeout))
+        return sorted(path.removeprefix(within) for path in paths)
 
     def close(self) -> None:
         """Close the connection and all its cells."""
@@ -133,6 +135,15 @@ class Connection:
             cell._install(held)
         for held_map in maps:
             held_map._changed(path, held)
+
+    def unreadable(self, path: str, error: Exception) -> None:
+        """Pass on that what stands at the path cannot be read. Called by the backend."""
+        with self._lock:
+            cells, maps = tuple(self._cells.get(path, ())), tuple(self._maps)
+        for cell in cells:
+            cell._hide(error)
+        for held_map in maps:
+            held_map._unreadable(path, error)
 
     def online(self) -> None:
         """Pass on that the backend answers. Called by the backend."""
@@ -193,10 +204,16 @@ class Connection:
 
 
 def check_name(name: str) -> str:
-    """Return a cell's name or namespace, or refuse it: a few printable characters, parts divided by "/"."""
-    if not name.isprintable() or len(name.encode()) > _MAX_NAME or not all(name.split("/")):
+    """Return a cell's name or namespace, or refuse it: a few printable characters, parts divided by "/".
+
+    The same names are allowed in every backend.
+    """
+    if not name.isprintable() or not all(name.split("/")):
+        raise ConfigError(f"{name!r} cannot name a cell: use printable characters, in parts divided by single slashes")
+    if (size := len(quote(name, safe=""))) > _MAX_NAME:
         raise ConfigError(
-            f"{name!r} cannot name a cell: use 1 to {_MAX_NAME} printable characters, in parts divided by single slashes"
+            f"{name!r} is too long to name a cell: percent-encoded it has {size} bytes, and at most {_MAX_NAME} are allowed. "
+            "A letter or digit counts as one; others, and slashes, as three for each byte of UTF-8"
         )
     return name
 

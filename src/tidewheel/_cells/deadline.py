@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import time
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def seconds_since_boot() -> float:
+    """Return a time that never goes back and, unlike `time.monotonic`, goes on while the machine is suspended.
+
+    Where the system has no such clock it is `time.monotonic`.
+    """
+    return time.clock_gettime(_CLOCK)
+
 
 class Deadline:
     """Seconds from now on the monotonic clock."""

@@ -68,8 +68,10 @@ class Codec(Generic[T]):
             raise Encoding(f"None cannot be written to {where}: it means empty; use clear()")
         try:
             return _encode(self._decode(_encode(value)))
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            refused = Encoding(f"{value!r:.200} cannot be written to {where}, which is declared as {name}: {error}")
+        except Exception as error:  # A class may check its own values, and raise what it likes.
+            refused = Encoding(
+                f"{value!r:.200} cannot be written to {where}, which is declared as {name}: {_reason(error)}"
+            )
             refused.value = value
             raise refused from None
 
@@ -78,7 +80,11 @@ class Codec(Generic[T]):
         try:
             value: T = self._decode(data)
             return value
-        except msgspec.MsgspecError as error:
+        except Exception as error:
             raise Encoding(
-                f"what was written to {where} is not a {name}: {error}; its writer declares the type otherwise"
-            ) from None
+                f"what was written to {where} is not a {name}: {_reason(error)}; its writer declares the type otherwise"
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__} {error}".rstrip()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidewheel._cells.errors import Offline
 from tidewheel._cells.lease import Lease
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def leader_election(
 ) -> Iterator[Lease]:
     """Give the lease each time this candidate becomes leader; after the loop's body, stand for election again.
 
-    The body runs while `leadership.held`; ending it gives the leadership up. The loop ends when `stop` is set.
+    The body runs while `leadership.held`; ending it gives the leadership up. The loop ends when `stop` is set. A candidate
+    stands through outages of the backend.
 
         for leadership in leader_election(connection, "boss", "node-1"):
             while leadership.held:
@@ -33,6 +35,9 @@ def leader_election(
             try:
                 lease.acquire(timeout=_LOOK_S)
             except TimeoutError:
+                continue
+            except Offline:
+                stop.wait(_LOOK_S)
                 continue
             yield lease.keep()
             lease.release()

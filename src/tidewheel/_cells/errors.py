@@ -25,6 +25,10 @@ class Encoding(CellError):
     """A value does not fit its declared type: on the way out nothing was sent, on the way in it is not shown."""
 
 
+class Unreadable(CellError):
+    """What a cell holds cannot be shown: its class, a validator or the backend raised an error. Others are not affected."""
+
+
 class Closed(CellError):
     """The cell or its connection was closed."""
 

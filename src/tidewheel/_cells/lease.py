@@ -1,7 +1,8 @@
 """A lease: at most one holder at a time, kept by renewing it, lost by not doing so.
 
 No clocks are compared. The holder counts from before it sent its last renewal; everybody else counts from when they
-saw it, which is later. So a holder that looks at `held` knows that it has lost the lease before anybody can take it.
+saw it, which is later. So a holder that looks at `held` knows that it has lost the lease before anybody can take it. A
+machine that was suspended counts that time too.
 
 Looking is not enough for one that sleeps between looking and acting. Send the `token` along with what is done under the
 lease, and let the receiver refuse a token smaller than one it has seen: tokens grow from holder to holder.
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from tidewheel._cells.cell import Snapshot
-from tidewheel._cells.deadline import Deadline
-from tidewheel._cells.errors import Closed, LeaseLost, Offline
+from tidewheel._cells.deadline import Deadline, seconds_since_boot
+from tidewheel._cells.errors import CellError, Closed, LeaseLost, Offline
+from tidewheel._core.threads import BackgroundThread
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Lease:
         *,
         holder: str | None = None,
         ttl: float = 15.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = seconds_since_boot,
     ) -> None:
         if ttl <= 0:
             raise ConfigError(f"the lease {name!r} needs a ttl above 0 seconds, not {ttl}")
@@ -70,7 +72,7 @@ class Lease:
         self._until = float("-inf")
         self._seen: tuple[int, float] = (-1, 0.0)
         self._stop = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._keeper: BackgroundThread | None = None
 
     @property
     def held(self) -> bool:
@@ -132,7 +134,7 @@ class Lease:
     def release(self) -> None:
         """Give the lease up, if it is held, so that others need not wait."""
         self._stop.set()
-        if self._keeper is not None and self._keeper is not threading.current_thread():
+        if self._keeper is not None:
             self._keeper.join()
         self._keeper = None
         tenure = self._cell.read()
@@ -146,7 +148,7 @@ class Lease:
     def keep(self) -> Self:
         """Renew in the background until released; `held` tells if that no longer works."""
         self._stop.clear()
-        self._keeper = threading.Thread(target=self._keep, name=f"lease {self._cell.name}", daemon=True)
+        self._keeper = BackgroundThread(self._keep, f"lease {self._cell.name}", lambda _: "go on")
         self._keeper.start()
         return self
 
@@ -167,10 +169,10 @@ class Lease:
         while not self._stop.wait(self.ttl / 3):
             try:
                 self.renew()
-            except Offline:
-                continue
             except (LeaseLost, Closed):
                 return
+            except CellError:
+                continue  # Until it lapses.
 
     def _free_in(self, snapshot: Snapshot[Tenure]) -> float:
         """Return in how many seconds the lease may be taken; its time runs anew with every version seen."""

@@ -6,7 +6,7 @@ in the map. Removing a key empties its cell; the record of that stays, so use ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from tidewheel._cells import when
@@ -17,6 +17,7 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.tickets import Ticket, Validator
+from tidewheel.errors import ConfigError, TidewheelError
 
 if TYPE_CHECKING:
     from tidewheel._cells.connection import Connection
@@ -75,8 +76,22 @@ class CellMapReader(Observed, Mapping[str, T], Generic[T]):
         return value
 
     def __iter__(self) -> Iterator[str]:
+        """Give the keys whose values can be read."""
         with self._condition:
-            return iter([key for key in sorted(self._cells) if self._cells[key].is_some()])
+            return iter([key for key in sorted(self._cells) if key in self])
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return self._cells[key].is_some()  # type: ignore[index]
+        except (KeyError, TidewheelError):
+            return False
+
+    @property
+    def unreadable(self) -> dict[str, TidewheelError]:
+        """The keys whose values cannot be read, and why. They are not in the mapping; `map[key]` raises the error."""
+        with self._condition:
+            errors = {key: self._cells[key].error for key in sorted(self._cells)}
+        return {key: error for key, error in errors.items() if error is not None}
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -99,8 +114,15 @@ class CellMapReader(Observed, Mapping[str, T], Generic[T]):
     def refresh(self, timeout: float | None = None) -> Self:
         """Ask the backend for every key, and take over what is newer."""
         deadline = Deadline(self._connection.timeout if timeout is None else timeout)
-        for path, held in self._connection._backend.list(self._prefix, deadline).items():
-            self._changed(path, held)
+        backend = self._connection._backend
+        listed = backend.list(self._prefix, deadline)
+        with self._condition:
+            known = {cell.path: cell._held.version for cell in self._cells.values()}
+        for path, version in known.items():
+            if version and path not in listed:
+                listed[path] = backend.load(path, deadline, version)
+        for path, held in listed.items():
+            self._changed(path, held, again=True)
         return self
 
     @property
@@ -142,15 +164,24 @@ class CellMapReader(Observed, Mapping[str, T], Generic[T]):
                 self._cells[key] = cell
             return self._cells[key]
 
-    def _changed(self, path: str, held: Held) -> None:
+    def _changed(self, path: str, held: Held, again: bool = False) -> None:
+        self._pass_on(path, lambda cell: cell._install(held, again))
+
+    def _unreadable(self, path: str, error: Exception) -> None:
+        self._pass_on(path, lambda cell: cell._hide(error))
+
+    def _pass_on(self, path: str, change: Callable[[CellWriter[T]], None]) -> None:
         if not path.startswith(self._prefix):
             return
         with self._condition:
             if self._closed:
                 return
-            cell = self._cell(path.removeprefix(self._prefix))
+            try:
+                cell = self._cell(path.removeprefix(self._prefix))
+            except ConfigError:
+                return  # No cell has such a name: it is another program's, in a place that cells share with it.
             before = cell._changes
-            cell._install(held)
+            change(cell)
             if cell._changes != before:
                 self._changes += 1
                 self._notify()

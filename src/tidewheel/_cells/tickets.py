@@ -84,7 +84,8 @@ class TicketValidator:
     """Accepts tickets of one issuer for one audience: give it to `require_ticket`.
 
     `revoked` says which ids are revoked: a collection, or a function that is asked each time (for example
-    `lambda ticket_id: ticket_id in (revocations.read() or ())` over a cell).
+    `lambda ticket_id: ticket_id in (revocations.read() or ())` over a cell). Clocks differ: a ticket that was issued up
+    to `ahead` seconds in the future, by the reader's clock, is valid, and so is one that expired up to `leeway` seconds ago.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class TicketValidator:
         algorithm: str = "HS256",
         issuer: str | None = None,
         revoked: Container[str] | Callable[[str], bool] = (),
-        leeway: float = 0,
+        leeway: float = 0.0,
+        ahead: float = 30.0,
     ) -> None:
         _check_key(key, algorithm)
         self._key = key
@@ -103,7 +105,7 @@ class TicketValidator:
         self._algorithm = algorithm
         self._issuer = issuer
         self._revoked = revoked if callable(revoked) else revoked.__contains__
-        self._leeway = leeway
+        self._leeway, self._ahead = leeway, ahead
 
     def __call__(self, presented: Presented) -> None:
         """Raise `TicketRefused` unless the ticket is valid now and, if it names a key, the value is signed by it."""
@@ -117,15 +119,31 @@ class TicketValidator:
                 algorithms=[self._algorithm],
                 audience=self._audience,
                 issuer=self._issuer,
-                leeway=self._leeway,
-                options={"require": ["exp", "aud", "jti"]},
+                # The package cuts times to whole seconds, which ends a short life before it began.
+                options={
+                    "require": ["exp", "aud", "jti"],
+                    "verify_exp": False,
+                    "verify_iat": False,
+                    "verify_nbf": False,
+                },
             )
-        except jwt.PyJWTError as error:
+            self._check_times(claims, time.time())
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise TicketRefused(f"its writer's ticket is not valid: {error}") from None
         if self._revoked(claims["jti"]):
             raise TicketRefused(f"its writer's ticket {claims['jti']} was revoked")
         if "cnf" in claims:
             self._check_proof(claims["cnf"], presented)
+
+    def _check_times(self, claims: dict[str, Any], now: float) -> None:
+        if now >= float(claims["exp"]) + self._leeway:
+            raise TicketRefused("its writer's ticket is not valid: it has expired")
+        begin = max(float(claims.get("iat", 0)), float(claims.get("nbf", 0)))
+        if begin > now + self._ahead:
+            raise TicketRefused(
+                f"its writer's ticket is not valid yet: it begins {begin - now:.0f} s from now by this clock; "
+                "set the clocks of issuer and reader, or give the validator a larger ahead="
+            )
 
     @staticmethod
     def _check_proof(confirmation: Any, presented: Presented) -> None:

@@ -22,6 +22,7 @@ from tidewheel._cells.errors import (
     Offline,
     TicketRefused,
     TooLarge,
+    Unreadable,
     WrongType,
 )
 from tidewheel._cells.lease import Lease
@@ -52,6 +53,7 @@ __all__ = [
     "TicketRefused",
     "TicketValidator",
     "TooLarge",
+    "Unreadable",
     "Version",
     "When",
     "WrongType",

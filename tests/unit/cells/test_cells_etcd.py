@@ -169,6 +169,57 @@ def test_a_key_deleted_by_hand_can_be_written_again(etcd):
         assert reader.when.reaches(again, timeout=SOON) == (again, 2)
 
 
+def test_a_key_deleted_by_hand_is_seen_and_refreshed(etcd):
+    prefix = uuid.uuid4().hex
+    with cells.open(etcd.url(prefix)) as connection, cells.open(etcd.url(prefix)) as other:
+        writer, reader = connection.writer("x", int), other.reader("x", int)
+        members = other.map_reader("members", int)
+        version = writer.write(1)
+        connection.map_writer("members", int).write("a", 1)
+        members.when.holds("a", timeout=SOON)
+        reader.when.reaches(version, timeout=SOON)
+        for name in ("x", "members/a"):
+            etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/{name}".encode())})
+        assert reader.refresh().value is None
+        assert reader.version() > version
+        assert dict(members.refresh()) == {}
+        writer.when.reaches(version + 1, timeout=SOON)
+        assert writer.is_empty()
+        done = writer.compare_exchange(1, 5)
+        assert (done.applied, done.seen) == (False, None)
+        assert writer.compare_exchange_at(writer.version(), 6).applied
+        assert reader.when.updated(timeout=SOON, since=writer.version() - 1).value == 6
+
+
+def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
+    prefix = uuid.uuid4().hex
+    with cells.open(etcd.url(prefix)) as connection:
+        reader, writer = connection.reader("x", int), connection.writer("x", int)
+        version = writer.write(1)
+        reader.when.reaches(version, timeout=SOON)
+        tell = connection._backend._tell
+        connection._backend._tell = lambda *_: None
+        etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
+        connection._backend._tell = tell
+        connection._backend._stream.interrupt()
+        assert reader.when.reaches(version + 1, timeout=SOON).value is None
+
+
+def test_keys_of_other_programs_disturb_nobody(tmp_path):
+    with (
+        running_etcd(tmp_path) as own,
+        cells.open(f"etcd://{own.hosts}") as one,
+        cells.open(f"etcd://{own.hosts}") as two,
+    ):
+        writer, reader, members = one.writer("x", int), two.reader("x", int), two.map_reader("members", str)
+        for key in (b"\xff\xfe", b"default/members/a//b", b"default/members/" + b"a" * 300):
+            own.post(0, "/v3/kv/put", {"key": to_base64(key), "value": to_base64(b"1")})
+        version = writer.write(1)
+        assert reader.when.reaches(version, timeout=SOON).value == 1
+        assert dict(members.refresh()) == {}
+        assert "x" in two.names()
+
+
 def test_a_member_that_hangs_is_left_for_another(tmp_path):
     """Stopped, not killed: its sockets stay open and say nothing."""
     with running_etcd(tmp_path, members=3) as cluster, cells.open(cluster.url()) as connection:

@@ -147,6 +147,30 @@ def test_a_watch_tells_which_folders_changed(tmp_path):
         watch.close()
 
 
+def test_waking_a_closed_watch_writes_into_nobody_s_file(tmp_path):
+    """The numbers of closed descriptors are given out again."""
+    watch = inotify._Inotify()
+    watch.close()
+    taken = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(3)]
+    try:
+        watch.wake()
+        watch.clear()
+        watch.close()
+        assert not watch.add(str(tmp_path))
+        assert all(os.fstat(descriptor).st_size == 0 for descriptor in taken)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def test_a_connection_may_be_closed_while_its_watcher_ends(tmp_path):
+    for _ in range(50):
+        connection = cells.open(str(tmp_path))
+        connection._backend._closed = True
+        connection._backend._watch.wake()
+        connection.close()
+
+
 def test_threads_and_descriptors_are_let_go(tmp_path):
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with cells.open(str(tmp_path)) as connection:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 
 import pytest
@@ -172,7 +173,7 @@ def test_the_background_renewal_survives_a_short_outage(connection):
         lease.ttl = 0.6
         lease.keep()
         with memory.outage(connection.url):
-            eventually(lambda: not lease._keeper.is_alive() or reader.version() >= lease.token)
+            eventually(lambda: not lease._keeper.is_here or reader.version() >= lease.token)
         version = reader.version()
         reader.when.reaches(version + 1, timeout=SOON)
         assert lease.held
@@ -236,6 +237,42 @@ def test_elections_one_leader_at_a_time_with_growing_tokens(connection):
 
     in_parallel(*(lambda name=name: run(name) for name in ("a", "b", "c")))
     assert led == sorted(set(led))
+
+
+def test_a_candidate_stands_through_an_outage(connection, monkeypatch):
+    holder, stop, leaders, refusals = Lease(connection, "boss", holder="a", ttl=60), threading.Event(), [], []
+    holder.acquire()
+    load = memory.MemoryBackend.load
+
+    def counted(self, *args):
+        try:
+            return load(self, *args)
+        except Offline:
+            refusals.append(1)
+            raise
+
+    def stand():
+        with cells.open(connection.url, timeout=0.1) as own:
+            for leadership in leader_election(own, "boss", "b", ttl=2, stop=stop):
+                leaders.append(leadership.token)
+                stop.set()
+
+    monkeypatch.setattr(memory.MemoryBackend, "load", counted)
+    candidate = threading.Thread(target=stand)
+    candidate.start()
+    eventually(lambda: len(connection._backend._broker.listeners) == 2)
+    with memory.outage(connection.url):
+        eventually(lambda: len(refusals) >= 20 or not candidate.is_alive())
+    assert candidate.is_alive()
+    holder.release()
+    candidate.join(SOON)
+    assert len(leaders) == 1
+
+
+def test_a_lease_counts_the_time_in_which_the_machine_was_suspended(connection):
+    ours = Lease(connection, "boss")._clock
+    before, now, after = time.clock_gettime(time.CLOCK_BOOTTIME), ours(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= now <= after
 
 
 def test_leases_work_on_every_backend(place):

@@ -121,7 +121,7 @@ def test_tickets_are_required_of_every_key(place):
 
 def test_names_that_cannot_be_are_refused():
     with cells.open("memory:") as connection:
-        for name in ("", "a//b", "/a", "a\nb", "x" * 201):
+        for name in ("", "a//b", "/a", "a\nb"):
             with pytest.raises(ConfigError, match="cannot name a cell"):
                 connection.reader(name, int)
         with pytest.raises(ConfigError, match="cannot be a namespace"):

@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from tidewheel import cells
 from tidewheel._cells.tickets import Presented
 from tidewheel.cells import Ticket, TicketIssuer, TicketRefused, TicketValidator
 from tidewheel.errors import ConfigError
@@ -35,6 +36,54 @@ def test_leeway_forgives_clocks_that_differ():
     with pytest.raises(TicketRefused, match="expired"):
         TicketValidator(SECRET, audience="app")(presented(text))
     TicketValidator(SECRET, audience="app", leeway=60)(presented(text))
+
+
+def issued_ahead(monkeypatch, seconds, lifetime=3600.0):
+    """Return a ticket of an issuer whose clock is ahead."""
+    real = time.time
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: real() + seconds)
+        return TicketIssuer(SECRET, audience="app").issue("me", lifetime=lifetime)
+
+
+def test_an_issuer_s_clock_may_be_some_seconds_ahead(monkeypatch):
+    TicketValidator(SECRET, audience="app")(presented(issued_ahead(monkeypatch, 10)))
+    with pytest.raises(TicketRefused, match="not valid yet: it begins 600 s from now by this clock"):
+        TicketValidator(SECRET, audience="app")(presented(issued_ahead(monkeypatch, 600)))
+    TicketValidator(SECRET, audience="app", ahead=700)(presented(issued_ahead(monkeypatch, 600)))
+
+
+def test_a_ticket_that_was_too_early_is_judged_again(monkeypatch):
+    ticket = issued_ahead(monkeypatch, 600)
+    with cells.open("memory:") as connection:
+        reader = connection.reader("x", int).require_ticket(TicketValidator(SECRET, audience="app"))
+        version = connection.writer("x", int).present(ticket).write(1)
+        assert reader.read() is None
+        assert reader.ignored[0] == version
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 590)
+        assert reader.refresh() == (version, 1)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.95])
+def test_a_life_of_less_than_a_second_is_not_over_at_once(monkeypatch, fraction):
+    begin = 1_800_000_000 + fraction
+    monkeypatch.setattr(time, "time", lambda: begin)
+    text = TicketIssuer(SECRET, audience="app").issue("me", lifetime=0.8)
+    validate = TicketValidator(SECRET, audience="app")
+    validate(presented(text))
+    monkeypatch.setattr(time, "time", lambda: begin + 0.79)
+    validate(presented(text))
+    monkeypatch.setattr(time, "time", lambda: begin + 0.81)
+    with pytest.raises(TicketRefused, match="expired"):
+        validate(presented(text))
+
+
+@pytest.mark.parametrize("claim", ["exp", "iat", "nbf"])
+def test_a_time_that_is_none_is_refused(claim):
+    claims = {"aud": "app", "exp": time.time() + 60, "jti": "1", claim: "soon"}
+    with pytest.raises(TicketRefused, match="not valid"):
+        TicketValidator(SECRET, audience="app")(presented(jwt.encode(claims, SECRET)))
 
 
 def test_an_algorithm_named_by_the_ticket_is_not_believed():

@@ -12,7 +12,10 @@ from tidewheel._cells.deadline import Deadline
 
 
 class Held(NamedTuple):
-    """What stands at a path: a record and the version at which it was committed. Version 0: never written."""
+    """What stands at a path: a record and the version at which it was committed. Version 0: never written.
+
+    A version above 0 without a record: something else deleted what stood there.
+    """
 
     version: int
     record: bytes | None
@@ -33,6 +36,9 @@ class Listener(Protocol):
 
     def changed(self, path: str, held: Held) -> None:
         """A path has a newer record."""
+
+    def unreadable(self, path: str, error: Exception) -> None:
+        """What stands at this path cannot be read, for a reason that concerns this path alone."""
 
     def online(self) -> None:
         """The backend answers, and everything followed is up to date."""
@@ -62,12 +68,16 @@ class Backend(ABC):
         """Tell the listener of every change of this path from now on. A path that ends in "/" means all below it."""
 
     @abstractmethod
-    def load(self, path: str, deadline: Deadline) -> Held:
-        """Return what stands now: at least as new as any exchange that had returned before, on any machine."""
+    def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
+        """Return what stands now: at least as new as any exchange that had returned before, on any machine.
+
+        `known` is the version that the caller has seen. If what it saw was deleted, the answer has a higher version and
+        no record.
+        """
 
     @abstractmethod
-    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
-        """Put the record there if the version is still `base`.
+    def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
+        """Put the record there if what stands is still `base`.
 
         `Offline.maybe` tells whether it may have been put although this call failed. Records are all
         different.

@@ -43,7 +43,7 @@ class ChainedBackend(Backend):
         with self._lock:
             self._followed.add(path)
 
-    def load(self, path: str, deadline: Deadline) -> Held:
+    def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
         self._check_reachable()
         try:
             head = self._chain(path).head(hint=self._known.get(path))
@@ -54,11 +54,11 @@ class ChainedBackend(Backend):
         self._known[path] = head.number
         return Held(head.number, head.data)
 
-    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
+    def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
         self._check_reachable()
-        chain = self._chain(path)
+        chain, number = self._chain(path), base.version + 1
         try:
-            applied = chain.append(base + 1, record)
+            applied = chain.append(number, record)
         except TrimmedError:
             applied = False
         except FencedError as error:
@@ -67,18 +67,18 @@ class ChainedBackend(Backend):
             raise explained(error, maybe=True) from error
         if not applied:
             return Swap(False, self.load(path, deadline))
-        self._known[path] = base + 1
-        if base % _TRIM_EVERY == 0:
-            self._trim(chain, base - _TRIM_EVERY)
-        return Swap(True, Held(base + 1, record))
+        self._known[path] = number
+        if base.version % _TRIM_EVERY == 0:
+            self._trim(chain, base.version - _TRIM_EVERY)
+        return Swap(True, Held(number, record))
 
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
         self._check_reachable()
         try:
-            found = {path for path in self._numbers() if path.startswith(prefix)}
+            paths = [path for path in self._numbers() if path.startswith(prefix)]
         except StorageError as error:
             raise explained(error, maybe=False) from error
-        return {path: self.load(path, deadline) for path in found}
+        return {path: self.load(path, deadline) for path in paths}
 
     def _chain(self, path: str) -> Chain:
         with self._lock:
@@ -109,9 +109,19 @@ class ChainedBackend(Backend):
             )
 
     def _reload(self, path: str) -> None:
-        """Read the newest record of a path and tell of it; raise `Offline` if that cannot be done."""
-        held = self.load(path, Deadline(0))
-        if held.version and self._listener is not None:
+        """Read the newest record of a path and tell of it; raise a `CellError` if the store is away.
+
+        Whatever else goes wrong concerns this path alone: its readers are told, and the others are not kept waiting.
+        """
+        assert self._listener is not None
+        try:
+            held = self.load(path, Deadline(0))
+        except CellError:
+            raise
+        except Exception as error:
+            self._listener.unreadable(path, error)
+            return
+        if held.version:
             self._listener.changed(path, held)
 
 

@@ -6,8 +6,10 @@ cells of a connection share one watch. Consensus is etcd's.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidewheel._cells.backends.base import NOTHING, Backend, Held, Listener, Swap
@@ -22,7 +24,8 @@ from tidewheel._cells.backends.etcd_client import (
     to_base64,
 )
 from tidewheel._cells.deadline import Deadline
-from tidewheel._cells.errors import AccessRefused, CellError, Offline, TooLarge
+from tidewheel._cells.errors import CellError, Offline, TooLarge
+from tidewheel._core.threads import BackgroundThread, OnError
 
 _LIMIT = 1_500_000
 _ATTEMPT_S = 2.0
@@ -45,9 +48,11 @@ class EtcdBackend(Backend):
         self._watched: Endpoint | None = None
         self._started = threading.Event()
         self._stop = threading.Event()
+        self._present: set[str] = set()
+        """The paths at which a record was seen, so that a new watch can tell of those that were deleted meanwhile."""
         self._threads = [
-            threading.Thread(target=target, name=f"cells {self.url} {what}", daemon=True)
-            for target, what in ((self._follow_all, "watch"), (self._beat, "heartbeat"))
+            BackgroundThread(self._follow_all, f"cells {self.url} watch", self._failed),
+            BackgroundThread(self._beat, f"cells {self.url} heartbeat", self._failed),
         ]
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
@@ -61,13 +66,16 @@ class EtcdBackend(Backend):
     def follow(self, path: str) -> None:
         """Everything below the prefix is watched."""
 
-    def load(self, path: str, deadline: Deadline) -> Held:
-        return _held(self._request("/v3/kv/range", {"key": self._key(path)}, deadline))
+    def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
+        answer = self._request("/v3/kv/range", {"key": self._key(path)}, deadline)
+        return self._noted(path, _or_deleted(_held(answer), known, answer))
 
-    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
+    def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
         key = self._key(path)
+        # The modification revision of a key that is not there, or not there any more, is 0.
+        expected = 0 if base.record is None else base.version
         body = {
-            "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": base}],
+            "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": expected}],
             "success": [{"request_put": {"key": key, "value": to_base64(record)}}],
             "failure": [{"request_range": {"key": key}}],
         }
@@ -75,15 +83,15 @@ class EtcdBackend(Backend):
         attempts = _Attempts()
         answer = self._request("/v3/kv/txn", body, deadline, attempts)
         if answer.get("succeeded"):
-            return Swap(True, Held(int(answer["header"]["revision"]), record))
-        held = _held(answer["responses"][0]["response_range"])
+            return Swap(True, self._noted(path, Held(int(answer["header"]["revision"]), record)))
+        held = _or_deleted(_held(answer["responses"][0]["response_range"]), base.version, answer)
         if not attempts.uncertain:
             return Swap(False, held)
-        return self._settled(path, base, record, held, deadline)
+        return self._settled(path, base.version, record, held, deadline)
 
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
         answer = self._request("/v3/kv/range", self._everything(prefix), deadline)
-        return dict(self._read(item) for item in answer.get("kvs", ()))
+        return {path: self._noted(path, held) for path, held in self._read(answer.get("kvs", ()))}
 
     def close(self) -> None:
         self._stop.set()
@@ -91,8 +99,7 @@ class EtcdBackend(Backend):
         if stream is not None:
             stream.interrupt()
         for thread in self._threads:
-            if thread.ident is not None and thread is not threading.current_thread():
-                thread.join()
+            thread.join()
         self._client.close()
 
     def _settled(self, path: str, base: int, record: bytes, held: Held, deadline: Deadline) -> Swap:
@@ -107,6 +114,10 @@ class EtcdBackend(Backend):
             except (Offline, Refusal) as error:
                 raise Offline(f"whether this write happened is not known: {error}", maybe=True) from error
             version = held.version
+            if base and not version:
+                raise Offline(
+                    f"whether this write happened is not known: something deleted the key of {path}", maybe=True
+                )
         return Swap(False, newest)
 
     def _request(
@@ -144,10 +155,17 @@ class EtcdBackend(Backend):
             try:
                 self._watch(endpoint)
             except (NoAnswer, Refusal, CellError) as error:
-                if self._stop.is_set():
+                if self._failed(error) == "end":
                     return
-                self._listener.offline(str(error))
                 self._stop.wait(_PAUSE_S)
+
+    def _failed(self, error: BaseException) -> OnError:
+        """Tell the readers that changes may be missed; the thread goes on, unless the backend was closed."""
+        assert self._listener is not None
+        if self._stop.is_set():
+            return "end"
+        self._listener.offline(str(error) or type(error).__name__)
+        return "go on"
 
     def _watch(self, endpoint: Endpoint) -> None:
         assert self._listener is not None
@@ -156,8 +174,10 @@ class EtcdBackend(Backend):
         stream = self._client.stream(endpoint, "/v3/watch", {"create_request": create})
         self._watched, self._stream = endpoint, stream
         try:
-            for item in answer.get("kvs", ()):
-                self._listener.changed(*self._read(item))
+            items = dict(self._read(answer.get("kvs", ())))
+            gone = Held(int(answer["header"]["revision"]), None)
+            for path, held in (items | dict.fromkeys(self._present - items.keys(), gone)).items():
+                self._tell(path, held)
             for message in stream:
                 if message.get("canceled"):
                     raise NoAnswer(f"the watch was cancelled: {message.get('cancel_reason', 'compacted')}", sent=False)
@@ -165,8 +185,8 @@ class EtcdBackend(Backend):
                     self._started.set()
                     self._listener.online()
                 for event in message.get("events", ()):
-                    if event.get("type", "PUT") == "PUT":
-                        self._listener.changed(*self._read(event["kv"]))
+                    for path, held in self._read([event["kv"]]):
+                        self._tell(path, held if event.get("type", "PUT") == "PUT" else Held(held.version, None))
         finally:
             self._stream = None
             stream.close()
@@ -180,11 +200,22 @@ class EtcdBackend(Backend):
                 continue
             try:
                 self._client.call(watched, "/v3/kv/range", body, _ATTEMPT_S)
-            except (NoAnswer, Refusal, AccessRefused):
+            except Exception:  # Whatever it is, a watch that begins anew misses nothing.
                 stream.interrupt()
 
-    def _read(self, item: dict[str, Any]) -> tuple[str, Held]:
-        return from_base64(item["key"]).decode()[len(self._root()) :], _of(item)
+    def _tell(self, path: str, held: Held) -> None:
+        assert self._listener is not None
+        self._listener.changed(path, self._noted(path, held))
+
+    def _noted(self, path: str, held: Held) -> Held:
+        (self._present.discard if held.record is None else self._present.add)(path)
+        return held
+
+    def _read(self, items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Held]]:
+        """Give path and record of each key. A key that is not UTF-8 is another program's, and no cell's."""
+        for item in items:
+            with contextlib.suppress(UnicodeDecodeError):
+                yield from_base64(item["key"]).decode()[len(self._root()) :], _of(item)
 
     def _root(self) -> str:
         return f"{self._address.prefix}/" if self._address.prefix else ""
@@ -216,6 +247,11 @@ class _Attempts:
 def _held(answer: dict[str, Any]) -> Held:
     items = answer.get("kvs", ())
     return _of(items[0]) if items else NOTHING
+
+
+def _or_deleted(held: Held, known: int, answer: dict[str, Any]) -> Held:
+    """Return what stands; nothing, where a version is known, was deleted, at the latest by the answer's revision."""
+    return held if held.version or not known else Held(int(answer["header"]["revision"]), None)
 
 
 def _of(item: dict[str, Any]) -> Held:

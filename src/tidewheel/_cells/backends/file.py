@@ -14,6 +14,7 @@ from tidewheel._cells.backends.base import Listener
 from tidewheel._cells.backends.chained import ChainedBackend, folder_of, path_of
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import AccessRefused, CellError, Offline
+from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import StorageError
 
@@ -32,7 +33,8 @@ class FileBackend(ChainedBackend):
         self._fresh: set[str] = set()
         self._attaching = threading.Lock()
         self._watch: inotify.Watch | None = None
-        self._thread = threading.Thread(target=self._run, name=f"cells {self.url}", daemon=True)
+        self._thread = BackgroundThread(self._run, f"cells {self.url}", self._failed)
+        self._online = True
         self._closed = False
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
@@ -61,8 +63,8 @@ class FileBackend(ChainedBackend):
         self._closed = True
         if self._watch is not None:
             self._watch.wake()
-            if self._thread.ident is not None and self._thread is not threading.current_thread():
-                self._thread.join()
+            self._thread.join()
+            self._watch.close()
 
     def _check_reachable(self) -> None:
         # Without this, the first write to a folder whose disk is away would make a new, empty one in its
@@ -102,14 +104,14 @@ class FileBackend(ChainedBackend):
         return folder in self._attached
 
     def _run(self) -> None:
+        """Pass changes on until closed. After a failure, begin with a look at everything."""
         assert self._watch is not None
         assert self._listener is not None
-        online = True
         while not self._closed:
             try:
                 changed = self._watch.wait(_LOOK_S)
                 self._check_reachable()
-                if not online:
+                if not self._online:
                     with self._attaching:
                         self._attached.clear()
                         self._watch.clear()
@@ -117,14 +119,19 @@ class FileBackend(ChainedBackend):
                     changed = None
                 self._pass_on(changed)
             except (CellError, StorageError, OSError) as error:
-                if online:
-                    online = False
-                    self._listener.offline(str(error))
+                self._failed(error)
             else:
-                if not online:
-                    online = True
+                if not self._online:
+                    self._online = True
                     self._listener.online()
-        self._watch.close()
+
+    def _failed(self, error: BaseException) -> OnError:
+        """Tell the readers that changes may be missed; the thread goes on."""
+        assert self._listener is not None
+        if self._online:
+            self._online = False
+            self._listener.offline(str(error) or type(error).__name__)
+        return "end" if self._closed else "go on"
 
     def _pass_on(self, changed: set[str] | None) -> None:
         """Tell of what is new in these folders; None: of everything followed."""

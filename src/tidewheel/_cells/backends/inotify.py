@@ -13,6 +13,7 @@ import os
 import select
 import struct
 import sys
+import threading
 import time
 from typing import Protocol
 
@@ -28,7 +29,7 @@ class Watch(Protocol):
     """Notices files that appear in folders."""
 
     def add(self, folder: str) -> bool:
-        """Watch a folder; False if it is not there."""
+        """Watch a folder; False if it is not there, or if the watch was closed."""
 
     def wait(self, timeout: float) -> set[str] | None:
         """Return the folders in which something appeared, None if only looking everywhere can tell."""
@@ -37,10 +38,10 @@ class Watch(Protocol):
         """Forget all folders."""
 
     def wake(self) -> None:
-        """End a wait at once."""
+        """End a wait at once. Does nothing after `close`."""
 
     def close(self) -> None:
-        """Let go of what the system holds for it."""
+        """Let go of what the system holds for it. Nobody may be in `wait` then, nor call it later."""
 
 
 def open_watch() -> Watch:
@@ -61,16 +62,22 @@ class _Inotify:
             raise OSError(ctypes.get_errno(), "no inotify instance")
         self._woken, self._waker = os.pipe()
         self._folders: dict[int, str] = {}
+        # The numbers of closed descriptors are given out again: using one would reach into another's file.
+        self._lock = threading.Lock()
+        self._closed = False
         self._poll = select.poll()
         for descriptor in (self._descriptor, self._woken):
             self._poll.register(descriptor, select.POLLIN)
 
     def add(self, folder: str) -> bool:
-        number = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _WATCHED)
-        if number >= 0:
-            self._folders[number] = folder
-            return True
-        error = ctypes.get_errno()
+        with self._lock:
+            if self._closed:
+                return False
+            number = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _WATCHED)
+            if number >= 0:
+                self._folders[number] = folder
+                return True
+            error = ctypes.get_errno()
         if error in (errno.ENOENT, errno.ENOTDIR):
             return False
         raise OSError(error, f"{os.strerror(error)} (inotify; see /proc/sys/fs/inotify/max_user_watches)", folder)
@@ -97,16 +104,22 @@ class _Inotify:
         return changed
 
     def clear(self) -> None:
-        for number in tuple(self._folders):
-            self._libc.inotify_rm_watch(self._descriptor, number)
-        self._folders.clear()
+        with self._lock:
+            for number in () if self._closed else tuple(self._folders):
+                self._libc.inotify_rm_watch(self._descriptor, number)
+            self._folders.clear()
 
     def wake(self) -> None:
-        os.write(self._waker, b"x")
+        with self._lock:
+            if not self._closed:
+                os.write(self._waker, b"x")
 
     def close(self) -> None:
-        for descriptor in (self._descriptor, self._woken, self._waker):
-            os.close(descriptor)
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for descriptor in (self._descriptor, self._woken, self._waker):
+                    os.close(descriptor)
 
 
 class _Polling:

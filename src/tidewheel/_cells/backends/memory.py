@@ -45,16 +45,16 @@ class MemoryBackend(Backend):
     def follow(self, path: str) -> None:
         """Everybody is told of everything."""
 
-    def load(self, path: str, deadline: Deadline) -> Held:
+    def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
         with self._up():
             return self._broker.held.get(path, NOTHING)
 
-    def swap(self, path: str, base: int, record: bytes, deadline: Deadline) -> Swap:
+    def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
         with self._up():
             held = self._broker.held.get(path, NOTHING)
-            if held.version != base:
+            if held.version != base.version:
                 return Swap(False, held)
-            held = self._broker.held[path] = Held(base + 1, record)
+            held = self._broker.held[path] = Held(base.version + 1, record)
             listeners = tuple(self._broker.listeners)
         for listener in listeners:
             listener.changed(path, held)

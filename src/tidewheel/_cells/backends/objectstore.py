@@ -13,6 +13,7 @@ from tidewheel._cells.backends.base import Listener
 from tidewheel._cells.backends.chained import ChainedBackend, explained
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import CellError, Offline
+from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StorageError
 
@@ -35,7 +36,7 @@ class ObjectStoreBackend(ChainedBackend):
         self.url = urlunsplit(parts._replace(query=""))
         self._stop = threading.Event()
         self._away: str | None = None
-        self._thread = threading.Thread(target=self._run, name=f"cells {self.url}", daemon=True)
+        self._thread = BackgroundThread(self._run, f"cells {self.url}", self._failed)
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
         try:
@@ -48,8 +49,7 @@ class ObjectStoreBackend(ChainedBackend):
 
     def close(self) -> None:
         self._stop.set()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     def _check_reachable(self) -> None:
         """Ask, if the last poll failed: a write that is not even tried has certainly not happened."""
@@ -67,10 +67,16 @@ class ObjectStoreBackend(ChainedBackend):
                     if newest > self._known.get(path, 0) and self._follows(path):
                         self._reload(path)
             except (CellError, StorageError) as error:
-                if self._away is None:
-                    self._away = str(error)
-                    self._listener.offline(self._away)
+                self._failed(error)
             else:
                 if self._away is not None:
                     self._away = None
                     self._listener.online()
+
+    def _failed(self, error: BaseException) -> OnError:
+        """Tell the readers that changes may be missed; the thread goes on."""
+        assert self._listener is not None
+        if self._away is None:
+            self._away = str(error) or type(error).__name__
+            self._listener.offline(self._away)
+        return "go on"
