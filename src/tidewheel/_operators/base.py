@@ -117,6 +117,13 @@ class Operator(ABC):
         """Return the shape of the values at each output port."""
         return (ANY,)
 
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        """Return whether the messages that it sends have timestamps, given whether those of its inputs have; None: some may.
+
+        Raise a `GraphError` where it cannot take such inputs together.
+        """
+        return inputs[0] if inputs else False
+
     def check(self, inputs: tuple[Shape, ...]) -> None:  # noqa: B027
         """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""
 

@@ -35,6 +35,8 @@ class Node:
     shapes: tuple[Shape, ...]
     key_name: str | None
     """The name of the key's column where the output is keyed, else None."""
+    timed: bool | None = None
+    """Whether the messages at its outputs have timestamps; None: some may."""
 
 
 class Graph:
@@ -64,9 +66,10 @@ class Graph:
         try:
             operator.check(shapes)
             outputs = operator.shapes(shapes)
+            timed = operator.timed(tuple(self.nodes[port.node].timed for port in inputs))
         except GraphError as error:
             raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None
-        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs))
+        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs), timed)
         self.nodes.append(node)
         self._names.add(name)
         return node

@@ -136,6 +136,15 @@ class KeyedState:
         self._spill: Spill | None = None
         self._kept: Opened | None = None
         self._numbers: set[type] = set()
+        self._watcher: Callable[[Any], None] | None = None
+
+    def watch(self, watcher: Callable[[Any], None]) -> None:
+        """Have this called with each key whose state `put` sets."""
+        self._watcher = watcher
+
+    def is_new(self, shard: int) -> bool:
+        """Tell whether no key of a shard had state when the batch began."""
+        return self._task.reader(shard).count(self.table) == 0
 
     def open(self, keys: list[Any] | None, column: pa.Array | None) -> Opened:
         """Return the states of the keys of many messages, to be worked on by place and given back with `keep`.
@@ -231,6 +240,8 @@ class KeyedState:
             stored = to_stored(key)
             self._members.setdefault(shard_of_stored(stored, self._task.n_shards), []).append((stored, key))
         self.overlay[key] = state
+        if self._watcher is not None and state is not None:
+            self._watcher(key)
 
     def get(self, key: Any) -> Any:
         """Return the state of a key as it is now, or None."""

@@ -68,7 +68,7 @@ class OperatorTester:
         """What operators counted, as `operator/label`."""
         job = Job("tester", state="memory:")
         self.graph = job.graph
-        self.graph.add("tester-in", SourceOperator(iterable([]), ANY))
+        self.graph.add("tester-in", _Input(iterable([]), ANY))
         self._input = Port(self.graph.add("tester-key", KeyBy("key"), (Port(0),)).id)
         built = build(KeyedStream(job, self._input))
         self._outputs = [stream.port for stream in (built if isinstance(built, tuple) else (built,))]
@@ -208,6 +208,13 @@ class OperatorTester:
         if len(names) != 1:
             raise StateError(f"say which operator's state: {', '.join(names) or 'none of them has any'}")
         return names[0]
+
+
+class _Input(SourceOperator):
+    """Where the messages of a test come from: each says itself whether it has a timestamp."""
+
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        return None
 
 
 class _Step:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 
+from tidewheel import StatefulLogic
 from tidewheel._testing.clock import Clock
 from tidewheel.errors import OperatorError
 from tidewheel.testing import OperatorTester
@@ -103,3 +104,74 @@ def test_with_input_on_time_a_count_holds_the_messages_since_the_state_last_expi
         counts[event["key"]] = (count + 1, max(expires, event["time"] + 7))
         expected.append([event["number"], count + 1])
     assert sorted(r["value"] for batch in outputs for r in batch) == sorted(expected)
+
+
+class SetAgain(StatefulLogic):
+    """Sets the state anew in a timer, 50 after the message."""
+
+    def on_data(self, message, state, output):
+        output.set_timer(message.time + 50)
+        return message.time
+
+    def on_timer(self, timer, state, output):
+        return -1
+
+
+def test_a_state_that_a_timer_sets_expires_too():
+    op = OperatorTester(lambda keyed: keyed.stateful_op("op", SetAgain(), default=0, ttl=10))
+    op.send("k", 1, 5)
+    op.epoch(20)
+    assert op.state("k", "op") is None
+    op.epoch(60)
+    assert op.state("k", "op") == -1
+    op.epoch(69)
+    assert op.state("k", "op") == -1
+    op.epoch(70)
+    assert op.interrogate() == set()
+
+
+class Renewing(StatefulLogic):
+    """Sets the state of a key in every schedule."""
+
+    def on_data(self, message, state, output):
+        return None
+
+    def on_schedule(self, states, output):
+        states["k"] = 1
+
+
+def test_a_state_that_a_schedule_sets_expires_by_the_clock():
+    op = OperatorTester(
+        lambda keyed: keyed.stateful_op("op", Renewing(), default=0, ttl=timedelta(seconds=2), ttl_clock="wall")
+    )
+    op.send("k", 1)
+    op.tick()
+    assert op.state("k", "op") == 1
+    assert op.collect("k")["op/expires"] == op.clock.now + 2_000_000_000
+
+
+@pytest.mark.parametrize("epoch_first", [True, False])
+def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_first):
+    before = OperatorTester(summing())
+    before.send("old", 1, 5)
+    after = OperatorTester(summing(ttl=10))
+    after.restore(before.snapshot())
+    if epoch_first:
+        after.epoch(6)
+    after.send("new", 1, 6)
+    after.epoch(7)
+    assert after.state("old", "sum") == 1
+    after.epoch(20)
+    assert after.interrogate() == set()
+
+
+def test_an_added_ttl_counts_for_each_key_from_when_it_was_added():
+    before = OperatorTester(summing())
+    before.send("old", 1, 5)
+    after = OperatorTester(summing(ttl=10))
+    after.restore(before.snapshot())
+    after.epoch(100)
+    after.epoch(109)
+    assert after.state("old", "sum") == 1
+    after.epoch(110)
+    assert after.state("old", "sum") is None

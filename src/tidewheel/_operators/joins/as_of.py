@@ -83,4 +83,7 @@ class AsOfLogic(StatefulLogic[Sides]):
         rights = rights[max(bisect_right(rights, timer.time, key=_TIME) - 1, 0) :]
         if self.tolerance is not None:
             rights = [each for each in rights if each[0] + self.tolerance >= timer.time]
+            if rights:
+                # Its own timer may be that of a program whose tolerance was shorter.
+                output.set_timer(rights[0][0] + self.tolerance + 1)
         return [lefts, rights] if lefts or rights else None

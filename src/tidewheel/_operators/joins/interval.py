@@ -77,7 +77,11 @@ class IntervalLogic(StatefulLogic[Sides]):
         return state if any(state) else None
 
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
-        """Let go of what finds no partner any more."""
+        """Let go of what finds no partner any more.
+
+        What waits after that may have no timer of its own: the timers are those of a program whose interval was
+        shorter. So each timer sets the next.
+        """
         for side in (0, 1):
             reach = self.reach[side]
             due = [each for each in state[side] if each[0] + reach <= timer.time]
@@ -86,6 +90,9 @@ class IntervalLogic(StatefulLogic[Sides]):
                 for time, stored, found in due:
                     if not found and self.outer[side]:
                         self._pair(side, stored, None, allowed(time + reach, output), output)
+        waiting = [time + self.reach[side] for side in (0, 1) for time, _, _ in state[side]]
+        if waiting:
+            output.set_timer(min(waiting))
         return state if any(state) else None
 
     def _pair(self, side: int, own: Any, other: Any, time: int, output: OutputBuffer) -> None:

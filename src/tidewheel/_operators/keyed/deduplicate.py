@@ -13,10 +13,13 @@ from tidewheel._state.timers import Timer
 from tidewheel._values import Shape
 from tidewheel.errors import OperatorError
 
+Ids = dict[Any, int | list[int]]
+"""Until when each id is known: a horizon after each message that was let through. Usually that is one number."""
+
 
 @dataclass(frozen=True)
 class Deduplicate(TimedOperator):
-    """Let the first message of a key through, and those that come within `horizon` ns of it no more.
+    """Let a message of a key through unless one whose time is less than `horizon` ns away was let through before.
 
     With `by`, a function of the value, the messages of a key are told apart by what it returns: a str, an int or bytes.
     """
@@ -29,35 +32,46 @@ class Deduplicate(TimedOperator):
         return DeduplicateLogic(self.horizon, self.by)
 
     def spec(self) -> StateSpec:
-        """Keep until when each id is known."""
-        return StateSpec(dict[Any, int], dict)
+        return StateSpec(Ids, dict)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
 
 
-class DeduplicateLogic(StatefulLogic[dict[Any, int]]):
-    """The ids of each key that were met."""
+class DeduplicateLogic(StatefulLogic[Ids]):
+    """The ids of each key that are known."""
 
     def __init__(self, horizon: int, by: Callable[[Any], Any] | None) -> None:
         """Take what the operator was given."""
         self.horizon, self.by = horizon, by
 
-    def on_data(self, message: Message, state: dict[Any, int], output: Any) -> dict[Any, int]:
+    def on_data(self, message: Message, state: Ids, output: Any) -> Ids:
         """Let a message through whose id is not known at its time."""
         name = "" if self.by is None else self.by(message.value)
         if isinstance(name, bool) or not isinstance(name, str | int | bytes):
             raise OperatorError(f"the id of a message is a str, an int or bytes, not {name!r}")
         time = time_of(message)
-        until = state.get(name)
-        if until is None or not until - 2 * self.horizon < time < until:
-            state[name] = time + self.horizon
-            output.set_timer(time + self.horizon)
+        known = _listed(state.get(name))
+        if not any(until - 2 * self.horizon < time < until for until in known):
+            until = time + self.horizon
+            # An older message does not make the operator forget the newer one.
+            state[name] = until if not known else sorted([*known, until])
+            output.set_timer(until)
             output.emit(message.value)
         return state
 
-    def on_timer(self, timer: Timer, state: dict[Any, int], output: Any) -> dict[Any, int] | None:
-        """Forget the ids that were known until now."""
-        for name in [name for name, until in state.items() if until <= timer.time]:
-            del state[name]
+    def on_timer(self, timer: Timer, state: Ids, output: Any) -> Ids | None:
+        """Forget what was known until now."""
+        for name, known in list(state.items()):
+            left = [until for until in _listed(known) if until > timer.time]
+            if left:
+                state[name] = left[0] if len(left) == 1 else left
+            else:
+                del state[name]
         return state or None
+
+
+def _listed(known: int | list[int] | None) -> list[int]:
+    if known is None:
+        return []
+    return known if isinstance(known, list) else [known]

@@ -40,6 +40,10 @@ class StatefulOp(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return (shape_of(self.returns),)
 
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        # A logic may send messages with timestamps of its own, or without any.
+        return None
+
     @property
     def driven_by_time(self) -> bool:
         """Whether the logic handles epochs, schedules or timers, or its state expires."""

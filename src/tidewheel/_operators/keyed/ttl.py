@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
+from tidewheel._core.keys import from_stored
 from tidewheel._operators.base import Context, Process
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.task_state import KeyedState
@@ -27,7 +27,8 @@ class TtlProcess(Process):
     """Another process whose state has a time to live.
 
     When each key's state goes is kept beside it. A key has one timer at the most, set when its state begins: if messages came
-    since, it is set again when it fires, so a message costs no timer.
+    since, it is set again when it fires, so a message costs no timer. A state that was there before the program had a ttl
+    begins when the operator first looks at its shard.
     """
 
     def __init__(self, inner: Process, state: KeyedState, ttl: Ttl, context: Context) -> None:
@@ -35,22 +36,31 @@ class TtlProcess(Process):
         self.inner, self.state, self.ttl, self.context = inner, state, ttl, context
         self.expires = context.state(msgpack_codec(int), int, "expires")
         self.timers = context.timers("ttl-timers")
-        self.touched: dict[Any, int] = {}
-        self._begun = False
+        self.latest: dict[Any, int] = {}
+        """The keys that have messages, each with its latest time."""
+        self.set_without_message: list[Any] = []
+        """The keys whose state a timer, an epoch or a schedule has set."""
+        self._covered = False
+        state.watch(self.set_without_message.append)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         """Let go of what has expired before the first message sees it, and note which keys have messages."""
-        if not self._begun:
-            self._begun = True
-            self._expire(self.context.now if self.ttl.clock == "wall" else self.context.clock())
-        for key, time in zip(batch.keys, self._times(batch), strict=True):
-            if time > self.touched.get(key, -MAX_TIME):
-                self.touched[key] = time
+        times = self._times(batch)
+        if not self._covered:
+            now = self._now()
+            self._cover(max(times) if now is None else now)
+            self._expire(now)
+        for key, time in zip(batch.keys, times, strict=True):
+            if time > self.latest.get(key, -MAX_TIME):
+                self.latest[key] = time
         self.inner.on_batch(batch, port)
 
-    def _times(self, batch: Batch) -> Any:
+    def _now(self) -> int | None:
+        return self.context.now if self.ttl.clock == "wall" else self.context.clock()
+
+    def _times(self, batch: Batch) -> list[int]:
         if self.ttl.clock == "wall":
-            return repeat(self.context.now, len(batch))
+            return [self.context.now] * len(batch)
         if batch.times is None:
             raise OperatorError(
                 f"operator {self.context.operator!r}: a ttl by event time needs timestamps; put assign_timestamps before it, "
@@ -61,33 +71,61 @@ class TtlProcess(Process):
     def on_end_of_data(self) -> None:
         """Set when the states of this batch's keys go."""
         self.inner.on_end_of_data()
-        touched, self.touched = self.touched, {}
-        self.expires.fetch(touched)
-        for key, time in touched.items():
-            before = self.expires.get(key)
+        latest, self.latest = self.latest, {}
+        self.expires.fetch(latest)
+        for key, time in latest.items():
             if self.state.get(key) is None:
                 self.expires.put(key, None)
-                continue
-            at = min(time + self.ttl.nanoseconds, MAX_TIME - 1)
-            self.expires.put(key, at if before is None else max(at, before))
-            if before is None:
-                self.timers.put(Timer(key, at, "", self.ttl.clock))
+            else:
+                self._prolong(key, time)
+
+    def _prolong(self, key: Any, time: int) -> None:
+        at = min(time + self.ttl.nanoseconds, MAX_TIME - 1)
+        before = self.expires.get(key)
+        self.expires.put(key, at if before is None else max(at, before))
+        if before is None:
+            self.timers.put(Timer(key, at, "", self.ttl.clock))
 
     def on_schedule(self) -> None:
         """Let go of what the clock has passed."""
         if self.ttl.clock == "wall":
             self._expire(self.context.now)
         self.inner.on_schedule()
+        now = self._now()
+        # Where no epoch has come yet, the clock is the best that there is.
+        self._begin(self.context.now if now is None else now)
 
     def on_epoch(self, epoch: int) -> None:
         """Give the epoch on, then let go of what it has passed: at the end of a bounded run the logic still sees all states."""
         self.inner.on_epoch(epoch)
+        self._begin(self.context.now if self.ttl.clock == "wall" else epoch)
         if self.ttl.clock == "event":
             self._expire(epoch)
+
+    def _begin(self, time: int) -> None:
+        """Let the states that were set without a message live from a time on."""
+        for key in self.set_without_message:
+            if self.state.get(key) is not None and self.expires.get(key) is None:
+                self._prolong(key, time)
+        self.set_without_message.clear()
+
+    def _cover(self, time: int) -> None:
+        """Let the states that have no end, since the program had no ttl before, live from a time on."""
+        if self._covered:
+            return
+        self._covered = True
+        for shard in self.context.shards():
+            if self.expires.is_new(shard) and not self.state.is_new(shard):
+                keys = [from_stored(stored) for stored in self.state.stored_keys(shard)]
+                self.expires.fetch(keys)
+                for key in keys:
+                    if self.expires.get(key) is None:
+                        self._prolong(key, time)
 
     def _expire(self, until: int | None) -> None:
         if until is None:
             return
+        self._cover(until)
         for shard in self.context.shards():
             for timer in self.timers.due(shard, self.ttl.clock, until):
                 self.timers.cancel(timer)

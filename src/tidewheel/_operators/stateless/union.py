@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._values import ANY, Batch, Shape
+from tidewheel.errors import GraphError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,15 @@ class Union(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """What all inputs have in common, or nothing declared."""
         return (inputs[0],) if all(shape == inputs[0] for shape in inputs) else (ANY,)
+
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        if True in inputs and False in inputs:
+            without = [position for position, timed in enumerate(inputs) if timed is False]
+            raise GraphError(
+                f"some of its streams have timestamps, and others have none (number {', '.join(map(str, without))}, counted "
+                "from 0); put assign_timestamps before it in each of them"
+            )
+        return inputs[0] if len(set(inputs)) == 1 else None
 
 
 class _Uniting(Process):

@@ -28,6 +28,9 @@ class AssignTimestamps(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
 
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool:
+        return True
+
     def reads(self) -> Reads | None:
         return Reads((self.time,), (0,)) if isinstance(self.time, str) else None
 

@@ -131,6 +131,9 @@ class WindowLogic(StatefulLogic[Panes]):
                 state[start] = (end, CLOSED, folded)
                 if self.lateness and end - 1 + self.lateness > until:
                     output.set_timer(end - 1 + self.lateness, _DROP)
+            elif timer.name == _DROP and end - 1 + self.lateness > until:
+                # The timer is that of a program whose allowed lateness was shorter.
+                output.set_timer(end - 1 + self.lateness, _DROP)
             if end - 1 + self.lateness <= until:
                 del state[start]
         return state or None
