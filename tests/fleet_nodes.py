@@ -21,7 +21,7 @@ from tidewheel._connectors.inbox.source import inbox
 from tidewheel._core.keys import from_stored
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
-from tidewheel._engine.commit import check_reports
+from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.run import publish_output
 from tidewheel._fleet import handover
 from tidewheel._fleet.chains import Chains, take
@@ -155,7 +155,7 @@ class MemoryNode(MemoryRun):
         """Commit what `prepare` gave, and publish it."""
         spec, found, ends = prepared
         offsets = json.dumps({str(shard): position for shard, position in ends.items()})
-        self.run.commit(spec, found, "batch", {"batch": self.next_batch, "source_offsets": {"in": offsets}}, None)
+        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": offsets}))
         self.positions = ends
 
     def step(self) -> None:

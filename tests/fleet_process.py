@@ -19,7 +19,7 @@ from tidewheel._connectors.inbox import decode_events, limited, open_inbox
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
-from tidewheel._engine.commit import check_reports
+from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._testing.memory import MemoryRun
@@ -80,7 +80,7 @@ class _Driving(MemoryRun):
         found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(found, range(len(self.plan.levels)), spec.parallelism)
         offsets = json.dumps({str(shard): position for shard, position in end.items()})
-        self.run.commit(spec, found, "batch", {"batch": self.next_batch, "source_offsets": {"in": offsets}}, None)
+        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": offsets}))
         self._tell("batch", {"sequence": spec.sequence, "rows": len(events)})
 
 

@@ -10,7 +10,7 @@ def test_b1_a_checkpoint_holds_all_that_the_contract_names():
         CheckpointId("orders", 42, created_at=1_700_000_000_000_000_000),
         operator_states={"sum": b"\x01"},
         source_offsets={"log": 4096, "topic": '{"topic":{"0":17}}'},
-        watermark_ns=999_000_000,
+        epoch=999_000_000,
         event_count=42,
         metadata={"app_version": "1.2.3"},
     )
@@ -21,7 +21,7 @@ def test_b1_a_checkpoint_holds_all_that_the_contract_names():
     )
     assert state.operator_states["sum"] == b"\x01"
     assert state.source_offsets["log"] == 4096
-    assert (state.watermark_ns, state.event_count, state.metadata["app_version"]) == (
+    assert (state.epoch, state.event_count, state.metadata["app_version"]) == (
         999_000_000,
         42,
         "1.2.3",

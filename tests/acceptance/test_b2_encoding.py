@@ -12,7 +12,7 @@ from tidewheel.errors import StateError
 
 STATE = Manifest(
     CheckpointId("full-test", 77, created_at=123),
-    watermark_ns=1_700_000_000_000_000_000,
+    epoch=1_700_000_000_000_000_000,
     event_count=77,
     operator_states={"window_op": b"window_state_data", "agg_op": b"\x01\x02"},
     source_offsets={"source-0": 8192, "topic": '{"topic":{"0":17}}'},
@@ -22,7 +22,7 @@ STATE = Manifest(
 
 def test_b2_the_layout_is_magic_version_length_body_checksum():
     data = encode(STATE)
-    assert data.startswith(b"TIDEWCKP\x01\x00")
+    assert data.startswith(b"TIDEWCKP\x02\x00")
     assert int.from_bytes(data[16:24], "little") == len(data) - 24 - 8
 
 
@@ -38,7 +38,7 @@ def test_b2_nothing_is_lost():
 
 def test_b2_none_yet_and_0_stay_apart():
     for watermark in (None, 0):
-        assert decode(encode(STATE.replace(watermark_ns=watermark))).watermark_ns is watermark
+        assert decode(encode(STATE.replace(epoch=watermark))).epoch is watermark
 
 
 def test_b2_the_same_checkpoint_gives_the_same_bytes_in_every_process():
@@ -85,7 +85,7 @@ def test_b2_the_seeds_layout_is_exported_and_imported_byte_for_byte():
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [({}, "topic"), ({"source_offsets": {}}, "metadata"), ({"watermark_ns": None}, "watermark_ns")],
+    [({}, "topic"), ({"source_offsets": {}}, "metadata"), ({"epoch": None}, "epoch")],
 )
 def test_b2_what_the_seeds_layout_cannot_hold_is_refused_by_name(changes, named):
     with pytest.raises(StateError, match=named):

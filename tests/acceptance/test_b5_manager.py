@@ -94,10 +94,10 @@ def test_b5_recover_gives_the_whole_checkpoint(url):
             metadata={"by": "test"},
         )
 
-    taken = manager(url, every_events=1).on_event("s", 50, watermark_ns=5, fill=fill)
+    taken = manager(url, every_events=1).on_event("s", 50, epoch=5, fill=fill)
     found = manager(url, every_events=1).recover("s")
     assert found == taken
-    assert (found.sequence, found.event_count, found.watermark_ns) == (50, 1, 5)
+    assert (found.sequence, found.event_count, found.epoch) == (50, 1, 5)
     assert found.operator_states == {"sum": b"\x07"}
     assert found.source_offsets == {"log": 50, "topic": "{}"}
     assert (found.id.created_at, found.metadata) == (Clock.now, {"by": "test"})

@@ -18,17 +18,17 @@ def url(request, tmp_path) -> str:
     return f"memory:b6-{next(_fresh)}" if request.param == "memory" else f"file://{tmp_path}"
 
 
-def checkpoint(sequence: int, watermark_ns: int | None) -> Manifest:
-    return Manifest(CheckpointId("s", sequence), watermark_ns=watermark_ns)
+def checkpoint(sequence: int, epoch: int | None) -> Manifest:
+    return Manifest(CheckpointId("s", sequence), epoch=epoch)
 
 
 def test_b6_none_yet_is_not_0_anywhere(url):
-    assert decode(encode(checkpoint(1, None))).watermark_ns is None
-    assert decode(encode(checkpoint(1, 0))).watermark_ns == 0
+    assert decode(encode(checkpoint(1, None))).epoch is None
+    assert decode(encode(checkpoint(1, 0))).epoch == 0
     manager = CheckpointManager(CheckpointStore.open(url), every_events=1)
-    assert manager.on_event("s", 1).watermark_ns is None
-    assert CheckpointStore.open(url).latest("s").watermark_ns is None
-    assert manager.on_event("s", 2, watermark_ns=0).watermark_ns == 0
+    assert manager.on_event("s", 1).epoch is None
+    assert CheckpointStore.open(url).latest("s").epoch is None
+    assert manager.on_event("s", 2, epoch=0).epoch == 0
 
 
 def test_b6_a_managers_watermark_never_goes_back_also_over_a_restart(url):
@@ -37,7 +37,7 @@ def test_b6_a_managers_watermark_never_goes_back_also_over_a_restart(url):
     for sequence, mark in enumerate(marks):
         manager = CheckpointManager(CheckpointStore.open(url), every_events=1)
         manager.recover("s")
-        seen.append(manager.on_event("s", sequence, watermark_ns=mark).watermark_ns)
+        seen.append(manager.on_event("s", sequence, epoch=mark).epoch)
     assert seen == [None, -3, -3, 5, 5, 5, 9, 9]
 
 
@@ -45,7 +45,7 @@ def test_b6_a_managers_watermark_never_goes_back_also_over_a_restart(url):
 def test_b6_a_store_refuses_a_watermark_that_goes_back(url, lower):
     store = CheckpointStore.open(url)
     store.save(checkpoint(1, 5))
-    with pytest.raises(StateError, match=r"has the watermark (None|4|0), but checkpoint 1 had 5"):
+    with pytest.raises(StateError, match=r"has the epoch (None|4|0), but checkpoint 1 had 5"):
         store.save(checkpoint(2, lower))
     store.save(checkpoint(2, 5))
 
@@ -53,7 +53,7 @@ def test_b6_a_store_refuses_a_watermark_that_goes_back(url, lower):
 def test_b6_a_jobs_chain_refuses_it_too_except_for_a_restore(url):
     job = CheckpointStore.open(url).of("s")
     job.commit(checkpoint(1, 5))
-    with pytest.raises(StateError, match="a watermark never goes back"):
+    with pytest.raises(StateError, match="an epoch never goes back"):
         job.commit(checkpoint(2, 4))
     job.commit(checkpoint(2, 4).replace(kind="restore"))
-    assert CheckpointStore.open(url).latest("s").watermark_ns == 4
+    assert CheckpointStore.open(url).latest("s").epoch == 4

@@ -120,7 +120,7 @@ def test_e1_the_frontier_survives_a_restart(memory_runner):
     made, _, _ = job()
     with MemoryRun(made) as run:
         run.batch({"in": [{"value": 10}]})
-        assert run.run.head.watermark_ns == 7
+        assert run.run.head.epoch == 7
     made, out, late = job()
     with MemoryRun(made) as run:
         run.batch({"in": [{"value": 7}, {"value": 8}]})

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._cli.move import move as move_command
 from tidewheel._core import faults
-from tidewheel._engine.move import Place, move
+from tidewheel._engine.move import move
 from tidewheel._engine.stopped_job import states
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, HeldError, NotFound, StateError
@@ -69,8 +70,8 @@ def two_jobs():
     return source, target
 
 
-def places(source: Job, target: Job) -> tuple[Place, Place]:
-    return Place(source.name, source.state), Place(target.name, target.state)
+def places(source: Job, target: Job) -> tuple[JobPlace, JobPlace]:
+    return JobPlace(source.name, source.state), JobPlace(target.name, target.state)
 
 
 def test_keys_move_with_the_state_of_every_operator_and_go_on(two_jobs):
@@ -113,8 +114,7 @@ def test_nothing_of_a_finished_move_stays_behind(two_jobs):
     assert open_store(source.state).list("source/transfers") == []
     assert open_store(target.state).list("target/transfers") == []
     move(*places(source, target), keys=MOVED[10:20])
-    metadata = StreamCheckpoints(open_store(source.state), "source").latest().metadata
-    assert len([name for name in metadata if name.startswith("transfer-out:")]) == 1
+    assert len(StreamCheckpoints(open_store(source.state), "source").latest().transfers_out) == 1
 
 
 @pytest.mark.parametrize("first", ["source", "target"])
@@ -206,7 +206,7 @@ def test_what_cannot_be_meant_is_refused(two_jobs):
     with pytest.raises(StateError, match="none of these keys has state"):
         move(*places(source, target), keys=["nobody"])
     with pytest.raises(NotFound):
-        move(Place("nothing", source.state), Place(target.name, target.state), keys=["a"])
+        move(JobPlace("nothing", source.state), JobPlace(target.name, target.state), keys=["a"])
 
 
 def invoke(*arguments: str):

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from tidewheel import Job, Message, Output, StatefulLogic, sum_
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._cli.reshard import reshard as reshard_command
 from tidewheel._core import faults
 from tidewheel._core.keys import shard_of_stored
-from tidewheel._engine.move import Place, move
+from tidewheel._engine.move import move
 from tidewheel._engine.reshard import Tally, check_equal, reshard
 from tidewheel._engine.stopped_job import opener, states
 from tidewheel._program.stored_job import StoredJob
@@ -62,7 +63,7 @@ def newest(state: str):
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 16, 64])
 def test_all_state_is_there_in_its_new_shards_and_the_job_goes_on(state, n_shards):
     before = states(open_store(state), newest(state))
-    done = reshard(Place("job", state), n_shards)
+    done = reshard(JobPlace("job", state), n_shards)
     head = newest(state)
     assert (done.before, done.after, head.n_shards, head.kind) == (8, n_shards, n_shards, "reshard")
     assert {table: tally.entries for table, tally in done.tables.items()} == {"count": 300, "total": 300}
@@ -79,7 +80,7 @@ def test_all_state_is_there_in_its_new_shards_and_the_job_goes_on(state, n_shard
 
 
 def test_the_program_must_say_the_new_number(state):
-    reshard(Place("job", state), 16)
+    reshard(JobPlace("job", state), 16)
     with pytest.raises(StateError, match="n_shards=8, and its state was made with 16"):
         MemoryRun(job(state, 8))
 
@@ -89,7 +90,7 @@ def test_killed_at_any_point_it_is_the_old_state_or_the_new(state, point):
     before = states(open_store(state), newest(state))
     faults.arm(f"{point}=raise")
     with pytest.raises(faults.InjectedFault):
-        reshard(Place("job", state), 32)
+        reshard(JobPlace("job", state), 32)
     faults.arm("")
     head = newest(state)
     assert head.n_shards == (32 if point == "reshard.switched" else 8)
@@ -100,7 +101,7 @@ def test_killed_at_any_point_it_is_the_old_state_or_the_new(state, point):
 
 def test_a_checkpoint_from_before_can_be_restored(state):
     old = newest(state).sequence
-    reshard(Place("job", state), 16)
+    reshard(JobPlace("job", state), 16)
     StoredJob("job", state=state).restore(old, keep_output=True)
     with MemoryRun(job(state, 8)) as run:
         run.batch({"in": records(1)})
@@ -108,11 +109,11 @@ def test_a_checkpoint_from_before_can_be_restored(state):
 
 def test_what_cannot_be_meant_is_refused(state):
     with pytest.raises(ConfigError, match="has 8 shards already"):
-        reshard(Place("job", state), 8)
+        reshard(JobPlace("job", state), 8)
     with pytest.raises(ConfigError, match="power of two"):
-        reshard(Place("job", state), 12)
+        reshard(JobPlace("job", state), 12)
     with MemoryRun(job(state, 8)), pytest.raises(HeldError):
-        reshard(Place("job", state), 16)
+        reshard(JobPlace("job", state), 16)
 
 
 def test_state_that_came_out_different_is_not_switched_to():
@@ -147,8 +148,8 @@ def test_timers_go_where_their_keys_go():
         run.batch({"in": records(1)})
     with MemoryRun(reminding("other", state, 2, out), clock=clock) as run:
         run.batch({"in": [{"user": "mine", "n": 1}]})
-    reshard(Place("job", state), 4)
-    move(Place("job", state), Place("other", state), keys=[f"user-{number}" for number in range(100)])
+    reshard(JobPlace("job", state), 4)
+    move(JobPlace("job", state), JobPlace("other", state), keys=[f"user-{number}" for number in range(100)])
     clock.advance(1)
     found = {}
     for name, n_shards in (("job", 4), ("other", 2)):

@@ -53,7 +53,7 @@ def test_a_threshold_changed_100_times_under_kills_is_one_version_per_batch(tmp_
 
 def check(folder: Path, written: dict[int, int], records: int) -> None:
     versions = {
-        state.sequence: state.cells["threshold"]
+        state.sequence: state.cells["threshold"].version
         for state in StreamCheckpoints(open_store(f"file://{folder}/state"), "judged").list()
         if state.kind == "batch"
     }

@@ -13,20 +13,25 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 
 from tidewheel._checkpoint.envelope import seal, unseal
+from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
     CheckpointId,
+    ForkOrigin,
     Kind,
     Manifest,
     OperatorInfo,
+    PinnedCell,
+    Span,
     SparkLog,
     StagedOutput,
 )
+from tidewheel._checkpoint.transfer import Transfer
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 1
+VERSION = 2
 
 _K = TypeVar("_K", int, str)
 _V = TypeVar("_V")
@@ -35,6 +40,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Part = tuple[_Count, int, int, int]
 """Position of the file, sequence, bytes, keys."""
 _Parts = tuple[_Part | None, list[_Part]]
+_Revoked = tuple[str, int, int, _Parts]
+"""To which run, term, position, state."""
 
 
 class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -45,6 +52,13 @@ class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     seen: tuple[str, ...]
 
 
+class _Fleet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    held: list[tuple[_Count, HeldShard]]
+    revoked: list[tuple[_Count, _Revoked]]
+    terms: list[tuple[_Count, int]]
+    closed_by: str | None
+
+
 class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What is written. No field has a default: a body that lacks one is refused, never filled in."""
 
@@ -53,26 +67,39 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     created_at: int
     kind: Kind
     run: str
+    host: str
     batch: int | None
     event_count: int
-    watermark_ns: int | None
+    epoch: int | None
+    carried_epoch: int | None
+    delivered_epoch: int | None
     source_offsets: list[tuple[str, int | str]]
     operator_states: list[tuple[str, bytes]]
     metadata: list[tuple[str, str]]
     n_shards: int
     parallelism: int
     now: int
-    operators: list[tuple[str, tuple[str, str, int, int | None, str]]]
+    operators: list[tuple[str, OperatorInfo]]
+    key_kinds: list[tuple[str, str]]
     files: list[tuple[str, _Count, _Count]]
     shards: list[tuple[_Count, _Parts]]
     driver: _Parts
-    outputs: list[tuple[str, int, tuple[bytes, ...]]]
-    cells: list[tuple[str, int]]
-    frontiers: list[tuple[str, tuple[int | None, int]]]
+    outputs: tuple[StagedOutput, ...]
+    outputs_of: int | None
+    published: int
+    retract: Span | None
+    retracted: tuple[Span, ...]
+    cells: list[tuple[str, PinnedCell]]
+    frontiers: list[tuple[str, Frontier]]
     counts: list[tuple[str, int]]
     spark: _Spark | None
     lineage: str
     parent: int | None
+    flushed: int | None
+    forked_from: ForkOrigin | None
+    transfers_out: list[tuple[str, Transfer]]
+    transfers_in: tuple[str, ...]
+    fleet: _Fleet | None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -93,11 +120,16 @@ def encode(state: Manifest) -> bytes:
 def decode(data: bytes, stream_id: str | None = None, where: str = "") -> Manifest:
     """Return the checkpoint that these bytes hold, whole, or raise.
 
-    `CorruptError`: the bytes are not a whole, undamaged checkpoint. `StateError`: a newer format version,
+    `CorruptError`: the bytes are not a whole, undamaged checkpoint. `StateError`: another format version,
     or a checkpoint of another stream than `stream_id`. `where`, a path or URL, is put into the errors.
     """
     what = f"checkpoint {where}" if where else "checkpoint"
-    _, body = unseal(MAGIC, VERSION, data, what)
+    version, body = unseal(MAGIC, VERSION, data, what)
+    if version < VERSION:
+        raise StateError(
+            f"{what}: it has format version {version}, and this Tidewheel reads version {VERSION} only; go on with the "
+            "Tidewheel that wrote it, or start the job anew under another name or state URL"
+        )
     try:
         state = _Reading(what).state(_decode(body))
     except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
@@ -116,37 +148,59 @@ def _body(state: Manifest) -> _Body:
     # Shards go first: they fill the table of files.
     shards = [(shard, table.parts(parts)) for shard, parts in _pairs(state.shards)]
     driver = table.parts(state.driver)
+    fleet = None if state.fleet is None else _fleet(state.fleet, table)
     return _Body(
         stream_id=state.id.stream_id,
         sequence=state.id.sequence,
         created_at=state.id.created_at,
         kind=state.kind,
         run=state.run,
+        host=state.host,
         batch=state.batch,
         event_count=state.event_count,
-        watermark_ns=state.watermark_ns,
+        epoch=state.epoch,
+        carried_epoch=state.carried_epoch,
+        delivered_epoch=state.delivered_epoch,
         source_offsets=_pairs(state.source_offsets),
         operator_states=_pairs(state.operator_states),
         metadata=_pairs(state.metadata),
         n_shards=state.n_shards,
         parallelism=state.parallelism,
         now=state.now,
-        operators=[(name, msgspec.structs.astuple(info)) for name, info in _pairs(state.operators)],
+        operators=_pairs(state.operators),
+        key_kinds=_pairs(state.key_kinds),
         files=table.files(),
         shards=shards,
         driver=driver,
-        outputs=[msgspec.structs.astuple(output) for output in state.outputs],
+        outputs=state.outputs,
+        outputs_of=state.outputs_of,
+        published=state.published,
+        retract=state.retract,
+        retracted=state.retracted,
         cells=_pairs(state.cells),
-        frontiers=[(name, (frontier.time, frontier.active_at)) for name, frontier in _pairs(state.frontiers)],
+        frontiers=_pairs(state.frontiers),
         counts=_pairs(state.counts),
         spark=None if state.spark is None else _spark(state.spark),
         lineage=state.lineage,
         parent=state.parent,
+        flushed=state.flushed,
+        forked_from=state.forked_from,
+        transfers_out=_pairs(state.transfers_out),
+        transfers_in=state.transfers_in,
+        fleet=fleet,
     )
 
 
 def _spark(log: SparkLog) -> _Spark:
     return _Spark(log.query, _pairs(log.offsets), _pairs(log.commits), _pairs(log.files), log.seen)
+
+
+def _fleet(ledger: FleetLedger, table: _FileTable) -> _Fleet:
+    revoked = [
+        (shard, (taken.to, taken.term, taken.position, table.parts(taken.parts)))
+        for shard, taken in _pairs(ledger.revoked)
+    ]
+    return _Fleet(_pairs(ledger.held), revoked, _pairs(ledger.terms), ledger.closed_by)
 
 
 class _FileTable:
@@ -188,34 +242,47 @@ class _Reading:
             id=CheckpointId(body.stream_id, body.sequence, body.created_at),
             kind=body.kind,
             run=body.run,
+            host=body.host,
             batch=body.batch,
             event_count=body.event_count,
-            watermark_ns=body.watermark_ns,
+            epoch=body.epoch,
+            carried_epoch=body.carried_epoch,
+            delivered_epoch=body.delivered_epoch,
             source_offsets=named("source_offsets", body.source_offsets),
             operator_states=named("operator_states", body.operator_states),
             metadata=named("metadata", body.metadata),
             n_shards=body.n_shards,
             parallelism=body.parallelism,
             now=body.now,
-            operators=named("operators", body.operators, lambda info: OperatorInfo(*info)),
+            operators=named("operators", body.operators),
+            key_kinds=named("key_kinds", body.key_kinds),
             shards=named("shards", body.shards, self._parts),
             driver=self._parts(body.driver),
-            outputs=tuple(StagedOutput(*output) for output in body.outputs),
+            outputs=body.outputs,
+            outputs_of=body.outputs_of,
+            published=body.published,
+            retract=body.retract,
+            retracted=body.retracted,
             cells=named("cells", body.cells),
-            frontiers=named("frontiers", body.frontiers, lambda frontier: Frontier(*frontier)),
+            frontiers=named("frontiers", body.frontiers),
             counts=named("counts", body.counts),
             spark=None if body.spark is None else self._spark(body.spark),
             lineage=body.lineage,
             parent=body.parent,
+            flushed=body.flushed,
+            forked_from=body.forked_from,
+            transfers_out=named("transfers_out", body.transfers_out),
+            transfers_in=body.transfers_in,
+            fleet=None if body.fleet is None else self._fleet(body.fleet),
         )
 
     def _named(
         self, field: str, pairs: Sequence[tuple[_K, Any]], make: Callable[[Any], Any] | None = None
     ) -> dict[_K, Any]:
-        found = dict(pairs) if make is None else {name: make(value) for name, value in pairs}
-        if len(found) != len(pairs):
+        mapping = dict(pairs) if make is None else {name: make(value) for name, value in pairs}
+        if len(mapping) != len(pairs):
             self._refuse(f"{field}: the name {_twice(pairs)!r} is there twice")
-        return found
+        return mapping
 
     def _spark(self, log: _Spark) -> SparkLog:
         return SparkLog(
@@ -225,6 +292,18 @@ class _Reading:
             self._named("spark.files", log.files),
             log.seen,
         )
+
+    def _fleet(self, ledger: _Fleet) -> FleetLedger:
+        return FleetLedger(
+            self._named("fleet.held", ledger.held),
+            self._named("fleet.revoked", ledger.revoked, self._revoked),
+            self._named("fleet.terms", ledger.terms),
+            ledger.closed_by,
+        )
+
+    def _revoked(self, taken: _Revoked) -> RevokedShard:
+        to, term, position, parts = taken
+        return RevokedShard(to, term, position, self._parts(parts))
 
     def _parts(self, parts: _Parts) -> ShardParts:
         snapshot, deltas = parts

@@ -11,7 +11,7 @@ from tidewheel._checkpoint.triggers import Progress, Triggers, due
 from tidewheel.errors import ConfigError, StateError
 
 Fill = Callable[[Manifest], Manifest]
-"""Gets a checkpoint with its id, count and watermark, and returns it with what the program adds to it."""
+"""Gets a checkpoint with its id, count and epoch, and returns it with what the program adds to it."""
 
 
 class CheckpointManager:
@@ -53,20 +53,20 @@ class CheckpointManager:
         return state
 
     def on_event(
-        self, stream_id: str, sequence: int, watermark_ns: int | None = None, *, fill: Fill | None = None
+        self, stream_id: str, sequence: int, epoch: int | None = None, *, fill: Fill | None = None
     ) -> Manifest | None:
         """Count one processed event; return the checkpoint if one was due.
 
         Sequences grow, with gaps or without, from any start. `fill` is called only when a checkpoint is made.
         """
-        return self._advance(stream_id, sequence, 1, 0, watermark_ns, fill)
+        return self._advance(stream_id, sequence, 1, 0, epoch, fill)
 
     def on_batch(
         self,
         stream_id: str,
         sequence: int | None,
         events: int,
-        watermark_ns: int | None = None,
+        epoch: int | None = None,
         *,
         fill: Fill | None = None,
     ) -> Manifest | None:
@@ -76,7 +76,7 @@ class CheckpointManager:
                 f"a batch of stream {stream_id!r} was told with {events} events and the last sequence "
                 f"{sequence}; an empty batch has none, any other has one"
             )
-        return self._advance(stream_id, sequence, events, 1, watermark_ns, fill)
+        return self._advance(stream_id, sequence, events, 1, epoch, fill)
 
     def on_tick(self, stream_id: str, *, fill: Fill | None = None) -> Manifest | None:
         """Make a checkpoint if one is due by time, though no event came."""
@@ -91,7 +91,7 @@ class CheckpointManager:
         state = Manifest(
             CheckpointId(stream_id, progress.sequence, now),
             event_count=progress.event_count,
-            watermark_ns=progress.watermark_ns,
+            epoch=progress.epoch,
         )
         filled = state if fill is None else fill(state)
         if filled.id != state.id:
@@ -107,7 +107,7 @@ class CheckpointManager:
         sequence: int | None,
         events: int,
         batches: int,
-        watermark_ns: int | None,
+        epoch: int | None,
         fill: Fill | None,
     ) -> Manifest | None:
         progress = self._progress(stream_id)
@@ -117,7 +117,7 @@ class CheckpointManager:
                 "counted already; after a restart, go on with the first event after the recovered checkpoint"
             )
         now = self._clock()
-        progress = progress.advanced(now, sequence=sequence, events=events, batches=batches, watermark_ns=watermark_ns)
+        progress = progress.advanced(now, sequence=sequence, events=events, batches=batches, epoch=epoch)
         self._streams[stream_id] = progress
         return self.checkpoint(stream_id, fill=fill) if due(self.triggers, progress, now) else None
 
@@ -131,6 +131,6 @@ def _recovered(state: Manifest) -> Progress:
     return Progress(
         sequence=state.sequence,
         event_count=state.event_count,
-        watermark_ns=state.watermark_ns,
+        epoch=state.epoch,
         since=state.id.created_at,
     )

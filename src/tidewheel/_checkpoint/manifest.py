@@ -7,15 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidewheel._checkpoint.fleet_ledger import FleetLedger
+from tidewheel._checkpoint.transfer import Transfer
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError
 
-Kind = Literal["batch", "claim", "flush", "import", "restore", "handover", "fork", "upgrade", "reshard"]
+Kind = Literal["batch", "claim", "flush", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard"]
 """Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's, a `fork` the first of its job."""
-
-FLEET_ENTRY = "fleet"
-"""The entry of the opaque states that holds a fleet's ledger."""
 
 
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
@@ -63,7 +62,7 @@ class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
         return hash((self.stream_id, self.sequence))
 
 
-class StagedOutput(msgspec.Struct, frozen=True, array_like=True):
+class StagedOutput(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What the tasks staged for one sink in this commit; the tokens mean something to that sink only."""
 
     sink: str
@@ -71,7 +70,17 @@ class StagedOutput(msgspec.Struct, frozen=True, array_like=True):
     tokens: tuple[bytes, ...] = ()
 
 
-class OperatorInfo(msgspec.Struct, frozen=True, array_like=True):
+class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The sequences above `after` and below `before`."""
+
+    after: int
+    before: int
+
+    def __contains__(self, sequence: int) -> bool:
+        return self.after < sequence < self.before
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an operator's state is made of, so that tools can read it and a changed program is noticed."""
 
     kind: str
@@ -79,6 +88,22 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True):
     version: int
     keys: int | None = None
     fingerprint: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    """The declared state type: each field's name and type. A type without fields is one entry with an empty name."""
+
+
+class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a batch saw of a cell: its version and encoded value. The value `None` stands for the program's default."""
+
+    version: int
+    value: bytes | None = None
+
+
+class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The job and the savepoint that a fork began from."""
+
+    job: str
+    savepoint: str
 
 
 class SparkLog(msgspec.Struct, frozen=True):
@@ -99,10 +124,12 @@ class SparkLog(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """One commit, whole: with the files it references, nothing else is needed to go on from it.
 
-    Times are nanoseconds since the Unix epoch. A watermark of `None` means that there is none yet, which is
-    not 0. Treat the mappings as frozen too; make a changed copy with `replace`.
+    Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is
+    not 0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` are those of the newest batch: with its parent, its
+    source offsets and the program they are all that the batch depended on. Treat the mappings as frozen too; make a
+    changed copy with `replace`.
 
-    >>> Manifest(CheckpointId("orders", 1)).watermark_ns is None
+    >>> Manifest(CheckpointId("orders", 1)).epoch is None
     True
     """
 
@@ -110,26 +137,43 @@ class Manifest(msgspec.Struct, frozen=True):
     kind: Kind = "batch"
     run: str = ""
     """The token of the run that made it."""
+    host: str = ""
+    """The host of the run that claimed the job."""
     batch: int | None = None
     """Spark's number of the newest batch in it."""
     event_count: int = 0
-    watermark_ns: int | None = None
+    epoch: int | None = None
+    """The merged epoch of all inputs: the watermark. It goes out with the next batch."""
+    carried_epoch: int | None = None
+    """The epoch that the newest batch carried, if that was new."""
+    delivered_epoch: int | None = None
+    """The epoch that the operators got last."""
     source_offsets: dict[str, int | str] = {}
     """By source: a plain number, or the connector's own JSON text."""
     operator_states: dict[str, bytes] = {}
     """States held in the manifest itself, opaque; sharded state is in `shards`."""
     metadata: dict[str, str] = {}
+    """Texts of the user's own. Tidewheel keeps nothing here."""
     n_shards: int = 64
     parallelism: int = 1
     now: int = 0
     """The pinned clock of the batch."""
     operators: dict[str, OperatorInfo] = {}
+    key_kinds: dict[str, str] = {}
+    """The type of the keys that each `key_by` gave first; all its keys are of that type."""
     shards: dict[int, ShardParts] = {}
     driver: ShardParts = ShardParts()
     """The driver's own tables, kept as one more shard."""
     outputs: tuple[StagedOutput, ...] = ()
-    cells: dict[str, int] = {}
-    """The version of each cell that the batch saw."""
+    outputs_of: int | None = None
+    """The commit whose output `outputs` is; `None`: this one's own."""
+    published: int = 0
+    """The output of all commits up to this sequence is published, or void."""
+    retract: Span | None = None
+    """The commits whose published output a restore made void. The next run takes it back from the sinks."""
+    retracted: tuple[Span, ...] = ()
+    """The commits whose output may have been taken back."""
+    cells: dict[str, PinnedCell] = {}
     frontiers: dict[str, Frontier] = {}
     counts: dict[str, int] = {}
     spark: SparkLog | None = None
@@ -137,11 +181,15 @@ class Manifest(msgspec.Struct, frozen=True):
     """Changes at a fork and a restore: equal sequences of unequal lineage may differ."""
     parent: int | None = None
     """The sequence this one continues."""
-
-    @property
-    def of_fleet(self) -> bool:
-        """Whether it is the manifest of a fleet."""
-        return FLEET_ENTRY in self.operator_states
+    flushed: int | None = None
+    """The sequence of the final flush, if a bounded run has ended the job."""
+    forked_from: ForkOrigin | None = None
+    transfers_out: dict[str, Transfer] = {}
+    """By id: keys that this job has let go, until the target has them."""
+    transfers_in: tuple[str, ...] = ()
+    """The ids of transfers that this job has taken in, as long as their notices are there."""
+    fleet: FleetLedger | None = None
+    """What a fleet's hand-over needs; `None` in a job that runs by itself."""
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -4,8 +4,8 @@
     4 bytes  number of operators; each: 4 bytes length, name (UTF-8), 4 bytes length, state
     4 bytes  number of sources;   each: 4 bytes length, name (UTF-8), 8 bytes offset
 
-It has no checksum, no stream and no time of creation: the reader says whose checkpoint it is. Names are in
-ascending order, where the seed writes them in any.
+The seed's watermark is the manifest's epoch. The layout has no checksum, no stream and no time of creation: the reader
+says whose checkpoint it is. Names are in ascending order; the seed writes them in any.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidewheel.errors import CorruptError, StateError
 _HEADER = struct.Struct("<QQQ")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_HELD = {"id", "watermark_ns", "event_count", "operator_states", "source_offsets"}
+_HELD = {"id", "epoch", "event_count", "operator_states", "source_offsets"}
 
 
 def to_seed(state: Manifest) -> bytes:
@@ -28,7 +28,7 @@ def to_seed(state: Manifest) -> bytes:
         raise StateError(
             f"checkpoint {state.sequence} of {state.id.stream_id!r} does not fit the seed's layout: " + "; ".join(lost)
         )
-    parts = [_HEADER.pack(state.sequence, state.watermark_ns, state.event_count)]
+    parts = [_HEADER.pack(state.sequence, state.epoch, state.event_count)]
     parts.append(_U32.pack(len(state.operator_states)))
     for name, blob in sorted(state.operator_states.items()):
         parts += [_sized(name.encode()), _sized(blob)]
@@ -41,9 +41,7 @@ def to_seed(state: Manifest) -> bytes:
 def from_seed(stream_id: str, data: bytes, created_at: int = 0) -> Manifest:
     """Return the checkpoint in these bytes as one of `stream_id`; `CorruptError` unless it is there whole."""
     reader = _Reader(data)
-    sequence, watermark_ns, event_count = (
-        reader.number(_U64, what) for what in ("sequence", "watermark", "event count")
-    )
+    sequence, epoch, event_count = (reader.number(_U64, what) for what in ("sequence", "watermark", "event count"))
     if sequence >= 2**63:
         reader.refuse(f"the sequence {sequence} is above 2**63 - 1", at=0)
     operators: dict[str, bytes] = {}
@@ -57,7 +55,7 @@ def from_seed(stream_id: str, data: bytes, created_at: int = 0) -> Manifest:
     reader.end()
     return Manifest(
         CheckpointId(stream_id, sequence, created_at),
-        watermark_ns=watermark_ns,
+        epoch=epoch,
         event_count=event_count,
         operator_states=operators,
         source_offsets=sources,
@@ -71,10 +69,10 @@ def _not_held(state: Manifest) -> list[str]:
         for field in state.__struct_fields__
         if field not in _HELD and getattr(state, field) != getattr(plain, field)
     ]
-    if state.watermark_ns is None:
-        lost.append("watermark_ns is none yet, which would become 0")
-    elif not _fits(state.watermark_ns):
-        lost.append(f"watermark_ns is {state.watermark_ns}, not an unsigned 64-bit number")
+    if state.epoch is None:
+        lost.append("epoch is none yet, which would become 0")
+    elif not _fits(state.epoch):
+        lost.append(f"epoch is {state.epoch}, not an unsigned 64-bit number")
     if not _fits(state.event_count):
         lost.append(f"event_count is {state.event_count}, not an unsigned 64-bit number")
     for source, offset in sorted(state.source_offsets.items()):

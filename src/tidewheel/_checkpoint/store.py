@@ -19,7 +19,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN, folder, stream_of
 from tidewheel._checkpoint.pins import Pins
 from tidewheel._checkpoint.retention import check_keep, oldest_kept
-from tidewheel._checkpoint.succession import check_follows, check_watermark
+from tidewheel._checkpoint.succession import check_epoch, check_follows
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain
 from tidewheel.errors import FencedError, NotFound, StateError
@@ -108,7 +108,7 @@ class StreamCheckpoints:
         """Keep a checkpoint whose sequence is above all earlier ones, then let go of those beyond `keep`.
 
         Saving a kept sequence again with equal content (whatever its `created_at`) is fine. `StateError`:
-        other content, a new sequence below the newest, or a watermark that goes back.
+        other content, a new sequence below the newest, or an epoch that goes back.
         """
         self._check_stream(state)
         data = encode(state)
@@ -118,7 +118,7 @@ class StreamCheckpoints:
                 self._check_saved(state, newest)
                 return
             if newest is not None:
-                check_watermark(newest, state)
+                check_epoch(newest, state)
             # A number that another program took meanwhile is judged by what it saved, in the next round.
             if self._chain.append(self._number + 1, data):
                 break
@@ -298,8 +298,7 @@ class CheckpointStore:
 def _fenced(state: Manifest, theirs: Manifest | None) -> str:
     who = "another run"
     if theirs is not None:
-        host = theirs.metadata.get("host")
-        where = f" on {host}" if host else ""
+        where = f" on {theirs.host}" if theirs.host else ""
         who = f"run {theirs.run}{where}, which committed {theirs.sequence} ({theirs.kind})"
     return (
         f"run {state.run} cannot commit checkpoint {state.sequence} of {state.id.stream_id!r}: "

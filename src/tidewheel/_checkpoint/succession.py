@@ -9,7 +9,7 @@ from tidewheel.errors import StateError
 def check_follows(parent: Manifest | None, state: Manifest) -> None:
     """Refuse, with `StateError`, a checkpoint that cannot be the next after `parent` in a job's chain.
 
-    Sequences go up by one from 1, `n_shards` stays, and watermarks never go back, except that a `restore`
+    Sequences go up by one from 1, `n_shards` stays, and epochs never go back, except that a `restore`
     goes back to an older checkpoint's, and a `reshard` has written all state anew.
     """
     what = f"checkpoint {state.sequence} of {state.id.stream_id!r}"
@@ -25,15 +25,14 @@ def check_follows(parent: Manifest | None, state: Manifest) -> None:
             "the number is fixed for the life of a job's state; only `tidewheel state reshard` changes it"
         )
     if state.kind != "restore":
-        check_watermark(parent, state)
+        check_epoch(parent, state)
 
 
-def check_watermark(earlier: Manifest, state: Manifest) -> None:
-    """Refuse a watermark that is below an earlier checkpoint's, or `None` after there was one."""
-    before, after = earlier.watermark_ns, state.watermark_ns
+def check_epoch(earlier: Manifest, state: Manifest) -> None:
+    """Refuse an epoch that is below an earlier checkpoint's, or `None` after there was one."""
+    before, after = earlier.epoch, state.epoch
     if before is not None and (after is None or after < before):
         raise StateError(
-            f"checkpoint {state.sequence} of {state.id.stream_id!r} has the watermark {after}, but "
-            "checkpoint "
-            f"{earlier.sequence} had {before} already: a watermark never goes back"
+            f"checkpoint {state.sequence} of {state.id.stream_id!r} has the epoch {after}, but checkpoint "
+            f"{earlier.sequence} had {before} already: an epoch never goes back"
         )

@@ -29,22 +29,20 @@ class Progress(msgspec.Struct, frozen=True):
     sequence: int | None = None
     """Of the last event; `None` before the first."""
     event_count: int = 0
-    watermark_ns: int | None = None
+    epoch: int | None = None
     events: int = 0
     """Since the last checkpoint, as are the batches."""
     batches: int = 0
     since: int | None = None
     """When the last checkpoint was made, or the first event seen."""
 
-    def advanced(
-        self, now: int, *, sequence: int | None, events: int, batches: int, watermark_ns: int | None
-    ) -> Progress:
-        """Return the progress after more events; a watermark below the present one changes nothing."""
-        seen = [mark for mark in (self.watermark_ns, watermark_ns) if mark is not None]
+    def advanced(self, now: int, *, sequence: int | None, events: int, batches: int, epoch: int | None) -> Progress:
+        """Return the progress after more events; an epoch below the present one changes nothing."""
+        epochs = [each for each in (self.epoch, epoch) if each is not None]
         return Progress(
             sequence=self.sequence if sequence is None else sequence,
             event_count=self.event_count + events,
-            watermark_ns=max(seen, default=None),
+            epoch=max(epochs, default=None),
             events=self.events + events,
             batches=self.batches + batches,
             since=now if self.since is None else self.since,

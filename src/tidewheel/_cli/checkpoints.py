@@ -55,12 +55,18 @@ def show(job: JobName, state: State, at: Annotated[str | None, typer.Argument(me
         "lineage": found.lineage,
         "n_shards": found.n_shards,
         "parallelism": found.parallelism,
-        "watermark_ns": found.watermark_ns,
+        "epoch": found.epoch,
+        "carried_epoch": found.carried_epoch,
+        "delivered_epoch": found.delivered_epoch,
         "source_offsets": found.source_offsets,
         "operators": operators,
         "counts": found.counts,
-        "cells": found.cells,
+        "cells": {
+            name: {"version": cell.version, "value": _decoded(cell.value, "msgpack")}
+            for name, cell in found.cells.items()
+        },
         "outputs": {output.sink: output.rows for output in found.outputs},
+        "published": found.published,
         "metadata": found.metadata,
     }
     typer.echo(_pretty(described))

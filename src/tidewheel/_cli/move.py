@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._cli.stored import AsJson, JobName, State, key_candidates, shown
-from tidewheel._engine.move import Place
 from tidewheel._engine.move import move as move_keys
 from tidewheel._program.stored_job import StoredJob
 from tidewheel.errors import StateError
@@ -43,7 +43,7 @@ def move(
 
         tidewheel state move clicks clicks-2 --shard 0 --shard 1 --state file:///data --to-state s3://bucket/state
     """
-    places = Place(source, state, cells), Place(target, to_state or state, cells)
+    places = JobPlace(source, state, cells), JobPlace(target, to_state or state, cells)
     if keys:
         stored = StoredJob(source, state=state)
         transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._cli.stored import AsJson, JobName, State, shown, size
-from tidewheel._engine.move import Place
 from tidewheel._engine.reshard import reshard as reshard_job
 
 
@@ -28,7 +28,7 @@ def reshard(
 
         tidewheel state reshard clicks 256 --state s3://bucket/state
     """
-    done = reshard_job(Place(job, state, cells), n_shards)
+    done = reshard_job(JobPlace(job, state, cells), n_shards)
     if as_json:
         typer.echo(shown({"job": job, **{name: getattr(done, name) for name in done.__struct_fields__}}))
         return

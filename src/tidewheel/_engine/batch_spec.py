@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tidewheel._checkpoint.manifest import PinnedCell
+
 
 class BatchSpec(msgspec.Struct, frozen=True):
     """The base that a batch starts from and everything pinned for it."""
@@ -29,5 +31,9 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The shards whose base state is written as a snapshot in this batch."""
     keyed_by_spark: bool = False
     """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
-    cells: dict[str, bytes] = {}
-    """The pinned value of each cell, encoded."""
+    cells: dict[str, PinnedCell] = {}
+    """What the batch sees of each cell."""
+
+    def cell_values(self) -> dict[str, bytes]:
+        """Return the encoded value of each cell that has been written."""
+        return {name: cell.value for name, cell in self.cells.items() if cell.value is not None}

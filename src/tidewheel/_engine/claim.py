@@ -19,7 +19,7 @@ from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.unpublished import carrying
+from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._engine.control import NAMESPACE
 from tidewheel._state.local_copies import boot_id
@@ -131,7 +131,7 @@ def check_free(lease: Lease, job: str) -> None:
 
 def check_alone(manifest: Manifest) -> None:
     """Refuse to run a job by itself whose state a fleet has."""
-    if manifest.of_fleet:
+    if manifest.fleet is not None:
         raise StateError(
             f"job {manifest.id.stream_id!r} belongs to a fleet, whose nodes hold its shards; start a node with "
             "`tidewheel node`, or give this run a job name or a state URL of its own"
@@ -166,13 +166,13 @@ def claim_of(newest: Manifest | None, first: Manifest, run: str) -> Manifest:
     """Return the claim that follows the newest commit."""
     base = newest or first
     sequence = 1 if newest is None else newest.sequence + 1
-    metadata = carrying({**base.metadata, "host": socket.gethostname()}, base)
     return base.replace(
         id=CheckpointId(first.id.stream_id, sequence),
         kind="claim",
         run=run,
-        metadata=metadata,
+        host=socket.gethostname(),
         parent=None if newest is None else newest.sequence,
+        **carried(base),
     )
 
 

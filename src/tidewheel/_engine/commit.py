@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, StagedOutput
+import msgspec
+
+from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._state.compaction import merge
 from tidewheel._state.references import PartRef, ShardParts
-from tidewheel._time.frontier import Frontier, advanced, merged
+from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError
-
-DELIVERED = "*"
-"""The entry among the manifest's frontiers that is no input: the epoch that the operators got last."""
-
 
 _FAILURES: dict[str, type[TidewheelError]] = {kind.__name__: kind for kind in (OperatorError, StateError)}
 
@@ -27,12 +25,12 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
         if report.failure is not None:
             raise _FAILURES.get(report.failure.kind, OperatorError)(report.failure.text)
     for level in sorted({*levels, *(report.level for report in reports)}):
-        told = sorted(report.partition for report in reports if report.level == level)
+        partitions = sorted(report.partition for report in reports if report.level == level)
         # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.
-        expected = list(range(len(told) if level == 0 else parallelism)) if level in levels else []
-        if told != expected:
+        expected = list(range(len(partitions) if level == 0 else parallelism)) if level in levels else []
+        if partitions != expected:
             raise TidewheelError(
-                f"level {level} of the batch has reports of the partitions {told}, not of {expected}; nothing is committed"
+                f"level {level} of the batch has reports of the partitions {partitions}, not of {expected}; nothing is committed"
             )
     for edge in {edge for report in reports for edge in (*report.sent, *report.received)}:
         sent = sum(report.sent.get(edge, 0) for report in reports)
@@ -92,51 +90,79 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     return infos
 
 
-def last_epoch(state: Manifest) -> int | None:
-    """Return the epoch that the operators got last; the merged one, `watermark_ns`, goes out with the next batch."""
-    delivered = state.frontiers.get(DELIVERED)
-    return None if delivered is None else delivered.time
+class SourceProgress(msgspec.Struct, frozen=True):
+    """How far a batch has read its sources, as only the side that reads them knows."""
+
+    batch: int
+    """Spark's number of the batch."""
+    source_offsets: dict[str, int | str] = {}
+    spark: SparkLog | None = None
+    driver: ShardParts = ShardParts()
+
+
+def is_computed(kind: Kind) -> bool:
+    """Tell whether a commit of this kind has output and time of its own. All others carry on those of an earlier one."""
+    return kind in ("batch", "flush")
 
 
 def epoch_due(state: Manifest, epoch: int | None = None) -> int | None:
     """Return the epoch that the batch after a commit carries: the given one or the merged one, if it is new."""
-    last, due = last_epoch(state), state.watermark_ns if epoch is None else epoch
+    last, due = state.delivered_epoch, state.epoch if epoch is None else epoch
     return due if due is not None and (last is None or due > last) else None
 
 
-def time_after(base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report], kind: Kind) -> dict[str, Any]:
-    """Return the manifest's fields about time after a batch; only batches and the final flush carry epochs."""
-    if kind not in ("batch", "flush"):
-        return {}
+def with_time(manifest: Manifest, base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report]) -> Manifest:
+    """Return the manifest of a batch or flush with its fields about time."""
     inputs = plan.inputs()
     frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.now)
     # A final flush, or a test, delivers an epoch that no input gave.
-    known = max((time for time in (base.watermark_ns, spec.epoch) if time is not None), default=None)
-    epoch = merged(frontiers, inputs, spec.now, known)
-    delivered = last_epoch(base) if spec.epoch is None else spec.epoch
-    if delivered is not None:
-        frontiers[DELIVERED] = Frontier(delivered, spec.now)
-    return {"frontiers": frontiers, "watermark_ns": epoch}
+    known = max((time for time in (base.epoch, spec.epoch) if time is not None), default=None)
+    return manifest.replace(
+        frontiers=frontiers,
+        epoch=merged(frontiers, inputs, spec.now, known),
+        carried_epoch=spec.epoch,
+        delivered_epoch=base.delivered_epoch if spec.epoch is None else spec.epoch,
+    )
 
 
 def next_manifest(
-    base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report], kind: Kind, **facts: Any
+    base: Manifest,
+    spec: BatchSpec,
+    plan: Plan,
+    reports: Sequence[Report],
+    kind: Kind,
+    progress: SourceProgress | None = None,
+    operators: Mapping[str, OperatorInfo] | None = None,
 ) -> Manifest:
-    """Return the manifest that commits the batch; `facts` are the fields that Spark's side of the driver knows."""
+    """Return the manifest that commits what the reports say.
+
+    `progress` comes with each batch. `operators` replaces what is known of the operators with state; by default the plan's
+    are added to those of `base`. A batch or flush has published all output before it; any other commit carries that on.
+    """
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
-    fields: dict[str, Any] = {
-        "id": CheckpointId(base.id.stream_id, spec.sequence),
-        "kind": kind,
-        "run": spec.run,
-        "event_count": base.event_count + events,
-        "parallelism": spec.parallelism,
-        "now": spec.now,
-        "operators": {**base.operators, **operator_infos(plan)},
-        "shards": next_shards(base.shards, reports),
-        "outputs": staged_outputs(reports),
-        "counts": added(base.counts, (report.counts for report in reports)),
-        "parent": base.sequence,
-        **time_after(base, spec, plan, reports, kind),
-    }
-    return base.replace(**{**fields, **facts})
+    manifest = base.replace(
+        id=CheckpointId(base.id.stream_id, spec.sequence),
+        kind=kind,
+        run=spec.run,
+        event_count=base.event_count + events,
+        parallelism=spec.parallelism,
+        now=spec.now,
+        cells=spec.cells,
+        operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
+        shards=next_shards(base.shards, reports),
+        counts=added(base.counts, (report.counts for report in reports)),
+        parent=base.sequence,
+        flushed=spec.sequence if kind == "flush" else base.flushed,
+        **(settled(base, staged_outputs(reports)) if is_computed(kind) else carried(base)),
+    )
+    if is_computed(kind):
+        manifest = with_time(manifest, base, spec, plan, reports)
+    if progress is None:
+        return manifest
+    return manifest.replace(
+        batch=progress.batch,
+        source_offsets=progress.source_offsets,
+        spark=progress.spark,
+        driver=progress.driver,
+    )

@@ -10,7 +10,9 @@ from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.live import JobCell
+from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._storage import open_store
 
 NAMESPACE = "job"
@@ -27,6 +29,11 @@ class Control(msgspec.Struct, frozen=True):
 def cells_url(state: str, job: str) -> str:
     """Return where a job's cells are unless the job says otherwise: beside its state."""
     return open_store(state).at(f"{folder(job)}/cells").url
+
+
+def cells_of(place: JobPlace) -> str:
+    """Return where the cells of a job at a place are."""
+    return f"{place.cells.rstrip('/')}/{place.job}" if place.cells else cells_url(place.state, place.job)
 
 
 def rescale(url: str, parallelism: int) -> int:
@@ -55,16 +62,14 @@ class JobCells:
         control = self._control.read()
         return None if control is None else control.parallelism
 
-    def pin(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the value of each declared cell, encoded, and its version: what the next batch sees."""
-        values: dict[str, bytes] = {}
-        versions: dict[str, int] = {}
+    def pin(self) -> dict[str, PinnedCell]:
+        """Return what the next batch sees of each declared cell."""
+        pinned = {}
         for cell, reader in self._declared:
             snapshot = reader.snapshot()
-            versions[cell.name] = int(snapshot.version)
-            if snapshot.value is not None:
-                values[cell.name] = cell.encode(snapshot.value)
-        return values, versions
+            value = None if snapshot.value is None else cell.encode(snapshot.value)
+            pinned[cell.name] = PinnedCell(int(snapshot.version), value)
+        return pinned
 
     def close(self) -> None:
         """Let go of the connection."""

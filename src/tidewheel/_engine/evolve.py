@@ -69,7 +69,7 @@ def evolve(run: JobRun) -> None:
     gone = {old for name, old in changed.items() if name != old}
     operators = {name: info for name, info in {**stored, **infos}.items() if name not in gone}
     spec = run.spec(run.head.parallelism, "")
-    run.commit(spec, files.finish(), "upgrade", {"operators": operators}, None)
+    run.commit(spec, files.finish(), "upgrade", None, operators=operators)
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:

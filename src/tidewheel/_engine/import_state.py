@@ -57,7 +57,7 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
         for shard, items in sorted(shards.items()):
             files.add(shard, operator, list(items.items()))
         operators = {**run.head.operators, operator: operator_infos(plan)[operator]}
-        run.commit(run.spec(run.head.parallelism, ""), files.finish(), "import", {"operators": operators}, None)
+        run.commit(run.spec(run.head.parallelism, ""), files.finish(), "import", None, operators=operators)
     finally:
         run.release()
     return count

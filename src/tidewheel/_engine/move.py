@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,12 +27,13 @@ from tidewheel._checkpoint.names import folder, path, state_file
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
-from tidewheel._checkpoint.unpublished import carrying
+from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer
+from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.claim import Lease, claim
 from tidewheel._engine.commit import next_shards
-from tidewheel._engine.control import cells_url
+from tidewheel._engine.control import cells_of
 from tidewheel._engine.report import Report
 from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
@@ -48,49 +48,12 @@ LET_GO = faults.declare("move.let-go", "the source has let go, the target has no
 TAKEN_IN = faults.declare("move.taken-in", "the target has taken in, file and notice are still there")
 FILE_DROPPED = faults.declare("move.file-dropped", "the file is removed, the notice is still there")
 
-_FOLDER = "transfers"
-_OUT, _IN = "transfer-out:", "transfers-in"
-
 Changes = dict[tuple[int, str], list[tuple[bytes, bytes | None]]]
 """What a commit changes, by shard and table."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """A job, where its state is, and where its cells are if not beside it."""
-
-    job: str
-    state: str
-    cells: str | None = None
-
-    @property
-    def cells_url(self) -> str:
-        """Where the job's cells are."""
-        return f"{self.cells.rstrip('/')}/{self.job}" if self.cells else cells_url(self.state, self.job)
-
-
-class Transfer(msgspec.Struct, frozen=True):
-    """The record of a transfer: who gives, who takes, and the file with what moves."""
-
-    id: str
-    source: Place
-    target: Place
-    file: FileRef
-    keys: int
-
-    @property
-    def payload(self) -> str:
-        """The path of the file below the source's state URL."""
-        return path(self.source.job, self.file.name)
-
-    @property
-    def notice(self) -> str:
-        """The path of the notice below the target's state URL."""
-        return f"{folder(self.target.job)}/{_FOLDER}/{self.id}.incoming"
-
-
 def move(
-    source: Place, target: Place, *, keys: Iterable[Any] | None = None, shards: Iterable[int] | None = None
+    source: JobPlace, target: JobPlace, *, keys: Iterable[Any] | None = None, shards: Iterable[int] | None = None
 ) -> Transfer:
     """Move keys, or all keys of some shards, with the state and timers of all operators; return the record.
 
@@ -112,7 +75,7 @@ def move(
         _check_absent(open_store(target.state), taker, chosen)
         transfer = _announced(giving, source, target, chosen)
         giving.commit(
-            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, _out(transfer)
+            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, given=transfer
         )
         faults.point(LET_GO)
     finish(transfer)
@@ -128,7 +91,7 @@ def finish(transfer: Transfer) -> None:
 def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: str) -> Manifest:
     """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit."""
     mine = Holding(store, checkpoints, head, run)
-    for entry in store.list(f"{folder(head.id.stream_id)}/{_FOLDER}"):
+    for entry in store.list(f"{folder(head.id.stream_id)}/{TRANSFERS}"):
         if entry.path.endswith(".incoming"):
             transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
             if _was_let_go(transfer):
@@ -142,7 +105,7 @@ def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: st
 
 def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> None:
     """Refuse, with a `StateError`, state that the target's program could not go on with. Pure."""
-    if "flushed" in target.metadata:
+    if target.flushed is not None:
         raise StateError(f"job {target.id.stream_id!r} was ended by a bounded run and takes nothing more")
     for name in sorted({table.partition("/")[0] for table in tables}):
         gives, takes = source.operators.get(name), target.operators.get(name)
@@ -205,10 +168,18 @@ class Holding:
     def __init__(self, store: Store, checkpoints: StreamCheckpoints, head: Manifest, run: str) -> None:
         self.store, self.checkpoints, self.head, self.run = store, checkpoints, head, run
 
-    def commit(self, kind: Kind, changes: Mapping[tuple[int, str], list[Any]], metadata: Mapping[str, str]) -> None:
+    def commit(
+        self,
+        kind: Kind,
+        changes: Mapping[tuple[int, str], list[Any]],
+        *,
+        given: Transfer | None = None,
+        taken: tuple[str, ...] | None = None,
+    ) -> None:
         """Commit changes of state as the job's next commit; its output stays as it was.
 
-        The records of transfers whose file is gone are let go: both sides are done with them.
+        `given` is a transfer that the job lets go with this commit, `taken` the ids of those that it has taken in. The
+        records of transfers whose file is gone are dropped: both sides are done with them.
         """
         sequence, job = self.head.sequence + 1, self.head.id.stream_id
         writer = StateFileWriter()
@@ -223,30 +194,28 @@ class Holding:
             kind=kind,
             run=self.run,
             shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)]),
-            metadata={**carrying(self._still_needed(), self.head), **metadata},
+            transfers_out={**self._pending_out(), **({} if given is None else {given.id: given})},
+            transfers_in=self.head.transfers_in if taken is None else taken,
             parent=self.head.sequence,
+            **carried(self.head),
         )
         self.checkpoints.commit(manifest)
         self.head = manifest
 
-    def _still_needed(self) -> dict[str, str]:
-        files = {entry.path for entry in self.store.list(f"{folder(self.head.id.stream_id)}/{_FOLDER}")}
-        return {
-            name: value
-            for name, value in self.head.metadata.items()
-            if not name.startswith(_OUT) or msgspec.json.decode(value, type=Transfer).payload in files
-        }
+    def _pending_out(self) -> dict[str, Transfer]:
+        files = {entry.path for entry in self.store.list(f"{folder(self.head.id.stream_id)}/{TRANSFERS}")}
+        return {number: transfer for number, transfer in self.head.transfers_out.items() if transfer.payload in files}
 
 
 @contextlib.contextmanager
-def held(place: Place) -> Iterator[Holding]:
+def held(place: JobPlace) -> Iterator[Holding]:
     """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first."""
     store = open_store(place.state)
     checkpoints = job_at(store, place.job)
     newest = checkpoints.latest()
     assert newest is not None, "a job that is there has a commit"
     token = secrets.token_hex(6)
-    with open_cells(place.cells_url) as connection:
+    with open_cells(cells_of(place)) as connection:
         lease = Lease(connection, token)
         try:
             head = claim(checkpoints, lease, token, False, newest)
@@ -257,7 +226,7 @@ def held(place: Place) -> Iterator[Holding]:
 
 
 def _announced(
-    giving: Holding, source: Place, target: Place, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
+    giving: Holding, source: JobPlace, target: JobPlace, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
 ) -> Transfer:
     """Write what moves, and tell the target that it may come."""
     number = secrets.token_hex(8)
@@ -268,7 +237,7 @@ def _announced(
     for table, entries in sorted(tables.items()):
         writer.add(0, table, sorted(entries))
     data, checksum = writer.finish()
-    file = FileRef(f"{_FOLDER}/{number}.delta", len(data), checksum)
+    file = FileRef(f"{TRANSFERS}/{number}.delta", len(data), checksum)
     keys = {owner(table, key) for table, entries in tables.items() for key, _ in entries}
     transfer = Transfer(number, source, target, file, len(keys))
     giving.store.create(transfer.payload, data)
@@ -278,19 +247,15 @@ def _announced(
     return transfer
 
 
-def _out(transfer: Transfer) -> dict[str, str]:
-    return {_OUT + transfer.id: msgspec.json.encode(transfer).decode()}
-
-
 def _was_let_go(transfer: Transfer) -> bool:
     """Tell whether the source has committed the transfer, which is what decides."""
     checkpoints = StreamCheckpoints(open_store(transfer.source.state), transfer.source.job)
     newest = checkpoints.latest()
-    return newest is not None and _OUT + transfer.id in newest.metadata
+    return newest is not None and transfer.id in newest.transfers_out
 
 
 def _take_in(taking: Holding, transfer: Transfer) -> None:
-    known = set(filter(None, taking.head.metadata.get(_IN, "").split(",")))
+    known = taking.head.transfers_in
     from_store = open_store(transfer.source.state)
     if transfer.id not in known:
         file = StateFile.of(from_store.read(transfer.payload), transfer.file)
@@ -299,8 +264,8 @@ def _take_in(taking: Holding, transfer: Transfer) -> None:
             shard = shard_of_stored(owner(table, key), taking.head.n_shards)
             changes.setdefault((shard, table), []).append((key, value))
         # An id is needed as long as its notice is there.
-        kept = sorted(number for number in known if _exists(taking.store, _notice_of(transfer, number)))
-        taking.commit("import", changes, {_IN: ",".join([*kept, transfer.id])})
+        needed = [number for number in known if _exists(taking.store, _notice_of(transfer, number))]
+        taking.commit("import", changes, taken=(*needed, transfer.id))
         faults.point(TAKEN_IN)
     # In this order: as long as the file is there, the target's notice and so its memory of the id are too.
     from_store.delete(transfer.payload)
@@ -315,13 +280,13 @@ def _notice_of(transfer: Transfer, number: str) -> str:
 def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
     """Hand over what this job has let go; remove what it never will: the commit that was to say so can come no more."""
     number = payload.rpartition("/")[2].removesuffix(".delta")
-    record = head.metadata.get(_OUT + number)
-    if record is None:
+    transfer = head.transfers_out.get(number)
+    if transfer is None:
         store.delete(payload)
         return
     # A target that runs, or is out of reach, takes it in when it starts next.
     with contextlib.suppress(HeldError, StorageError):
-        finish(msgspec.json.decode(record, type=Transfer))
+        finish(transfer)
 
 
 def _exists(store: Store, file: str) -> bool:

@@ -17,10 +17,11 @@ from xxhash import xxh64_intdigest
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.names import path, state_file
 from tidewheel._checkpoint.state_files import opener
-from tidewheel._checkpoint.unpublished import carrying
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import check_n_shards, shard_of_stored
-from tidewheel._engine.move import Holding, Place, held, owner
+from tidewheel._engine.move import Holding, held, owner
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -61,7 +62,7 @@ class Resharded(msgspec.Struct, frozen=True):
     bytes: int
 
 
-def reshard(place: Place, n_shards: int) -> Resharded:
+def reshard(place: JobPlace, n_shards: int) -> Resharded:
     """Give a stopped job another number of shards; its program must then say the same `n_shards`.
 
     Until the last commit nothing has changed, and what was written is removed with other files that nothing needs. The
@@ -95,9 +96,9 @@ def resharded(head: Manifest, run: str, n_shards: int, parts: Mapping[int, PartR
         n_shards=n_shards,
         parallelism=min(head.parallelism, n_shards),
         shards={shard: ShardParts(part) for shard, part in sorted(parts.items())},
-        metadata=carrying(head.metadata, head),
         lineage=secrets.token_hex(4),
         parent=head.sequence,
+        **carried(head),
     )
 
 

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.garbage import collect
-from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.unpublished import carrying, outputs_of, settled, to_retract
+from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import Lease, check_alone, check_free, claim
-from tidewheel._engine.commit import epoch_due, last_epoch, next_manifest, operator_infos
+from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.evolve import evolve, upgrades
@@ -40,8 +40,6 @@ COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its 
 PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
 PUBLISHED = faults.declare("publish.done", "all sinks have published")
 
-_FLUSHED = "flushed"
-
 
 class JobRun:
     """One run's hold on a job: the newest commit that it knows, and the way to the next."""
@@ -60,7 +58,6 @@ class JobRun:
         self.cells = JobCells(job.cells_url, plan.cells)
         self.lease = Lease(self.cells.connection, self.token)
         self.head: Manifest
-        self._versions: dict[str, int] = {}
 
     def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
         """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
@@ -75,7 +72,7 @@ class JobRun:
 
     def _check_retraction(self, newest: Manifest) -> None:
         """Refuse to go on after a restore whose void output a sink cannot take back."""
-        void = to_retract(newest)
+        void = newest.retract
         if void is None:
             return
         for node in self.plan.nodes:
@@ -117,7 +114,6 @@ class JobRun:
         It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
         """
         sequence = self.head.sequence + 1
-        values, self._versions = self.cells.pin()
         return BatchSpec(
             job=self.stream,
             state=self.store.url,
@@ -130,17 +126,17 @@ class JobRun:
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             # Never back, also when the clock of another machine was ahead.
             now=max(time.time_ns(), self.head.now),
-            last_epoch=last_epoch(self.head),
+            last_epoch=self.head.delivered_epoch,
             epoch=epoch_due(self.head, epoch),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             keyed_by_spark=keyed_by_spark,
-            cells=values,
+            cells=self.cells.pin(),
         )
 
     @property
-    def flushed(self) -> str | None:
+    def flushed(self) -> int | None:
         """The sequence of the final flush if a bounded run has ended the job, else None."""
-        return self.head.metadata.get(_FLUSHED)
+        return self.head.flushed
 
     def check_open(self) -> None:
         """Refuse more data once a bounded run has ended the job."""
@@ -151,21 +147,21 @@ class JobRun:
             )
 
     def commit(
-        self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
+        self,
+        spec: BatchSpec,
+        reports: Sequence[Report],
+        kind: Kind,
+        spark: Any,
+        progress: SourceProgress | None = None,
+        operators: Mapping[str, OperatorInfo] | None = None,
     ) -> None:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
-        computed = kind in ("batch", "flush")
-        if computed:
-            flushed = {_FLUSHED: str(spec.sequence)} if kind == "flush" else {}
-            facts = {**facts, "metadata": {**settled(self.head), **flushed}}
-        else:
-            facts = {**facts, "outputs": self.head.outputs, "metadata": carrying(self.head.metadata, self.head)}
-        manifest = next_manifest(self.head, spec, self.plan, reports, kind, cells=self._versions, **facts)
+        manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)
         self.head = manifest
-        if computed:
+        if is_computed(kind):
             self.publish(spark)
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
@@ -174,7 +170,7 @@ class JobRun:
 
     def publish(self, spark: Any) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
-        void = to_retract(self.head)
+        void = self.head.retract
         if void is not None:
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):

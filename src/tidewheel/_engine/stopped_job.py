@@ -144,7 +144,7 @@ class StoppedJob:
         name = state_file(spec.sequence, run.token, 0, 0, "delta")
         run.store.create(path(run.job.name, name), data)
         parts = writer.parts(FileRef(name, len(data), checksum), spec.sequence)
-        run.commit(spec, [Report(1, 0, deltas=parts)], "handover", {}, None)
+        run.commit(spec, [Report(1, 0, deltas=parts)], "handover", None)
         self._changes.clear()
 
     def _placed(self, key: Any) -> tuple[bytes, int]:

@@ -64,7 +64,7 @@ def run_level(
     gc.disable()
     step: _Step | None = None
     try:
-        pin(plan.cells, spec.cells)
+        pin(plan.cells, spec.cell_values())
         step = _Step(plan, spec, level, task)
         yield from step.run(batches)
     except (OperatorError, StateError) as error:

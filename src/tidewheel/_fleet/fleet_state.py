@@ -13,7 +13,7 @@ from tidewheel._storage import Store
 
 def is_divided(found: Manifest) -> bool:
     """Tell whether a checkpoint is of a fleet itself, whose state is in the chains of its runs, and not of one of these."""
-    return found.of_fleet and run_of(found.id.stream_id) == ORIGIN
+    return found.fleet is not None and run_of(found.id.stream_id) == ORIGIN
 
 
 def newest(store: Store, found: Manifest) -> Manifest:

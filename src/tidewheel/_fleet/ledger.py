@@ -1,7 +1,7 @@
 """The hand-over ledger of a node's run, in the manifests of its chain. Pure.
 
-A run's manifests are those of any job. What the hand-over adds, terms and revoked shards, is one entry of their opaque
-states, which batches carry on untouched; which state a shard has and how far its inbox is counted, a batch says anyway.
+A run's manifests are those of any job. What the hand-over adds, terms and revoked shards, is their field `fleet`, which
+batches carry on untouched; which state a shard has and how far its inbox is counted, a batch says anyway.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from tidewheel._checkpoint.manifest import FLEET_ENTRY, CheckpointId, Manifest
+from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.tools.fork import shared_parts
-from tidewheel._checkpoint.unpublished import carrying, outputs_of
+from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
 from tidewheel._state.references import ShardParts
 from tidewheel._time.frontier import Frontier
@@ -21,23 +22,6 @@ from tidewheel.errors import CorruptError, StateError
 
 SEQUENCES = 1 << 32
 """How many sequences a run has: those of run 7 begin at seven times as many, so labels ascend from run to run."""
-
-_CLOSED = "closed"
-
-
-class _Held(msgspec.Struct, frozen=True, array_like=True):
-    term: int
-    position: int
-    """As it was adopted; the offsets of the run's batches tell more."""
-
-
-class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    held: dict[int, _Held]
-    revoked: dict[int, Revoked]
-    terms: dict[int, int]
-
-
-_decoder = msgspec.msgpack.Decoder(_Entry)
 
 
 def stream_of(job: str, run: str) -> str:
@@ -57,7 +41,7 @@ def run_of(stream: str) -> str:
 def check_fleet(state: Manifest, n_shards: int) -> None:
     """Refuse a job that was run by itself, or that has another number of shards."""
     job = state.id.stream_id
-    if not state.of_fleet:
+    if state.fleet is None:
         raise StateError(
             f"job {job!r} has the state of a run of its own, up to sequence {state.sequence}; a fleet begins with none: give the "
             "job another name or state URL"
@@ -77,7 +61,7 @@ def first_state(job: str, n_shards: int, lineage: str, token: str) -> Manifest:
         run=token,
         n_shards=n_shards,
         lineage=lineage,
-        operator_states={FLEET_ENTRY: _encoded(origin(n_shards))},
+        fleet=_stored(origin(n_shards)),
     )
 
 
@@ -90,17 +74,16 @@ def begun_state(job: str, number: int, token: str, first: Manifest) -> Manifest:
         run=token,
         n_shards=first.n_shards,
         lineage=first.lineage,
-        operator_states={FLEET_ENTRY: _encoded(Ledger(run))},
+        fleet=_stored(Ledger(run)),
     )
 
 
 def ledger_of(state: Manifest) -> Ledger:
     """Return what a manifest says about shards; its references are by the names that all runs know."""
     stream = state.id.stream_id
-    try:
-        entry = _decoder.decode(state.operator_states[FLEET_ENTRY])
-    except (KeyError, msgspec.DecodeError) as error:
-        raise CorruptError(f"checkpoint {state.sequence} of {stream!r} has no ledger of a fleet ({error})") from None
+    stored = state.fleet
+    if stored is None:
+        raise CorruptError(f"checkpoint {state.sequence} of {stream!r} has no ledger of a fleet")
     counted = _positions(state.source_offsets)
     held = {
         shard: Holding(
@@ -108,10 +91,14 @@ def ledger_of(state: Manifest) -> Ledger:
             max(known.position, counted.get(shard, 0)),
             shared_parts(stream, state.shards.get(shard, ShardParts())),
         )
-        for shard, known in entry.held.items()
+        for shard, known in stored.held.items()
     }
     staged = outputs_of(state) if state.outputs else 0
-    return Ledger(run_of(stream), state.sequence, held, entry.revoked, entry.terms, staged)
+    revoked = {
+        shard: Revoked(taken.to, Holding(taken.term, taken.position, taken.parts))
+        for shard, taken in stored.revoked.items()
+    }
+    return Ledger(run_of(stream), state.sequence, held, revoked, stored.terms, staged)
 
 
 def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manifest] = ()) -> Manifest:
@@ -131,13 +118,14 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         kind="handover",
         run=token,
         shards=shards,
-        metadata=carrying(head.metadata, head),
-        operator_states={**head.operator_states, FLEET_ENTRY: _encoded(ledger)},
+        fleet=_stored(ledger, head.fleet.closed_by if head.fleet is not None else None),
         operators={name: info for state in known for name, info in state.operators.items()},
         frontiers=_latest(state.frontiers for state in known),
-        watermark_ns=max((state.watermark_ns for state in known if state.watermark_ns is not None), default=None),
+        epoch=_last(state.epoch for state in known),
+        delivered_epoch=_last(state.delivered_epoch for state in known),
         now=max(state.now for state in known),
         parent=head.sequence,
+        **carried(head),
     )
 
 
@@ -145,18 +133,26 @@ def closed(head: Manifest, token: str) -> Manifest:
     """Return the manifest that closes a chain: its run adopts nothing any more."""
     ledger = ledger_of(head)
     state = state_of(head, msgspec.structs.replace(ledger, number=ledger.number + 1), token)
-    return state.replace(metadata={**state.metadata, _CLOSED: token})
+    return state.replace(fleet=_stored(ledger, token))
 
 
 def is_closed(head: Manifest) -> bool:
     """Tell whether a chain is closed."""
-    return _CLOSED in head.metadata
+    return head.fleet is not None and head.fleet.closed_by is not None
 
 
-def _encoded(ledger: Ledger) -> bytes:
-    held = {shard: _Held(holding.term, holding.position) for shard, holding in sorted(ledger.held.items())}
-    entry = _Entry(held, dict(sorted(ledger.revoked.items())), dict(sorted(ledger.terms.items())))
-    return msgspec.msgpack.encode(entry)
+def _stored(ledger: Ledger, closed_by: str | None = None) -> FleetLedger:
+    """Return what a manifest keeps of a ledger; the manifest itself says the rest."""
+    held = {shard: HeldShard(holding.term, holding.position) for shard, holding in ledger.held.items()}
+    revoked = {
+        shard: RevokedShard(taken.to, taken.holding.term, taken.holding.position, taken.holding.parts)
+        for shard, taken in ledger.revoked.items()
+    }
+    return FleetLedger(held, revoked, ledger.terms, closed_by)
+
+
+def _last(epochs: Iterable[int | None]) -> int | None:
+    return max((epoch for epoch in epochs if epoch is not None), default=None)
 
 
 def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:

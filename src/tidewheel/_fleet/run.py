@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidewheel._checkpoint.manifest import Kind, Manifest
+from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import operator_infos
+from tidewheel._engine.commit import SourceProgress, operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
@@ -42,7 +42,13 @@ class FleetRun(JobRun):
         self.recall()
 
     def commit(
-        self, spec: BatchSpec, reports: Sequence[Report], kind: Kind, facts: Mapping[str, Any], spark: Any
+        self,
+        spec: BatchSpec,
+        reports: Sequence[Report],
+        kind: Kind,
+        spark: Any,
+        progress: SourceProgress | None = None,
+        operators: Mapping[str, OperatorInfo] | None = None,
     ) -> None:
         """Commit a batch; refuse one that changed a shard which is not this run's."""
         strange = sorted({shard for report in reports for shard in report.deltas} - self.held)
@@ -52,7 +58,7 @@ class FleetRun(JobRun):
                 "in a fleet, events are routed by the key that the program's key_by takes. Route by that key, or key by the "
                 "routed one"
             )
-        super().commit(spec, reports, kind, facts, spark)
+        super().commit(spec, reports, kind, spark, progress, operators)
 
 
 def check_plan(plan: Plan, job: str) -> InboxSource:

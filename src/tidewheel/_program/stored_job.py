@@ -127,9 +127,10 @@ class StoredJob:
         job finishes the move. `StateError`: the target lacks an operator, stores its state otherwise, or has one of the
         keys already. `cells` is what both programs give as `Job(cells=…)`, if their cells are not beside their state.
         """
-        from tidewheel._engine.move import Place, move
+        from tidewheel._checkpoint.transfer import JobPlace
+        from tidewheel._engine.move import move
 
-        places = (Place(job.name, job.store.url, cells) for job in (self, target))
+        places = (JobPlace(job.name, job.store.url, cells) for job in (self, target))
         return move(*places, keys=keys, shards=shards).keys
 
     def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:

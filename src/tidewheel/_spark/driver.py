@@ -24,7 +24,7 @@ from tidewheel._connectors.spark.ticks import ticks
 from tidewheel._core import faults
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import check_reports
+from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
@@ -231,12 +231,9 @@ class Driver:
         ran = time.perf_counter()
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
         names = [node.name for node in self.plan.sources()]
-        facts = {
-            "batch": batch,
-            "source_offsets": dict(zip(names, source_offsets(offsets), strict=False)),
-            **self.seen.record(self.run.head, log, fresh, spec.sequence),
-        }
-        self.run.commit(spec, found, "batch", facts, self.spark)
+        log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
+        progress = SourceProgress(batch, dict(zip(names, source_offsets(offsets), strict=False)), log, seen)
+        self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, started, ran)
 
     def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report]]:
@@ -320,7 +317,7 @@ class Driver:
             levels = list(range(1, len(self.plan.levels)))
             found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
         ran = time.perf_counter()
-        self.run.commit(spec, found, "flush", {}, self.spark)
+        self.run.commit(spec, found, "flush", self.spark)
         self._tell(spec, None, found, started, ran)
 
     # Around the batches.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from itertools import count
-from typing import Any
 
 from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._checkpoint.names import Suffix, path, state_file
@@ -47,14 +46,14 @@ class SeenFiles:
             entries[_key(line)] = line
         return sorted(entries.values(), key=_order)
 
-    def record(self, base: Manifest, log: SparkLog, fresh: list[str], sequence: int) -> dict[str, Any]:
-        """Return the manifest's fields for a commit that saw `fresh` entries more."""
+    def record(self, base: Manifest, log: SparkLog, fresh: list[str], sequence: int) -> tuple[SparkLog, ShardParts]:
+        """Return the log and the driver's parts of a commit that saw `fresh` entries more."""
         inline = (*(base.spark.seen if base.spark is not None else ()), *fresh)
         parts = base.driver
         if len(inline) > INLINE:
             parts = self._moved(base, inline, sequence)
             inline = ()
-        return {"spark": SparkLog(log.query, log.offsets, log.commits, log.files, inline), "driver": parts}
+        return SparkLog(log.query, log.offsets, log.commits, log.files, inline), parts
 
     def _moved(self, base: Manifest, inline: tuple[str, ...], sequence: int) -> ShardParts:
         snapshot = None

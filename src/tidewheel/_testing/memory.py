@@ -14,7 +14,7 @@ from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
-from tidewheel._engine.commit import check_reports
+from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
@@ -101,8 +101,8 @@ class MemoryRun:
         rows = self._levels(spec, splits, first)
         found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(found, levels, spec.parallelism)
-        facts = {"batch": self.next_batch} if kind == "batch" else {}
-        self.run.commit(spec, found, kind, facts, None)
+        progress = SourceProgress(self.next_batch) if kind == "batch" else None
+        self.run.commit(spec, found, kind, None, progress)
 
     def _levels(
         self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int

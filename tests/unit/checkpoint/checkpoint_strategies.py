@@ -2,7 +2,18 @@
 
 from hypothesis import strategies as st
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
+from tidewheel._checkpoint.manifest import (
+    CheckpointId,
+    ForkOrigin,
+    Manifest,
+    OperatorInfo,
+    PinnedCell,
+    Span,
+    SparkLog,
+    StagedOutput,
+)
+from tidewheel._checkpoint.transfer import JobPlace, Transfer
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._time.frontier import Frontier
 
@@ -10,6 +21,9 @@ names = st.text(max_size=8)
 counts = st.integers(0, 2**63 - 1)
 numbers = st.integers(-(2**63), 2**63 - 1)
 checksums = st.integers(0, 2**64 - 1)
+fields = st.lists(st.tuples(names, names), max_size=2).map(tuple)
+spans = st.builds(Span, counts, counts)
+places = st.builds(JobPlace, names, names, st.none() | names)
 
 
 @st.composite
@@ -31,7 +45,10 @@ def checkpoint_states(draw):
         run=draw(names),
         batch=draw(st.none() | counts),
         event_count=draw(counts),
-        watermark_ns=draw(st.none() | numbers),
+        epoch=draw(st.none() | numbers),
+        carried_epoch=draw(st.none() | numbers),
+        delivered_epoch=draw(st.none() | numbers),
+        host=draw(names),
         source_offsets=draw(st.dictionaries(names, numbers | names, max_size=3)),
         operator_states=draw(st.dictionaries(names, st.binary(max_size=20), max_size=3)),
         metadata=draw(st.dictionaries(names, names, max_size=3)),
@@ -39,8 +56,11 @@ def checkpoint_states(draw):
         parallelism=draw(st.integers(1, 64)),
         now=draw(counts),
         operators=draw(
-            st.dictionaries(names, st.builds(OperatorInfo, names, names, counts, st.none() | counts, names), max_size=2)
+            st.dictionaries(
+                names, st.builds(OperatorInfo, names, names, counts, st.none() | counts, names, fields), max_size=2
+            )
         ),
+        key_kinds=draw(st.dictionaries(names, names, max_size=2)),
         shards=draw(st.dictionaries(st.integers(0, 1023), parts, max_size=4)),
         driver=draw(parts),
         outputs=tuple(
@@ -51,7 +71,13 @@ def checkpoint_states(draw):
                 )
             )
         ),
-        cells=draw(st.dictionaries(names, counts, max_size=2)),
+        outputs_of=draw(st.none() | counts),
+        published=draw(counts),
+        retract=draw(st.none() | spans),
+        retracted=tuple(draw(st.lists(spans, max_size=2))),
+        cells=draw(
+            st.dictionaries(names, st.builds(PinnedCell, counts, st.none() | st.binary(max_size=9)), max_size=2)
+        ),
         frontiers=draw(st.dictionaries(names, st.builds(Frontier, st.none() | numbers, counts), max_size=2)),
         counts=draw(st.dictionaries(names, counts, max_size=2)),
         spark=draw(
@@ -67,6 +93,26 @@ def checkpoint_states(draw):
         ),
         lineage=draw(names),
         parent=draw(st.none() | counts),
+        flushed=draw(st.none() | counts),
+        forked_from=draw(st.none() | st.builds(ForkOrigin, names, names)),
+        transfers_out=draw(
+            st.dictionaries(
+                names,
+                st.builds(Transfer, names, places, places, st.builds(FileRef, names, counts, checksums), counts),
+                max_size=2,
+            )
+        ),
+        transfers_in=tuple(draw(st.lists(names, max_size=2))),
+        fleet=draw(
+            st.none()
+            | st.builds(
+                FleetLedger,
+                st.dictionaries(counts, st.builds(HeldShard, counts, counts), max_size=2),
+                st.dictionaries(counts, st.builds(RevokedShard, names, counts, counts, parts), max_size=2),
+                st.dictionaries(counts, counts, max_size=2),
+                st.none() | names,
+            )
+        ),
     )
 
 
@@ -80,21 +126,34 @@ def full_state() -> Manifest:
         run="r1",
         batch=1,
         event_count=77,
-        watermark_ns=0,
+        epoch=0,
         source_offsets={"log": 8192, "topic": '{"t":{"0":5}}'},
         operator_states={"window": b"\x00\xff"},
-        metadata={"host": "h1"},
+        metadata={"version": "1.2"},
+        host="h1",
+        carried_epoch=-1,
+        delivered_epoch=-1,
         n_shards=2,
         parallelism=2,
         now=1_700_000_000_000_000_001,
-        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f")},
+        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (("total", "int"),))},
         shards={0: parts, 1: ShardParts(None, (PartRef(delta, 2, 10, 1),))},
         driver=ShardParts(None, (PartRef(delta, 2, 5, 1),)),
         outputs=(StagedOutput("files", 10, (b"t1", b"t2")),),
-        cells={"limit": 4},
+        key_kinds={"by-user": "str"},
+        outputs_of=1,
+        published=1,
+        retract=Span(1, 3),
+        retracted=(Span(4, 6),),
+        cells={"limit": PinnedCell(4, b"\x07")},
         frontiers={"log": Frontier(None, 17)},
         counts={"in": 77},
         spark=SparkLog("q", {0: "v1", 1: "v1"}, {0: "v1"}, {"metadata": "{}"}, ("a", "b")),
         lineage="l",
         parent=1,
+        flushed=2,
+        forked_from=ForkOrigin("parent", "before"),
+        transfers_out={"t1": Transfer("t1", JobPlace("orders", "memory:"), JobPlace("b", "memory:", "c"), delta, 3)},
+        transfers_in=("t0",),
+        fleet=FleetLedger({0: HeldShard(1, 7)}, {1: RevokedShard("2", 3, 9, parts)}, {0: 1, 1: 3}, "token"),
     )

@@ -120,8 +120,10 @@ def test_a_shortened_or_lengthened_body_in_a_sound_envelope_is_refused(data):
         "metadata",
         "operators",
         "shards",
+        "key_kinds",
         "cells",
         "frontiers",
+        "transfers_out",
         "counts",
         "files",
     ],
@@ -174,6 +176,11 @@ def test_an_impossible_identity_in_a_sound_envelope_is_refused():
 def test_a_newer_format_version_is_refused_with_both_versions():
     with pytest.raises(StateError, match=rf"version {VERSION + 1}.*reads up to {VERSION}"):
         decode(envelope.seal(MAGIC, VERSION + 1, b"whatever a later version has"))
+
+
+def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
+    with pytest.raises(StateError, match=r"version 1, .*reads version 2 only; go on with the Tidewheel that wrote it"):
+        decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 
 
 def test_another_streams_checkpoint_is_refused_with_both_names():

@@ -39,7 +39,7 @@ def test_an_identity_that_cannot_be_is_refused(stream, sequence):
 
 def test_a_checkpoint_is_made_from_its_identity_alone():
     state = Manifest(CheckpointId("s", 1))
-    assert (state.watermark_ns, state.event_count, state.n_shards, state.kind) == (None, 0, 64, "batch")
+    assert (state.epoch, state.event_count, state.n_shards, state.kind) == (None, 0, 64, "batch")
 
 
 def test_two_checkpoints_made_from_defaults_share_no_mapping():

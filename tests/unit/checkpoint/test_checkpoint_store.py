@@ -104,7 +104,7 @@ def test_a_run_whose_number_was_taken_is_fenced_and_told_by_whom(url):
     mine, theirs = job(url), job(url)
     commit_up_to(mine, 1)
     theirs.latest()
-    theirs.commit(state(2, run="B", kind="claim", metadata={"host": "h2"}))
+    theirs.commit(state(2, run="B", kind="claim", host="h2"))
     with pytest.raises(FencedError, match=r"run A cannot commit checkpoint 2 of 'job'.*run B on h2.*2 \(claim\)"):
         mine.commit(state(2, run="A"))
     assert job(url).load(2).run == "B"

@@ -21,7 +21,7 @@ BYTES = (
 )
 STATE = Manifest(
     CheckpointId("s", 77, 0),
-    watermark_ns=1_000_000_000,
+    epoch=1_000_000_000,
     event_count=80,
     operator_states={"filter": b"", "agg": b"\x01\x02\x03\x04"},
     source_offsets={"kafkä": 8192},
@@ -39,7 +39,7 @@ def test_import_reads_the_seeds_table():
 
 
 def test_an_empty_checkpoint_is_header_and_two_zeros():
-    state = Manifest(CheckpointId("s", 42), watermark_ns=999, event_count=42)
+    state = Manifest(CheckpointId("s", 42), epoch=999, event_count=42)
     assert to_seed(state) == (42).to_bytes(8, "little") + (999).to_bytes(8, "little") + (42).to_bytes(
         8, "little"
     ) + bytes(8)
@@ -49,7 +49,7 @@ def test_an_empty_checkpoint_is_header_and_two_zeros():
     st.builds(
         Manifest,
         st.builds(CheckpointId, st.just("s"), st.integers(0, 2**63 - 1)),
-        watermark_ns=u64,
+        epoch=u64,
         event_count=u64,
         operator_states=st.dictionaries(st.text(max_size=5), st.binary(max_size=9), max_size=3),
         source_offsets=st.dictionaries(st.text(max_size=5), u64, max_size=3),
@@ -63,8 +63,8 @@ def test_what_is_exported_comes_back(state):
     ("changes", "named"),
     [
         ({"metadata": {"app": "1"}}, "metadata"),
-        ({"watermark_ns": None}, "watermark_ns is none yet"),
-        ({"watermark_ns": -1}, "watermark_ns is -1"),
+        ({"epoch": None}, "epoch is none yet"),
+        ({"epoch": -1}, "epoch is -1"),
         ({"event_count": -1}, "event_count"),
         ({"source_offsets": {"topic": '{"0":1}'}}, r"source_offsets\['topic'\]"),
         ({"source_offsets": {"log": -1}}, r"source_offsets\['log'\]"),

@@ -23,12 +23,12 @@ def test_the_number_of_shards_is_fixed():
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, None), (None, -5), (None, 0), (0, 0), (0, 7)])
-def test_a_watermark_may_stay_and_grow(before, after):
-    check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after))
+def test_an_epoch_may_stay_and_grow(before, after):
+    check_follows(state(1, epoch=before), state(2, epoch=after))
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, None), (7, 6), (0, -1)])
-def test_a_watermark_never_goes_back_except_to_a_restored_checkpoints(before, after):
+def test_an_epoch_never_goes_back_except_to_a_restored_checkpoints(before, after):
     with pytest.raises(StateError, match="never goes back"):
-        check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after))
-    check_follows(state(1, watermark_ns=before), state(2, watermark_ns=after, kind="restore"))
+        check_follows(state(1, epoch=before), state(2, epoch=after))
+    check_follows(state(1, epoch=before), state(2, epoch=after, kind="restore"))

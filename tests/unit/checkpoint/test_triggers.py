@@ -37,18 +37,18 @@ def test_a_checkpoint_is_due_when_any_trigger_is_reached_and_there_is_an_event_f
 
 
 @given(st.lists(st.none() | st.integers(-5, 5)))
-def test_a_watermark_never_goes_back_and_none_is_not_0(marks):
+def test_an_epoch_never_goes_back_and_none_is_not_0(marks):
     progress = Progress()
     for mark in marks:
-        before = progress.watermark_ns
-        progress = progress.advanced(0, sequence=None, events=1, batches=0, watermark_ns=mark)
-        assert before is None or (progress.watermark_ns is not None and progress.watermark_ns >= before)
+        before = progress.epoch
+        progress = progress.advanced(0, sequence=None, events=1, batches=0, epoch=mark)
+        assert before is None or (progress.epoch is not None and progress.epoch >= before)
     told = [mark for mark in marks if mark is not None]
-    assert progress.watermark_ns == (max(told) if told else None)
+    assert progress.epoch == (max(told) if told else None)
 
 
 def test_time_counts_from_the_first_event_and_then_from_the_last_checkpoint():
-    progress = Progress().advanced(7, sequence=1, events=1, batches=0, watermark_ns=None)
+    progress = Progress().advanced(7, sequence=1, events=1, batches=0, epoch=None)
     assert progress.since == 7
-    assert progress.advanced(9, sequence=2, events=1, batches=0, watermark_ns=None).since == 7
+    assert progress.advanced(9, sequence=2, events=1, batches=0, epoch=None).since == 7
     assert progress.checkpointed(20) == Progress(1, 1, None, 0, 0, 20)

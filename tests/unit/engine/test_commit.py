@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel import Job, count, sum_
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, PinnedCell
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import added, check_reports, next_manifest, next_shards, operator_infos, staged_outputs
+from tidewheel._engine.commit import (
+    SourceProgress,
+    added,
+    check_reports,
+    next_manifest,
+    next_shards,
+    operator_infos,
+    staged_outputs,
+)
 from tidewheel._engine.report import Failure, Report, Staged, decode, encode
 from tidewheel._state.codec import pickle_codec
 from tidewheel._state.references import FileRef, PartRef, ShardParts
@@ -164,14 +172,14 @@ def test_the_next_manifest_continues_the_base():
         shards={1: ShardParts(None, (part("old", 4),))},
         source_offsets={"in": "6"},
         lineage="l",
-        metadata={"host": "here"},
+        host="here",
     )
     spec = BatchSpec("next", "memory:", "", 6, 0, 7, "run", 64, 2, now=99)
     reports = [
         Report(0, 0, counts={"in": 5, "k": 5}, outputs={"o": Staged(1, b"t")}),
         Report(1, 0, deltas={1: part("new", 7)}, counts={"m": 5}),
     ]
-    found = next_manifest(base, spec, job.plan(), reports, "batch", batch=3, source_offsets={"in": "7"})
+    found = next_manifest(base, spec, job.plan(), reports, "batch", SourceProgress(3, {"in": "7"}))
     assert (found.sequence, found.kind, found.run, found.parent) == (7, "batch", "run", 6)
     assert (found.event_count, found.now, found.parallelism, found.batch) == (15, 99, 2, 3)
     assert found.counts == {"in": 15, "k": 5, "m": 5}
@@ -180,3 +188,17 @@ def test_the_next_manifest_continues_the_base():
     assert found.shards[1].deltas == (part("old", 4), part("new", 7))
     assert [output.sink for output in found.outputs] == ["o"]
     assert (found.lineage, found.n_shards) == ("l", 64)
+
+
+def test_the_manifest_records_all_that_the_batch_depended_on():
+    job = Job("inputs", state="memory:unit-runtime")
+    job.source("in", lambda spark: None).sink("o", collect())
+    base = Manifest(CheckpointId("inputs", 6), epoch=40, delivered_epoch=30, metadata={"mine": "stays"})
+    cells = {"limit": PinnedCell(3, b"\x07"), "unset": PinnedCell(0)}
+    spec = BatchSpec("inputs", "", "", 6, 0, 7, "run", 64, 2, now=99, last_epoch=30, epoch=40, cells=cells)
+    batch = next_manifest(base, spec, job.plan(), [], "batch", SourceProgress(0))
+    assert (batch.cells, batch.now, batch.parallelism) == (cells, 99, 2)
+    assert (batch.carried_epoch, batch.delivered_epoch) == (40, 40)
+    assert batch.metadata == {"mine": "stays"}, "metadata is the user's own"
+    later = next_manifest(batch, msgspec.structs.replace(spec, sequence=8, epoch=None), job.plan(), [], "batch")
+    assert (later.carried_epoch, later.delivered_epoch) == (None, 40)

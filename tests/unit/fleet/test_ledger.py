@@ -39,6 +39,7 @@ def batch(state: Manifest) -> Manifest:
         shards={**state.shards, 2: parts("state/x.delta", sequence)},
         source_offsets={"in": '{"0": 7, "2": 9}'},
         outputs=(StagedOutput("out", 1, (b"token",)),),
+        outputs_of=None,
     )
 
 
@@ -68,12 +69,12 @@ def test_what_a_taker_appends_keeps_the_holder_s_output_and_what_it_still_holds(
 
 
 def test_a_taker_goes_on_where_the_holder_s_time_was_and_never_back():
-    source = batch(held()).replace(watermark_ns=50, frontiers={"in": Frontier(50, 2)}, now=9)
+    source = batch(held()).replace(epoch=50, frontiers={"in": Frontier(50, 2)}, now=9)
     begun = begun_state("orders", 2, "t2", FIRST)
     given = handover.revoke(ledger_of(source), [2], "2")
     adopted = handover.adopt(ledger_of(begun), {2: given.revoked[2].holding})
     state = state_of(begun, adopted, "t2", [source])
-    assert (state.watermark_ns, state.frontiers["in"], state.now) == (50, Frontier(50, 2), 9)
+    assert (state.epoch, state.frontiers["in"], state.now) == (50, Frontier(50, 2), 9)
     assert state.outputs == ()
     assert state.lineage == source.lineage
 

@@ -63,13 +63,13 @@ def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
     clock = [0]
     with MemoryRun(job, clock=lambda: clock[0]) as run:
         run.batch({"in": [{"t": 10, "p": 0}, {"t": 3, "p": 1}]})
-        assert run.run.head.watermark_ns == 2
+        assert run.run.head.epoch == 2
         run.batch({"in": [{"t": 20, "p": 0}, {"t": 4, "p": 1}]})
         assert late_out.records == []
-        assert run.run.head.watermark_ns == 3
+        assert run.run.head.epoch == 3
         clock[0] += 6_000_000_000
         run.batch({"in": [{"t": 30, "p": 0}]})
-        assert run.run.head.watermark_ns == 29
+        assert run.run.head.epoch == 29
 
 
 def test_inspect_frontier_sees_each_epoch_once_and_messages_pass():

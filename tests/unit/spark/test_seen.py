@@ -27,8 +27,8 @@ def store():
 
 def commit(seen: SeenFiles, base: Manifest, fresh: list[str]) -> Manifest:
     sequence = base.sequence + 1
-    fields = seen.record(base, LOG, fresh, sequence)
-    return base.replace(id=CheckpointId("job", sequence), kind="batch", **fields)
+    log, parts = seen.record(base, LOG, fresh, sequence)
+    return base.replace(id=CheckpointId("job", sequence), kind="batch", spark=log, driver=parts)
 
 
 @settings(max_examples=25)

@@ -6,13 +6,12 @@ import secrets
 from collections.abc import Iterable
 
 from tidewheel._checkpoint.encoding import encode
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, ForkOrigin, Manifest
 from tidewheel._checkpoint.names import folder, shared
 from tidewheel._checkpoint.pinning import hold_savepoint
 from tidewheel._checkpoint.pins import Pin, Pins
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-from tidewheel._checkpoint.tools.savepoint import drop_savepoint, job_at, make_savepoint, savepoints
-from tidewheel._checkpoint.unpublished import with_retraction
+from tidewheel._checkpoint.tools.savepoint import job_at, savepoints
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._storage import Store
 from tidewheel.errors import NotFound, StateError
@@ -25,15 +24,20 @@ def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
     none of its output.
     """
     parent = state.id.stream_id
-    metadata = with_retraction(state.metadata, state.replace(metadata={}), None)
     return state.replace(
         id=CheckpointId(job, state.sequence + 1),
         kind="fork",
         run=run,
-        metadata={**metadata, "forked-from": f"{parent} {savepoint}"},
         shards={shard: shared_parts(parent, parts) for shard, parts in state.shards.items()},
         driver=shared_parts(parent, state.driver),
         outputs=(),
+        outputs_of=None,
+        published=state.sequence,
+        retract=None,
+        retracted=(),
+        forked_from=ForkOrigin(parent, savepoint),
+        transfers_out={},
+        transfers_in=(),
         lineage=secrets.token_hex(4),
         parent=None,
     )
@@ -60,19 +64,8 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
             pins = Pins(store.at(owner))
             pins.drop(name)
             pins.create(Pin(name, "fork", state.sequence, files, encode(state), holder=new_job))
-    child.begin(commit, origin=commit.metadata["forked-from"])
+    child.begin(commit, origin=f"{job} {savepoint}")
     return commit
-
-
-def fork_newest(store: Store, job: str, new_job: str) -> Manifest:
-    """Begin `new_job` from the newest checkpoint of `job`."""
-    parent = job_at(store, job)
-    name = f"forking-{folder(new_job)}-{secrets.token_hex(4)}"
-    make_savepoint(parent, name)
-    try:
-        return fork(store, job, name, new_job)
-    finally:
-        drop_savepoint(parent, name)
 
 
 def release(store: Store, job: str) -> list[str]:

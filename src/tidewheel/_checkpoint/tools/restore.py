@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, Span
 from tidewheel._checkpoint.pinning import hold_checkpoint
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import At, find
-from tidewheel._checkpoint.unpublished import Span, carrying, outputs_of, retracted, with_retraction
+from tidewheel._checkpoint.unpublished import outputs_of, retracted
 from tidewheel.errors import StateError
 
 _HOLD_NS = 10 * 60 * 10**9
 
 
-def restored(target: Manifest, newest: Manifest, later: Sequence[Manifest], run: str, keep_output: bool) -> Manifest:
+def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) -> Manifest:
     """Return the commit that follows `newest` and goes back to `target`. Pure.
 
-    `later` are the commits after the target. Output that they published is void: the next run takes it back from its sinks
-    before it computes anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
+    Output that was published after the target is void: the next run takes it back from its sinks before it computes
+    anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
     `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
     """
     gone = next((span for span in retracted(newest) if outputs_of(target) in span), None)
@@ -35,18 +34,16 @@ def restored(target: Manifest, newest: Manifest, later: Sequence[Manifest], run:
             "Go back to it without that output with --keep-output, or give it a job of its own with fork"
         )
     sequence = newest.sequence + 1
-    metadata = with_retraction(target.metadata, newest, None if keep_output else Span(target.sequence, sequence))
-    # As long as nothing was computed after the target, nobody knows whether its output was published.
-    owed = gone is None and not any(state.kind in ("batch", "flush") for state in later)
-    if owed and newest.sequence != target.sequence and not later:
-        # The records between are gone; only output that the newest still carries can be owed.
-        owed = outputs_of(newest) == outputs_of(target)
+    owed = gone is None and outputs_of(target) > newest.published
     return target.replace(
         id=CheckpointId(target.id.stream_id, sequence),
         kind="restore",
         run=run,
-        metadata=carrying(metadata, target) if owed else metadata,
         outputs=target.outputs if owed else (),
+        outputs_of=outputs_of(target),
+        published=newest.published,
+        retract=None if keep_output else Span(target.sequence, sequence),
+        retracted=retracted(newest),
         now=max(target.now, newest.now),
         lineage=secrets.token_hex(4),
         parent=target.sequence,
@@ -65,8 +62,7 @@ def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False
     """
     run = secrets.token_hex(6)
     target, newest = find(checkpoints, at), find(checkpoints)
-    later = [state for state in checkpoints.list() if state.sequence > target.sequence]
-    commit = restored(target, newest, later, run, keep_output)
+    commit = restored(target, newest, run, keep_output)
     # Stays whatever happens next: a commit that seemed to fail may have been made, and the same restore again finds it.
     hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
     # Held while the new record is not there yet: a collection beside it must not remove what it will need.
