@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import MutableMapping
 from typing import Any
 
-from tidewheel import Message, Output, StatefulLogic
+from tidewheel import Job, Message, Output, StatefulLogic, Timer
+from tidewheel._core.keys import shard_of
+from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.testing import Clock, MemoryRun, OperatorTester
 
 
 class Pairs(StatefulLogic[int]):
@@ -66,3 +71,57 @@ def test_a2_on_schedule_gets_every_state_of_the_shard_also_without_data_for_it(m
     # Key 1 is scheduled in its own batch, in the two batches of key 2, and in the flush.
     assert [r["value"] for r in out.records if r["key"] == 1] == [1, 2, 3, 4]
     assert [r["value"] for r in out.records if r["key"] == 2] == [1, 2, 3]
+
+
+class Beginning(StatefulLogic[int]):
+    """Gives a key of each shard a state in the first schedule, and tells of it at an epoch."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int | None:
+        return None
+
+    def on_schedule(self, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in range(100):
+            with contextlib.suppress(OperatorError):  # Only keys of the shard can be set.
+                states.setdefault(key, 1)
+                break
+
+    def on_epoch(self, epoch: int, states: MutableMapping[Any, int], output: Output) -> None:
+        for key in states:
+            output.send(Message(key, shard_of(key, 4)))
+
+
+def test_a2_schedules_and_epochs_come_also_for_shards_that_have_neither_state_nor_data(memory_runner):
+    job, out = memory_runner.job(n_shards=4), collect()
+    numbers = memory_runner.source(job, "numbers", [1], batch=1)
+    numbers.key_by("each", lambda number: number).stateful_op("begin", Beginning(), default=0).sink("out", out)
+    memory_runner.run(job)
+    assert sorted(record["value"] for record in out.records) == [0, 1, 2, 3]
+
+
+class Delayed(StatefulLogic[int]):
+    """Emits a value five seconds after it came, by the clock of the batches."""
+
+    def on_data(self, message: Message, state: int, output: Output) -> int:
+        output.set_timer(output.now + 5_000_000_000, clock="wall")
+        return int(message.value)
+
+    def on_timer(self, timer: Timer, state: int, output: Output) -> None:
+        output.emit([state, output.now])
+
+
+def test_a2_a_logic_is_told_the_time_of_its_batch_and_the_testers_clock_is_that_time():
+    tester = OperatorTester(lambda keyed: keyed.stateful_op("delay", Delayed(), default=0))
+    began = tester.clock.now
+    tester.send("k", 7)
+    assert tester.tick(4) == []
+    assert [message.value for message in tester.tick(1)] == [[7, began + 5_000_000_000]]
+
+
+def test_a2_all_tasks_of_a_batch_are_told_the_same_time():
+    clock, out = Clock(), collect()
+    job = Job("now", state="memory:a2-now", n_shards=4)
+    source = job.source("in", iterable([]), value=dict).key_by("by", "n")
+    source.stateful_op("now", lambda message, state, output: output.emit(output.now)).sink("out", out)
+    with MemoryRun(job, parallelism=4, partitions=2, clock=clock) as run:
+        run.batch({"in": [{"n": n} for n in range(8)]})
+    assert {record["value"] for record in out.records} == {clock.now}

@@ -27,6 +27,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     last_epoch: int | None = None
     epoch: int | None = None
     """The epoch that goes out after the batch's data."""
+    shards: frozenset[int] | None = None
+    """The shards that the run has; None: all."""
     snapshots: frozenset[int] = frozenset()
     """The shards whose base state is written as a snapshot in this batch."""
     keyed_by_spark: bool = False

@@ -50,6 +50,12 @@ class BatchState:
         """Return the task's shards that have state or got data."""
         return [shard for shard in sorted(set(self.opened.parts) | self.opened.touched()) if self._is_mine(shard)]
 
+    def all_shards(self) -> list[int]:
+        """Return the shards of this task that the run has."""
+        spec = self._spec
+        shards = range(spec.n_shards) if spec.shards is None else sorted(spec.shards)
+        return [shard for shard in shards if self._is_mine(shard)]
+
     def write_delta(self) -> tuple[dict[int, PartRef], dict[str, int]]:
         """Write what the batch changed; return it by shard, and how many keys of each table it is."""
         if self._opened is None:

@@ -58,6 +58,8 @@ class JobRun:
         self.cells = JobCells(job.cells_url, plan.cells)
         self.lease = Lease(self.cells.connection, self.token)
         self.head: Manifest
+        self.held: frozenset[int] | None = None
+        """The shards that the run has; None: all."""
 
     def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
         """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
@@ -128,6 +130,7 @@ class JobRun:
             now=max(time.time_ns(), self.head.now),
             last_epoch=self.head.delivered_epoch,
             epoch=epoch_due(self.head, epoch),
+            shards=self.held,
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             keyed_by_spark=keyed_by_spark,
             cells=self.cells.pin(),

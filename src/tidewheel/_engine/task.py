@@ -274,3 +274,6 @@ class _NodeContext:
 
     def shards(self) -> Iterable[int]:
         return self._step.state.shards()
+
+    def all_shards(self) -> Iterable[int]:
+        return self._step.state.all_shards()

@@ -32,7 +32,7 @@ class FleetRun(JobRun):
         """Take a run whose chain is begun, and the ledger of its newest record."""
         super().__init__(job, plan, stream_of(job.name, run.name))
         self.token = run.token
-        self.held = frozenset(ledger.held)
+        self.held: frozenset[int] = frozenset(ledger.held)
 
     def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
         """Do nothing: what was adopted was checked."""

@@ -66,6 +66,9 @@ class Context(Protocol):
     def shards(self) -> Iterable[int]:
         """Return the shards of this task that have state or got data."""
 
+    def all_shards(self) -> Iterable[int]:
+        """Return all shards of this task, also those that have neither."""
+
 
 @dataclass(frozen=True)
 class Reads:

@@ -25,6 +25,12 @@ class Output(Protocol):
 
     last_epoch: int | None
     """The epoch that this operator got last."""
+    now: int
+    """The batch's own time, in ns since 1970 UTC: the same in every task, and again if the batch runs again.
+
+    Timers of the wall clock are set from it: `output.set_timer(output.now + delay, clock="wall")`. In an
+    `OperatorTester` it is the time of the tester's clock.
+    """
 
     def send(self, message: Message) -> None:
         """Send a message. Its key must be the input's; its time above the last epoch."""

@@ -118,3 +118,11 @@ class ShardReader:
         stored, _ = long_key(key, b"")
         raw = self._get(stored, None, database)
         return None if raw is None else whole_key(stored, raw)[1]
+
+
+class EmptyReader(ShardReader):
+    """The reader of a shard that has no committed state; it needs no local copy."""
+
+    def __init__(self) -> None:
+        self._handles = {}
+        self._closed = True

@@ -19,6 +19,7 @@ from tidewheel._state.codec import Codec, decode_all, encode_all
 from tidewheel._state.key_batch import Opened, sorted_keys
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, StateFile
 from tidewheel._state.timers import TimerTable
@@ -64,6 +65,8 @@ class TaskState:
     def reader(self, shard: int) -> ShardReader:
         """Return a read transaction over the shard's committed state as of the base manifest."""
         reader = self._readers.get(shard)
+        if reader is None and shard not in self.parts:
+            reader = self._readers[shard] = EmptyReader()
         if reader is None:
             self._relieve()
             copy = self._copies.shard(shard)

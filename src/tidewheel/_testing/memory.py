@@ -21,6 +21,7 @@ from tidewheel._program.job import Job
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values.shape import ANY, to_columns
+from tidewheel.errors import ConfigError
 
 Inputs = Mapping[str, Sequence[Any]]
 
@@ -130,8 +131,27 @@ class MemoryRun:
             for start in range(self.partitions):
                 part = records[start * len(records) // self.partitions : (start + 1) * len(records) // self.partitions]
                 if part:
-                    columns = to_columns(part, ANY)
+                    columns = _columns(node.name, part)
                     yield [columns if len(sources) == 1 else _as_struct(columns, number, len(sources))]
+
+
+def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:
+    """Return the items of a source as columns, or say which of them does not fit."""
+    try:
+        return to_columns(list(items), ANY)
+    except Exception:
+        for position in range(1, len(items)):
+            try:
+                to_columns(list(items[: position + 1]), ANY)
+            except Exception as error:
+                raise ConfigError(
+                    f"source {source!r}: the item {items[position]!r} does not fit with those before it, such as "
+                    f"{items[0]!r}: the fields of all items of a source have the same types ({error})"
+                ) from None
+        raise ConfigError(
+            f"source {source!r}: the item {items[0]!r} cannot be a record: a record is a plain value, a dict, a dataclass "
+            "or a Struct, of types that Arrow has"
+        ) from None
 
 
 def _as_struct(columns: pa.RecordBatch, number: int, sources: int) -> pa.RecordBatch:

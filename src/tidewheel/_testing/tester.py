@@ -18,7 +18,7 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
 from tidewheel._program.stream import KeyedStream, Stream
 from tidewheel._state.codec import Codec, codec_named
-from tidewheel._state.references import FileRef
+from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.task_state import KeyedState, RawTable, TaskState
 from tidewheel._state.timers import THERE, is_timers, stored_key
 from tidewheel._state.timers import decode as decode_timer
@@ -222,7 +222,8 @@ class _Step:
 
     def __init__(self, tester: OperatorTester, epoch: int | None) -> None:
         self.tester, self.epoch = tester, epoch
-        self.state = TaskState(tester.n_shards, 0, {}, tester._copies, _no_files)
+        stored = dict.fromkeys(tester._copies.shards(), ShardParts())
+        self.state = TaskState(tester.n_shards, 0, stored, tester._copies, _no_files)
         self.out: dict[Port, list[Message]] = {}
         self.written: dict[str, list[dict[str, Any]]] = {}
         self.processes = {node.id: node.operator.start(_NodeContext(self, node)) for node in tester._nodes}
@@ -287,6 +288,9 @@ class _NodeContext:
 
     def shards(self) -> Iterable[int]:
         return sorted(set(self._step.tester._copies.shards()) | self._step.state.touched())
+
+    def all_shards(self) -> Iterable[int]:
+        return range(self._step.tester.n_shards)
 
 
 def _no_files(ref: FileRef) -> Any:

@@ -27,8 +27,10 @@ def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
         duration = duration // _MICROSECOND * 1000
     if isinstance(duration, bool) or not isinstance(duration, int):
         raise GraphError(f"{what} is a timedelta, or a whole number of nanoseconds, not {duration!r}")
-    if not least <= duration < _MAX:
+    if duration < least:
         raise GraphError(f"{what} must be at least {least} ns, not {duration}")
+    if duration >= _MAX:
+        raise GraphError(f"{what} is too long: a duration has at most {_MAX - 1} ns, about 292 years, not {duration}")
     return duration
 
 

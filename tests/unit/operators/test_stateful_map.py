@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 from unittest import mock
 
 import pytest
@@ -137,7 +137,7 @@ def test_the_annotation_of_the_state_declares_its_type():
 @pytest.mark.parametrize("wrong", [3, None, (1,), (1, 2, 3), object()])
 def test_what_is_no_pair_says_what_is_expected(wrong):
     text = failure(keyed(lambda k, n, t: wrong, default=0), [1])
-    assert text.startswith("operator 'op', key 1, record 1: the function must return a pair (output, new_state)")
+    assert text.startswith("operator 'op', key 1, record 1: the function ")
 
 
 def test_an_unpacking_error_in_the_function_itself_is_its_own():
@@ -201,3 +201,33 @@ def test_another_codec_can_be_chosen():
 def test_several_operators_of_one_level_keep_their_own_state():
     ran = run(lambda s: keyed(summed, default=0)(s).stateful_map("second", summed, default=100), [1, 2, 3])
     assert ran.states == {"op": {1: 4, 0: 2}, "second": {1: 105, 0: 102}}
+
+
+@pytest.mark.parametrize("returned", ["ab", {"a", "b"}, {"a": 1, "b": 2}, [1, 2], 7, None, (1,), (1, 2, 3)])
+@pytest.mark.parametrize("dead_letter", [False, True])
+def test_only_a_tuple_of_two_is_taken_and_the_error_names_function_operator_and_shape(returned, dead_letter):
+    def wrong(key, value, state):
+        return returned
+
+    def build(stream):
+        return stream.key_by("by", lambda value: "k").stateful_map("sum", wrong, default=0)
+
+    if dead_letter:
+        (dead,) = run(build, [1], dead_letter=True).dead
+        assert dead["operator"] == "sum"
+        text = dead["error"]
+    else:
+        text = failure(build, [1])
+        assert text.startswith("operator 'sum', key 'k', record 1: ")
+    assert "wrong must return a tuple of two, (output, new_state), not" in text
+
+
+def test_a_named_tuple_of_two_is_a_tuple():
+    class Pair(NamedTuple):
+        output: int
+        state: int
+
+    def build(stream):
+        return stream.key_by("by", lambda value: "k").stateful_map("sum", lambda k, v, s: Pair(v, v), default=0)
+
+    assert run(build, [1]).values() == [1]

@@ -47,6 +47,13 @@ def test_durations_are_timedeltas_or_ns():
             nanoseconds(wrong, "the gap")
 
 
+def test_a_duration_that_is_too_long_says_so():
+    with pytest.raises(GraphError, match=r"the gap is too long: .* about 292 years"):
+        nanoseconds(2**63 - 1, "the gap")
+    with pytest.raises(GraphError, match="the gap of a session is too long"):
+        session(timedelta.max)
+
+
 def test_epochs_without_timestamps_are_refused():
     with pytest.raises(
         OperatorError, match="'epochs': the messages have no timestamps; put assign_timestamps before it"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Job
+from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
@@ -59,3 +60,16 @@ def test_each_run_has_a_state_of_its_own_unless_a_place_is_named(tmp_path):
 def test_an_unknown_source_is_named(tmp_path):
     with pytest.raises(ValueError, match="no source named other"):
         run_in_memory(clicks(tmp_path), {"other": []})
+
+
+def test_an_item_that_does_not_fit_is_named_with_its_source(tmp_path):
+    records = [{"user": "ada", "n": 3}, {"user": "bob", "n": "three"}]
+    with pytest.raises(
+        ConfigError, match=r"source .in.: the item \{.user.: .bob., .n.: .three.\} does not fit with .*'ada'"
+    ):
+        run_in_memory(clicks(tmp_path), {"in": records})
+
+
+def test_a_first_item_that_cannot_be_a_record_is_named_with_its_source(tmp_path):
+    with pytest.raises(ConfigError, match=r"source 'in': the item {'user': <object .*} cannot be a record"):
+        run_in_memory(clicks(tmp_path), {"in": [{"user": object()}]})

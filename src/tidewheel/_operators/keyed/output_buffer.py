@@ -16,9 +16,9 @@ Mark = tuple[int, int, int]
 class OutputBuffer:
     """An `Output` that collects, and refuses what breaks the rules for outputs."""
 
-    def __init__(self, operator: str, last_epoch: int | None, epoch: int | None = None) -> None:
-        """Take the epoch that went out before, and the one that this batch carries, if it is new."""
-        self.operator, self.last_epoch = operator, last_epoch
+    def __init__(self, operator: str, last_epoch: int | None, epoch: int | None = None, now: int = 0) -> None:
+        """Take the epoch that went out before, the one that this batch carries, if it is new, and the batch's time."""
+        self.operator, self.last_epoch, self.now = operator, last_epoch, now
         self.epoch = last_epoch if epoch is None else epoch
         """The newest epoch: nothing from a source is behind it, only what an epoch made an earlier operator send."""
         self.keys: list[Any] = []

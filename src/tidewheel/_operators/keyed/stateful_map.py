@@ -135,7 +135,7 @@ class _Mapping(Process):
                 break
             except Exception as error:
                 position = len(out) + len(rejected)
-                self.context.reject(_explained(error), batch, position)
+                self.context.reject(self._explained(error), batch, position)
                 rejected.append(position)
         self.state.keep(key_batch)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
@@ -160,15 +160,21 @@ class _Mapping(Process):
         try:
             for key, count, state in zip(key_batch.keys, counts, key_batch.states, strict=True):
                 if count == 1:
-                    result, state = function(key, next(rest), default() if state is None else state)
+                    pair = function(key, next(rest), default() if state is None else state)
+                    if pair.__class__ is not tuple:
+                        _check_pair(function, pair)
+                    result, state = pair
                     append(result)
                 else:
                     for value in islice(rest, count):
-                        result, state = function(key, value, default() if state is None else state)
+                        pair = function(key, value, default() if state is None else state)
+                        if pair.__class__ is not tuple:
+                            _check_pair(function, pair)
+                        result, state = pair
                         append(result)
                 keep(state)
         except Exception as error:
-            self.context.reject(_explained(error), batch, len(out))
+            self.context.reject(self._explained(error), batch, len(out))
         key_batch.states = left
         self.state.keep(key_batch)
         self.context.emit(batch.with_values(self.context.shapes[0], out))
@@ -181,7 +187,10 @@ class _Mapping(Process):
             state = states[at]
             if state is None:
                 state = default()
-            result, states[at] = function(keys[at], value, state)
+            pair = function(keys[at], value, state)
+            if pair.__class__ is not tuple:
+                _check_pair(function, pair)
+            result, states[at] = pair
             append(result)
 
     def _careful(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
@@ -192,20 +201,32 @@ class _Mapping(Process):
             state = states[at]
             before = None if state is None or isinstance(state, _PLAIN) else encode(state)
             try:
-                result, states[at] = function(keys[at], value, default() if state is None else state)
+                pair = function(keys[at], value, default() if state is None else state)
+                if pair.__class__ is not tuple:
+                    _check_pair(function, pair)
+                result, states[at] = pair
             except Exception:
                 if before is not None:
                     states[at] = decode(before)
                 raise
             append(result)
 
+    def _explained(self, error: Exception) -> Exception:
+        """Say what shape was expected where a tuple of another length was returned, and not the user's function failed."""
+        depth, where = 0, error.__traceback__
+        while where is not None:
+            depth, where = depth + 1, where.tb_next
+        if depth <= 2 and isinstance(error, ValueError) and "unpack" in str(error):
+            return OperatorError(f"{_expected(self.function)}, not a tuple of another length: {error}")
+        return error
 
-def _explained(error: Exception) -> Exception:
-    """Say what shape was expected when it was our unpacking that failed, and not the user's function."""
-    where = error.__traceback__
-    depth = 0
-    while where is not None:
-        depth, where = depth + 1, where.tb_next
-    if depth <= 2 and isinstance(error, TypeError | ValueError) and "unpack" in str(error):
-        return OperatorError(f"the function must return a pair (output, new_state), but: {error}")
-    return error
+
+def _check_pair(function: Callable[..., Any], pair: Any) -> None:
+    """Refuse what is not a tuple, though it may have two elements: a str, a set, a dict."""
+    if not isinstance(pair, tuple):
+        raise OperatorError(f"{_expected(function)}, not {pair!r} of type {type(pair).__name__}")
+
+
+def _expected(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"the function {name} must return a tuple of two, (output, new_state)"

@@ -133,7 +133,7 @@ class LogicProcess(Process):
             self._whole_shards(lambda states, output: self.logic.on_epoch(epoch, states, output))
 
     def _whole_shards(self, handle: Callable[[Any, OutputBuffer], None]) -> None:
-        for shard in self.context.shards():
+        for shard in self.context.all_shards():
             output = self._output()
             output.belongs = partial(self._belongs, shard)
             try:
@@ -148,7 +148,7 @@ class LogicProcess(Process):
         return shard_of(key, self.state.n_shards) == shard
 
     def _output(self) -> OutputBuffer:
-        return OutputBuffer(self.context.operator, self.context.last_epoch, self.context.epoch)
+        return OutputBuffer(self.context.operator, self.context.last_epoch, self.context.epoch, self.context.now)
 
     def _send(self, output: OutputBuffer) -> None:
         if output.values:
