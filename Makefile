@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo test soak lint docs lock clean \
+.PHONY: help setup demo fleet-demo test soak matrix lint docs lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-route bench-connectors
 
@@ -33,6 +33,9 @@ test: setup  ## the whole test suite
 
 soak: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow
+
+matrix: setup  ## a part of the acceptance suite on every Spark that is supported
+	@$(BIN)/python tests/matrix.py
 
 lint: setup  ## ruff and mypy
 	$(BIN)/ruff check src tests benchmarks examples

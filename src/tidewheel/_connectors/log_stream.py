@@ -7,21 +7,15 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
+from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 
 _Answer = TypeVar("_Answer")
 
 
-class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogReader(StreamReader):
     """Reads by positions: the same range gives the same records."""
 
     def __init__(self, opener: Opener, max_records: int | None, tasks: int = 1) -> None:
@@ -42,8 +36,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let no record come that is not there now."""
         self._last = self._asked(lambda log: log.end({}))
 
-    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:
-        """Return where the batch that begins at `start` ends."""
+    def batch_end(self, start: Positions, limit: ReadLimit) -> Positions:
         begin, end = self._asked(lambda log: _span(log, start))
         if self._last is not None:
             end = {name: min(last, self._last.get(name, begin[name])) for name, last in end.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,4 +46,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema in which Spark takes these columns from Python."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    # Before Spark 4.2, UTC is what it takes without being told.
+    told = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **told)

@@ -16,6 +16,7 @@ from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function
 from tidewheel._spark.modules import direct
+from tidewheel._spark.partitioning import partitioned
 from tidewheel.errors import ConfigError
 
 
@@ -48,14 +49,14 @@ class Program:
         if self.key is not None:
             # One expression as text: every call on a column is a trip to the JVM, and a batch may have 200 rows.
             shard = f"xxhash64({self._key}) & {spec.n_shards - 1}"
-            rows = frame.repartitionById(parallelism, F.expr(f"cast(({shard}) % {parallelism} as int)"))
+            rows = partitioned(frame, parallelism, F.expr(f"cast(({shard}) % {parallelism} as int)"))
             return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows."""
         for level in range(first, len(self.plan.levels)):
-            shuffled = rows.repartitionById(spec.parallelism, F.col("target"))
+            shuffled = partitioned(rows, spec.parallelism, F.col("target"))
             rows = shuffled.mapInArrow(self._level(spec, level), SPARK_SCHEMA)
         return rows
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from tidewheel._spark import small_files
 from tidewheel._spark.java import check_java
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.shipping import DAEMON
+from tidewheel._spark.versions import check_version
 from tidewheel.errors import ConfigError
 
 _FIXED = {
@@ -70,6 +72,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
 
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    check_version(pyspark.__version__)
     submitted = _submitted()
     chosen = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     settings = settings_for(chosen, submitted, conf)

@@ -78,7 +78,13 @@ class OrderedFiles(Source):
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
         from tidewheel._connectors.files.ordered_stream import NAME, OrderedStream
+        from tidewheel._connectors.stream_reader import HAS_LIMITS
 
+        if not HAS_LIMITS:
+            raise ConfigError(
+                "files(ordered=True) reads one file a batch, which Spark allows since 4.2; use a newer Spark, or leave "
+                "out ordered=True"
+            )
         try:
             names = visible_files(self.path)
         except OSError as error:

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidewheel._connectors.files.ordered import Position, next_file, visible_files
 from tidewheel._connectors.schema import arrow_schema
+from tidewheel._connectors.stream_reader import DataSource, InputPartition, ReadLimit, StreamReader
 from tidewheel.errors import StorageError, TidewheelError
 
 NAME = "tidewheel-ordered-files"
@@ -28,7 +27,7 @@ class OrderedStream(DataSource):
         """Return the name of the format."""
         return NAME
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader."""
         options = self.options
         header = options.get("header", "false").lower() == "true"
@@ -37,7 +36,7 @@ class OrderedStream(DataSource):
         )
 
 
-class OrderedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class OrderedReader(StreamReader):
     """A batch is a file; the same offsets give the same file."""
 
     def __init__(
@@ -56,8 +55,7 @@ class OrderedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let no file behind the last one that is there now come."""
         self._last = max(visible_files(self.path), default="")
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the next file."""
+    def batch_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return _offset(next_file(visible_files(self.path), msgspec.convert(start, Position), self._last))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -7,15 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
+from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.urls import shown
 from tidewheel.errors import ConfigError, TidewheelError
@@ -36,7 +30,7 @@ class InboxSettings(msgspec.Struct, frozen=True):
     payload: Payload
 
 
-class InboxReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class InboxReader(StreamReader):
     """Reads by positions: the same range gives the same events."""
 
     def __init__(self, settings: InboxSettings, schema: pa.Schema) -> None:
@@ -63,8 +57,7 @@ class InboxReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         inbox = self._inbox()
         self._last = {str(shard): end for shard, end in inbox.end(range(inbox.n_shards)).items()}
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return where the batch that begins at `start` ends."""
+    def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         inbox = self._inbox()
         begin = {int(shard): position for shard, position in start.items()}
         end = {shard: max(begin[shard], position) for shard, position in inbox.end(list(begin)).items()}

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from tidewheel._connectors.stream_reader import (
+    DataSource,
+    InputPartition,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
-    SupportsTriggerAvailableNow,
+    StreamReader,
 )
-from pyspark.sql.types import StructType
-
 from tidewheel.errors import StateError
 
 NAME = "tidewheel-iterable"
@@ -29,7 +30,7 @@ class IterableStream(DataSource):
         """Return the name of the format."""
         return NAME
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader."""
         return IterableReader(self.options["path"], int(self.options["batch_size"]), int(self.options["partitions"]))
 
@@ -43,7 +44,7 @@ class IterablePartition(InputPartition):
         self.data = data
 
 
-class IterableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class IterableReader(StreamReader):
     """Reads by positions: the same range gives the same rows."""
 
     def __init__(self, path: str, batch_size: int, partitions: int) -> None:
@@ -59,8 +60,7 @@ class IterableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the size of a batch."""
         return ReadMaxRows(self.batch_size) if self.batch_size else ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return where the batch that begins at `start` ends."""
+    def batch_end(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         length = self._table().num_rows
         if start["position"] > length:
             raise StateError(
@@ -70,9 +70,6 @@ class IterableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             return {"position": min(start["position"] + limit.max_rows, length)}
         return {"position": length}
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Do nothing: the items are all there."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Cut the batch into slices, in order."""

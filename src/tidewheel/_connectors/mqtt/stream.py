@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from tidewheel._connectors.inbox import Inbox, Stored
 from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Offsets
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
+from tidewheel._connectors.stream_reader import ReadLimit
 
 
 class MqttReader(InboxReader):
@@ -29,12 +29,12 @@ class MqttReader(InboxReader):
             self._bridge.wait_quiet(self._quiet)
         super().prepareForTriggerAvailableNow()
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+    def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return where the batch that begins at `start` ends; a bridge that failed ends the job."""
         self._inbox()
         if self._bridge is not None:
             self._bridge.check()
-        return super().latestOffset(start, limit)
+        return super().batch_end(start, limit)
 
     def commit(self, end: Offsets) -> None:
         """Let go of what no batch reads any more."""

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidewheel._connectors.source import Source
+from tidewheel._connectors.stream_reader import DataSource, InputPartition, ReadLimit, StreamReader
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,12 +57,12 @@ class TickStream(DataSource):
         """Return the one column."""
         return f"{COLUMN} bigint"
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader."""
         return TickReader(float(self.options["seconds"]))
 
 
-class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TickReader(StreamReader):
     """Offsets are ticks; a batch's row depends on its end only, which Spark records before the batch runs."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
@@ -82,7 +81,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let no tick after this one come."""
         self._last = self._now()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def batch_end(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the newest tick; a clock that was set back gives none until it has caught up."""
         return {COLUMN: max(start[COLUMN], self._now() if self._last is None else self._last)}
 

@@ -16,7 +16,7 @@ from tidewheel._storage import open_store
 from tidewheel._testing.connectors.harness import SinkHarness, SourceHarness
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.datasource import ReadLimit
+    from tidewheel._connectors.stream_reader import ReadLimit
 
 Offsets = dict[str, Any]
 
@@ -57,7 +57,7 @@ class DrivenSource:
             start = end
 
     def _limit(self) -> ReadLimit:
-        from pyspark.sql.streaming.datasource import ReadAllAvailable
+        from tidewheel._connectors.stream_reader import ReadAllAvailable
 
         return self.reader.getDefaultReadLimit() if self._limited else ReadAllAvailable()
 
