@@ -56,7 +56,7 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
 def package_sources() -> dict[str, bytes]:
     """Return the files of this package, and the daemon's under a name of its own."""
     found = {f"tidewheel/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in _ROOT.rglob("*.py")}
-    return {**found, f"{DAEMON}.py": found["tidewheel/spark/daemon.py"]}
+    return {**found, f"{DAEMON}.py": found["tidewheel/_spark/daemon.py"]}
 
 
 def sources_of(modules: Mapping[str, ModuleType]) -> dict[str, bytes]:

@@ -65,7 +65,7 @@ def test_the_archive_alone_has_the_package_and_the_modules(program, tmp_path):
         "print(tidewheel._spark.entry.__file__, own_rates.rate(3), own_kit.deep.words.WORD)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=False)
-    assert said.stdout.split() == [f"{path}/tidewheel/spark/entry.py", "3", "deep"], said.stderr
+    assert said.stdout.split() == [f"{path}/tidewheel/_spark/entry.py", "3", "deep"], said.stderr
 
 
 def test_the_same_files_give_the_same_archive():
