@@ -54,7 +54,9 @@ def run(
         str | None,
         typer.Option(help="Spark's master: local[4], spark://host:7077, …; by default all cores of this machine."),
     ] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="How many failures to survive by starting again.")] = 0,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="How many failures in a row to survive by starting again from the last commit.")
+    ] = 0,
     backoff: Annotated[float, typer.Option(min=0, help="Seconds before the first restart; they double.")] = 1.0,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Fence whoever runs the job now: it stops at its next commit.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidewheel._spark.failures import said
+import pytest
+
+from tidewheel._spark.failures import disk_full, lost_executor, said, worker_crashed
 
 SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: \
@@ -57,4 +59,23 @@ def test_of_an_error_that_a_java_process_was_to_explain_which_has_ended():
         def __str__(self):
             raise ConnectionRefusedError
 
-    assert said(Gone()) == "Spark's Java process has ended"
+    assert said(Gone()) == "Spark's JVM has ended"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Job aborted: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", lost_executor),
+        ("ResultStage 9 (collect) has failed the maximum allowable number of times: 1.", lost_executor),
+        ("ShuffleMapStage 3 (name=c) has been resubmitted for the maximum allowable number of times: 1", lost_executor),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", worker_crashed),
+        ("java.io.IOException: No space left on device", disk_full),
+        ("lmdb.MapFullError: mdb_put: MDB_MAP_FULL: Environment mapsize limit reached", disk_full),
+        ("OSError: [Errno 122] Disk quota exceeded: '/x'", disk_full),
+        ("KeyError: 'user'", None),
+    ],
+)
+def test_what_failed_is_told_by_the_text_of_the_error(text, kind):
+    assert [each for each in (lost_executor, worker_crashed, disk_full) if each(Exception(text))] == (
+        [kind] if kind else []
+    )

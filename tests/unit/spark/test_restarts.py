@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tidewheel._spark.restarts import LOSSES, Again, Restarts
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
 
@@ -42,6 +45,46 @@ def test_failures_are_survived_as_often_as_asked_with_a_wait_that_doubles():
     restarts = Restarts(3, 0.5)
     found = [restarts.after(TidewheelError("no"), 1, 0) for _ in range(4)]
     assert [again and again.seconds for again in found] == [0.5, 1.0, 2.0, None]
+
+
+@given(st.integers(0, 5), st.lists(st.integers(0, 8), max_size=20))
+def test_failures_are_counted_from_the_last_commit_on(allowed, failures_by_commit):
+    """A run is given up at the first commit after which more failures come than are allowed, and at no other."""
+    restarts = Restarts(allowed, 1.0)
+    for sequence, failures in enumerate(failures_by_commit):
+        found = [restarts.after(TidewheelError("no"), sequence, sequence) for _ in range(failures)]
+        assert [again is not None for again in found] == [number < allowed for number in range(failures)]
+        if failures > allowed:
+            return
+        assert [again.seconds for again in found] == [float(2**number) for number in range(failures)]
+
+
+@given(st.lists(st.sampled_from(["lost", "failed", "commit"]), max_size=60), st.integers(0, 4))
+def test_losses_and_failures_are_counted_apart_and_both_since_the_last_commit(events, allowed):
+    restarts, sequence, lost, failed = Restarts(allowed, 1.0), 1, 0, 0
+    for event in events:
+        if event == "commit":
+            sequence, lost, failed = sequence + 1, 0, 0
+            continue
+        again = restarts.after(FETCH if event == "lost" else TidewheelError("no"), sequence, sequence)
+        # What goes beyond the losses that are free counts as a failure.
+        free = event == "lost" and lost < LOSSES
+        lost, failed = (lost + 1, failed) if free else (lost, failed + 1)
+        assert (again is not None) == (failed <= allowed)
+        if again is None:
+            return
+
+
+def test_a_cause_that_the_error_does_not_tell_is_told():
+    again = Restarts(1, 1.0).after(ConnectionRefusedError("[Errno 111]"), 4, 2, "Spark's JVM has ended")
+    assert again == Again(1.0, "Spark's JVM has ended; restart 1 of 1, in 1 s, from commit 4")
+
+
+def test_another_failure_between_two_does_not_hide_that_a_program_error_repeats():
+    restarts = Restarts(9, 1.0)
+    assert restarts.after(OperatorError("operator 'sum', key 'a': ValueError"), 1, 4) is not None
+    assert restarts.after(TidewheelError("the store does not answer"), 1, 4) is not None
+    assert restarts.after(OperatorError("operator 'sum', key 'a': ValueError"), 1, 4) is None
 
 
 def test_a_program_error_that_repeats_on_a_batch_is_not_tried_again():
