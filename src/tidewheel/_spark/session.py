@@ -20,12 +20,19 @@ from tidewheel._spark.versions import check_version
 from tidewheel.errors import ConfigError
 
 _FIXED = {
-    # A recomputed map task could feed two versions of itself to its readers: a fetch failure fails the batch instead,
-    # and the batch runs again from its base.
+    # A map task that is computed again could feed two versions of itself to its readers. No stage gets a second attempt: the
+    # batch fails instead, and runs again from its base. docs/decisions/spark-settings.md has the whole argument.
+    "spark.stage.maxAttempts": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.stage.ignoreDecommissionFetchFailure": "false",
+    # A block that a failed attempt has pushed would be merged with those of the attempt that succeeds.
+    "spark.shuffle.push.enabled": "false",
     # Two attempts of one task at once would both be right; one of them would be for nothing.
     "spark.speculation": "false",
 }
+_RIGHT_BY_DEFAULT = frozenset({"spark.shuffle.push.enabled", "spark.speculation"})
+_TASK_ATTEMPTS = 4
+"""How often a task may fail before its batch does; what Spark has on a cluster by default."""
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -50,6 +57,9 @@ _SESSION = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Spark's folder is rebuilt with a line for each source, in their order.
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
 }
 
 
@@ -74,7 +84,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
     check_version(pyspark.__version__)
     submitted = _submitted()
-    chosen = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    chosen = with_retries(master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]")
     settings = settings_for(chosen, submitted, conf)
     if is_local(chosen):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -116,18 +126,35 @@ def _submitted() -> dict[str, str]:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a Spark that was started with settings under which a batch might not be what it reports."""
+    """Refuse a Spark that was started with settings under which a batch might not be what it reports.
+
+    A local Spark of the user's own may lack those about stages: it has no executor to lose.
+    """
     context = spark.sparkContext
     settings = context.getConf()
-    local = is_local(context.master)
     for name, value in _FIXED.items():
-        if settings.get(name, "") != value and not (local and name == "spark.stage.maxConsecutiveAttempts"):
-            if name == "spark.speculation" and settings.get(name, "false") == "false":
-                continue
-            raise ConfigError(
-                f"Tidewheel needs {name}={value}, and this Spark was started with {settings.get(name, 'its default')}; "
-                f"start it with --conf {name}={value}"
-            )
+        current = settings.get(name, "")
+        if current == value or (not current and name in _RIGHT_BY_DEFAULT):
+            continue
+        if is_local(context.master) and name.startswith("spark.stage."):
+            continue
+        raise ConfigError(
+            f"Tidewheel needs {name}={value}, and this Spark was started with {current or 'its default'}; start it with "
+            f"--conf {name}={value}"
+        )
+
+
+def with_retries(master: str) -> str:
+    """Return a master whose tasks may fail a few times, as they may on a cluster; what the user said stands.
+
+    >>> with_retries("local[*]"), with_retries("local"), with_retries("local[2,1]"), with_retries("yarn")
+    ('local[*,4]', 'local[1,4]', 'local[2,1]', 'yarn')
+    """
+    if master == "local":
+        return f"local[1,{_TASK_ATTEMPTS}]"
+    if is_local(master) and "," not in master:
+        return f"{master.removesuffix(']')},{_TASK_ATTEMPTS}]"
+    return master
 
 
 def _runtime(conf: Mapping[str, str]) -> dict[str, str]:
