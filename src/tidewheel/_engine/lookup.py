@@ -10,7 +10,7 @@ from tidewheel._checkpoint.tools.savepoint import find
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader
 from tidewheel._engine.evolve import state_of
 from tidewheel._operators.graph import Graph
-from tidewheel._state.codec import Codec
+from tidewheel._state.codec import StateCodec
 from tidewheel._storage import open_store
 from tidewheel.errors import GraphError
 
@@ -36,7 +36,7 @@ class Lookup:
             return Found(operator, key, False, None, manifest.sequence)
         return StateReader(self._store, manifest).get(operator, key, codec)
 
-    def _codec(self, operator: str) -> Codec | None:
+    def _codec(self, operator: str) -> StateCodec | None:
         """Return the declared codec of an operator; None where only the checkpoint names one."""
         stateful = {node.name: node for node in self._graph.nodes if node.operator.stateful}
         if operator not in stateful:

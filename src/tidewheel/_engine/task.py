@@ -27,7 +27,7 @@ from tidewheel._engine.task_output import TaskOutput
 from tidewheel._operators.base import Process
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
-from tidewheel._state.codec import Codec
+from tidewheel._state.codec import StateCodec
 from tidewheel._state.task_state import KeyedState, RawTable
 from tidewheel._state.timers import SUFFIX as TIMERS
 from tidewheel._state.timers import TimerTable
@@ -248,7 +248,7 @@ class _NodeContext:
     def keeps_rejected(self) -> bool:
         return self._step.plan.dead_letter is not None
 
-    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+    def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         return self._step.state.opened.keyed(self._table(table), codec, default)
 
     def raw_table(self) -> RawTable:

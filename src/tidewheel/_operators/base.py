@@ -14,7 +14,7 @@ from tidewheel.errors import OperatorError
 
 if TYPE_CHECKING:
     from tidewheel._operators.keyed.combiner import Combiner
-    from tidewheel._state.codec import Codec
+    from tidewheel._state.codec import StateCodec
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
     from tidewheel._time.frontier import Input
@@ -45,7 +45,7 @@ class Context(Protocol):
     def keeps_rejected(self) -> bool:
         """Whether a refused record goes to a dead-letter sink and the batch goes on."""
 
-    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+    def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         """Return the operator's keyed state; `table` names a second one beside it."""
 
     def raw_table(self) -> RawTable:

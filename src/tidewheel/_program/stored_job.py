@@ -14,7 +14,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
 from tidewheel._fleet.fleet_state import holding, is_divided, newest
-from tidewheel._state.codec import Codec, msgpack_codec
+from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
 
 if TYPE_CHECKING:
@@ -177,5 +177,5 @@ class StoredJob:
         return cells_url(self.store.url, self.name)
 
 
-def _codec(type: Any) -> Codec | None:
+def _codec(type: Any) -> StateCodec | None:
     return None if type is None else msgpack_codec(type)

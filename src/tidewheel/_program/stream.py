@@ -42,7 +42,7 @@ from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
 from tidewheel._operators.windows.session import SessionWindows, session_aggregates
 from tidewheel._operators.windows.window import Fold
-from tidewheel._state.codec import Codec
+from tidewheel._state.codec import StateCodec
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._time.panes import Panes
@@ -229,7 +229,7 @@ class KeyedStream(Stream):
         default: Any = None,
         state: Any = None,
         returns: Any = None,
-        codec: Codec | None = None,
+        codec: StateCodec | None = None,
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),
@@ -260,7 +260,7 @@ class KeyedStream(Stream):
         default: Any = None,
         state: Any = None,
         returns: Any = None,
-        codec: Codec | None = None,
+        codec: StateCodec | None = None,
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),
@@ -294,7 +294,7 @@ class KeyedStream(Stream):
         function: Callable[[Any, Any], Any],
         *,
         state: Any = None,
-        codec: Codec | None = None,
+        codec: StateCodec | None = None,
         version: int = 1,
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidewheel._state.stored_types import Fit, same, stored_type
+from tidewheel._state.tagged import NotStorable, untagged
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
 
 
-class Codec(Protocol):
+class StateCodec(Protocol):
     """Turns values into bytes and back; `decode(encode(value))` equals `value`.
 
     `name` is what a manifest records, so that tools can decode state without the program that wrote it.
@@ -35,14 +37,14 @@ class Codec(Protocol):
         ...
 
 
-def encode_all(codec: Codec, values: list[Any]) -> list[bytes | None]:
+def encode_all(codec: StateCodec, values: list[Any]) -> list[bytes | None]:
     """Return the bytes of each value, None for None; faster than one by one where the codec knows how."""
     if isinstance(codec, _Msgpack):
         return codec.encode_all(values)
     return [None if value is None else codec.encode(value) for value in values]
 
 
-def decode_all(codec: Codec, found: list[bytes | None]) -> list[Any]:
+def decode_all(codec: StateCodec, found: list[bytes | None]) -> list[Any]:
     """Return the value of each, None for None; faster than one by one where the codec knows how."""
     if isinstance(codec, _Msgpack):
         return codec.decode_all(found)
@@ -50,32 +52,60 @@ def decode_all(codec: Codec, found: list[bytes | None]) -> list[Any]:
 
 
 _NIL = msgspec.msgpack.encode(None)
+_NOT_STORED = (NotStorable, TypeError, ValueError, OverflowError, RecursionError, UnicodeError, AttributeError)
+"""What encoding raises for a value that has no form in msgpack."""
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, TypeError, ArithmeticError, KeyError)
+"""What decoding damaged bytes raises, extension types included."""
 
 
 class _Msgpack:
     name = "msgpack"
 
-    def __init__(self, type: Any) -> None:
-        self._type = type
+    def __init__(self, declared: Any) -> None:
+        self._type = declared
         self._encode = msgspec.msgpack.Encoder().encode
         try:
-            self._decode = msgspec.msgpack.Decoder(type).decode
-            self._decode_array: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[type | None]).decode
+            self._decode = msgspec.msgpack.Decoder(declared, ext_hook=untagged).decode
+            self._decode_array: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(
+                list[declared | None], ext_hook=untagged
+            ).decode
         except (TypeError, NameError) as error:
             raise ConfigError(
-                f"state of type {_called(type)} cannot be stored as msgpack ({error}); use a dataclass, a "
+                f"state of type {_called(declared)} cannot be stored as msgpack ({error}); use a dataclass, a "
                 "msgspec.Struct or built-in types, or choose another codec for this operator"
             ) from None
+        self._stored = stored_type(declared)
 
     def encode(self, value: Any) -> bytes:
         try:
-            return self._encode(value)
-        except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
-            raise OperatorError(
-                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({error}); use "
-                "dict, list, str, int, float, bytes, datetime, a dataclass or a msgspec.Struct, or choose another "
-                "codec for this operator"
-            ) from None
+            fit = self._stored.fit((value,))
+            data = self._encode(value if fit is Fit.NATIVE else self._stored.tagged(value))
+        except _NOT_STORED as error:
+            raise self._refused(value, str(error)) from None
+        if fit is Fit.UNKNOWN:
+            self._check(value, data)
+        return data
+
+    def _check(self, value: Any, data: bytes) -> None:
+        """Refuse a value that its bytes do not give back."""
+        try:
+            stored = self._decode(data)
+        except _UNREADABLE as error:
+            raise self._refused(value, str(error)) from None
+        if not same(value, stored):
+            raise self._refused(value, f"{shown(value)} would come back as {shown(stored)}")
+
+    def _refused(self, value: Any, reason: str) -> OperatorError:
+        if self._type is Any:
+            return OperatorError(
+                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({reason}); keep built-in types, "
+                "or a dataclass or msgspec.Struct that is declared as the state's type, or choose another codec for this operator"
+            )
+        return OperatorError(
+            f"a state value of type {_called(value.__class__)} cannot be stored as msgpack of the declared type "
+            f"{_called(self._type)} ({reason}); return such a value, declare what the state is, or choose another codec for "
+            "this operator"
+        )
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -85,27 +115,35 @@ class _Msgpack:
                 f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a "
                 "default, or declare the type that the state was written with"
             ) from None
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise CorruptError(
                 f"{len(data)} bytes of state are not msgpack ({error}); was another codec in use?"
             ) from None
 
     def encode_all(self, values: list[Any]) -> list[bytes | None]:
-        encode = self._encode
+        encode, stored = self._encode, self._stored
         try:
-            return [None if value is None else encode(value) for value in values]
-        except Exception:
-            return [None if value is None else self.encode(value) for value in values]
+            some_dropped = type(None) in set(map(type, values))
+            fit = stored.fit([value for value in values if value is not None] if some_dropped else values)
+            if fit is Fit.NATIVE and not some_dropped:
+                return list(map(encode, values))
+            if fit is Fit.NATIVE:
+                return [None if value is None else encode(value) for value in values]
+            if fit is Fit.TAGGED:
+                return [None if value is None else encode(stored.tagged(value)) for value in values]
+        except _NOT_STORED:
+            pass
+        return [None if value is None else self.encode(value) for value in values]
 
     def decode_all(self, found: list[bytes | None]) -> list[Any]:
         # One array of all of them, decoded at once: a third of the time of one call each.
         array = b"".join([b"\xdd", len(found).to_bytes(4, "big"), *[_NIL if raw is None else raw for raw in found]])
         try:
             return self._decode_array(array)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except _UNREADABLE:
             return [None if raw is None else self.decode(raw) for raw in found]
 
-    def __reduce__(self) -> tuple[Callable[[Any], Codec], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[Any], StateCodec], tuple[Any]]:
         return msgpack_codec, (self._type,)
 
     def __repr__(self) -> str:
@@ -136,10 +174,11 @@ class _Pickle:
         return "pickle_codec()"
 
 
-def msgpack_codec(type: Any = Any) -> Codec:
-    """Return the codec for values of `type`.
+def msgpack_codec(type: Any = Any) -> StateCodec:
+    """Return the codec for values of `type`. What it encodes comes back equal and of the same type, or is refused.
 
-    With `Any`, dataclasses and structs come back as dicts, tuples and sets as lists.
+    `Any` takes the built-in types, dates and times, `Decimal`, `UUID` and `Row`, nested as they may be. Records and enums
+    have to be declared: state never says which class to make.
 
     >>> codec = msgpack_codec(tuple[int, str])
     >>> codec.decode(codec.encode((1, "a")))
@@ -148,7 +187,7 @@ def msgpack_codec(type: Any = Any) -> Codec:
     return _Msgpack(type)
 
 
-def pickle_codec() -> Codec:
+def pickle_codec() -> StateCodec:
     """Return the codec that pickles: any Python value, but decoding runs whatever the bytes say.
 
     Only the program that chose it decodes it; tools that open state refuse it (see `codec_named`).
@@ -156,18 +195,18 @@ def pickle_codec() -> Codec:
     return _Pickle()
 
 
-_REGISTRY: dict[str, Callable[[], Codec]] = {"msgpack": msgpack_codec}
+_REGISTRY: dict[str, Callable[[], StateCodec]] = {"msgpack": msgpack_codec}
 _REFUSED = {"pickle": "decoding it would run code from the state"}
 
 
-def register_codec(name: str, make: Callable[[], Codec]) -> None:
+def register_codec(name: str, make: Callable[[], StateCodec]) -> None:
     """Make a codec of one's own known by the name that manifests record; a name is taken only once."""
     if name in _REGISTRY or name in _REFUSED:
         raise ConfigError(f"a codec named {name!r} exists already; choose another name")
     _REGISTRY[name] = make
 
 
-def codec_named(name: str) -> Codec:
+def codec_named(name: str) -> StateCodec:
     r"""Return the codec that a manifest names, for tools; never one whose decoding can run code.
 
     >>> codec_named("msgpack").decode(b"\x07")
@@ -186,6 +225,12 @@ def codec_named(name: str) -> Codec:
             f"the state was written with the codec {name!r}, which is not known here (known: {known}); "
             "import the module that calls register_codec for it"
         ) from None
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """Return a value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def _called(type: Any) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel._core.keys import SEED, from_stored, shard_of_stored, to_stored
-from tidewheel._state.codec import Codec, decode_all, encode_all
+from tidewheel._state.codec import StateCodec, decode_all, encode_all
 from tidewheel._state.key_batch import Opened, sorted_keys
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.references import FileRef, ShardParts
@@ -85,7 +85,7 @@ class TaskState:
             reader.close()
         self._readers.clear()
 
-    def keyed(self, table: str, codec: Codec, default: Callable[[], Any]) -> KeyedState:
+    def keyed(self, table: str, codec: StateCodec, default: Callable[[], Any]) -> KeyedState:
         """Return the keyed state of a table; there is one for each table and task."""
         state = self._states[table] = KeyedState(self, table, codec, default)
         return state
@@ -127,7 +127,7 @@ class KeyedState:
     opens their keys all at once, works on the list of states, and gives it back: this is the hottest loop there is.
     """
 
-    def __init__(self, task: TaskState, table: str, codec: Codec, default: Callable[[], Any]) -> None:
+    def __init__(self, task: TaskState, table: str, codec: StateCodec, default: Callable[[], Any]) -> None:
         """Made by `TaskState.keyed`."""
         self.table = table
         self.n_shards = task.n_shards

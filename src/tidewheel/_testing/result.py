@@ -9,7 +9,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.stopped_job import states
 from tidewheel._program.job import Job
-from tidewheel._state.codec import Codec, codec_named
+from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._storage import open_store
 
 
@@ -35,7 +35,7 @@ def result_of(job: Job, outputs: dict[str, list[dict[str, Any]]]) -> Result:
     return Result(outputs, held, newest)
 
 
-def _codecs(job: Job) -> dict[str, Codec]:
+def _codecs(job: Job) -> dict[str, StateCodec]:
     """Return the codec of each operator whose program chooses one."""
     specs = ((node.name, getattr(node.operator, "state", None)) for node in job.graph.nodes if node.operator.stateful)
     return {name: spec.resolved_codec() for name, spec in specs if spec is not None}

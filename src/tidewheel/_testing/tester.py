@@ -17,7 +17,7 @@ from tidewheel._operators.logic import Message
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
 from tidewheel._program.stream import KeyedStream, Stream
-from tidewheel._state.codec import Codec, codec_named
+from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.task_state import KeyedState, RawTable, TaskState
 from tidewheel._state.timers import THERE, is_timers, stored_key
@@ -191,7 +191,7 @@ class OperatorTester:
         stored = to_stored(key)
         return stored, self._copies.shard(shard_of_stored(stored, self.n_shards))
 
-    def _codec(self, table: str) -> Codec:
+    def _codec(self, table: str) -> StateCodec:
         for node in self._nodes:
             if node.name == table.partition("/")[0] and node.operator.stateful:
                 spec = getattr(node.operator, "state", None)
@@ -263,7 +263,7 @@ class _NodeContext:
     def keeps_rejected(self) -> bool:
         return False
 
-    def state(self, codec: Codec, default: Callable[[], Any], table: str = "") -> KeyedState:
+    def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         return self._step.state.keyed(self._table(table), codec, default)
 
     def raw_table(self) -> RawTable:

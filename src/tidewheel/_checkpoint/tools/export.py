@@ -15,7 +15,7 @@ from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.tools.columns import SAMPLE, Columns
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
-from tidewheel._state.codec import Codec, decode_all, msgpack_codec
+from tidewheel._state.codec import StateCodec, decode_all, msgpack_codec
 from tidewheel.errors import StorageError
 
 
@@ -60,7 +60,7 @@ def export(reader: StateReader, operator: str, path: str | os.PathLike[str], dec
     return rows
 
 
-def _codec(reader: StateReader, operator: str, declared: Any) -> Codec:
+def _codec(reader: StateReader, operator: str, declared: Any) -> StateCodec:
     # Asked for in any case: it refuses codecs that run code, and operators that are not there.
     named = reader.codec(operator)
     return named if declared is None else msgpack_codec(declared)

@@ -16,7 +16,7 @@ from tidewheel._checkpoint.state_files import LOOK_UP_TAIL, opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
-from tidewheel._state.codec import Codec, codec_named
+from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_table
 from tidewheel._storage import Store
@@ -59,11 +59,11 @@ class StateReader:
             )
         return info
 
-    def codec(self, operator: str) -> Codec:
+    def codec(self, operator: str) -> StateCodec:
         """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused."""
         return codec_named(self.info(operator).codec)
 
-    def get(self, operator: str, key: Any, codec: Codec | None = None) -> Found:
+    def get(self, operator: str, key: Any, codec: StateCodec | None = None) -> Found:
         """Look up one key; reads the index and at most one block of each part of its shard, newest first."""
         codec = codec or self.codec(operator)
         stored = to_stored(key)
@@ -74,7 +74,7 @@ class StateReader:
         value = None if raw is None else codec.decode(raw)
         return Found(operator, key, raw is not None, value, self.manifest.sequence)
 
-    def scan(self, operator: str, codec: Codec | None = None, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+    def scan(self, operator: str, codec: StateCodec | None = None, prefix: str = "") -> Iterator[tuple[Any, Any]]:
         """Yield every key of an operator with its value, shard by shard; with `prefix`, only text keys that start with it."""
         codec = codec or self.codec(operator)
         for key, raw in self.raw(operator, prefix):

@@ -14,7 +14,7 @@ from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
-from tidewheel._state.codec import Codec, msgpack_codec
+from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import Opened
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import GraphError, OperatorError
@@ -28,12 +28,12 @@ class StateSpec:
 
     type: Any = None
     default: Any = None
-    codec: Codec | None = None
+    codec: StateCodec | None = None
     version: int = 1
     upgrade: Callable[[Any, int], Any] | None = None
     """Makes today's state of one that an earlier version of the program stored."""
 
-    def resolved_codec(self) -> Codec:
+    def resolved_codec(self) -> StateCodec:
         """Return the chosen codec, or msgpack for the declared type."""
         return self.codec or msgpack_codec(Any if self.type is None else self.type)
 
@@ -68,7 +68,7 @@ def state_spec(
     position: int,
     type_: Any,
     default: Any,
-    codec: Codec | None,
+    codec: StateCodec | None,
     version: int,
     upgrade: Callable[[Any, int], Any] | None = None,
 ) -> StateSpec:

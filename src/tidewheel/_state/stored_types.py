@@ -1,0 +1,289 @@
+"""Stored types: whether values of a declared type come back from msgpack as they are, found out for many values at once.
+
+A type is turned into a tree of the same form once. Each level looks at the types of all its values in one pass, without a
+Python call for each value: checking a batch of states costs a fraction of encoding it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tidewheel._state.tagged import NATIVE, tagged
+from tidewheel._values.row import Row
+from tidewheel._values.shape import field_types, is_record
+
+_SCALARS = frozenset({bool, int, float, str, bytes, dt.datetime, dt.date, UUID, type(None)})
+_NESTING = NATIVE | {list, dict}
+_MAX_DEPTH = 64
+
+
+class Fit(IntEnum):
+    """How values go into state so that they come back as they are."""
+
+    UNKNOWN = 0
+    """Only encoding and decoding a value tells."""
+    TAGGED = 1
+    """As `StoredType.tagged` gives them."""
+    NATIVE = 2
+    """As they are."""
+
+
+class StoredType(ABC):
+    """What a declared type says about the values of a state, or of a part of it."""
+
+    @abstractmethod
+    def fit(self, values: Iterable[Any]) -> Fit:
+        """Tell how all of these values can be stored."""
+
+    def tagged(self, value: Any) -> Any:
+        """Return a value with tags wherever the type declares nothing and msgpack alone would lose its type."""
+        return value
+
+
+def stored_type(declared: Any) -> StoredType:
+    """Return what is known of a declared type; `Any` declares nothing."""
+    if declared is Any:
+        return _Undeclared()
+    if declared in _SCALARS:
+        return _Scalar({declared})
+    origin, arguments = typing.get_origin(declared) or declared, typing.get_args(declared)
+    if origin in (typing.Union, types.UnionType):
+        return _union(arguments)
+    if origin in _CONTAINERS:
+        return _CONTAINERS[origin](arguments)
+    # A record that computes something when it is made may come back as another, or not at all.
+    if is_record(declared) and not hasattr(declared, "__post_init__") and _takes_all_fields(declared):
+        return _Record(declared)
+    return _Unknown()
+
+
+class _Unknown(StoredType):
+    def fit(self, values: Iterable[Any]) -> Fit:
+        return Fit.UNKNOWN
+
+
+class _Undeclared(StoredType):
+    def fit(self, values: Iterable[Any]) -> Fit:
+        return Fit.NATIVE if _all_native(_listed(values)) else Fit.TAGGED
+
+    def tagged(self, value: Any) -> Any:
+        return tagged(value)
+
+
+class _Scalar(StoredType):
+    def __init__(self, kinds: set[type]) -> None:
+        self.kinds = kinds
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        return Fit.NATIVE if self.kinds.issuperset(map(type, values)) else Fit.UNKNOWN
+
+
+class _Optional(StoredType):
+    def __init__(self, inner: StoredType) -> None:
+        self.inner = inner
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        return self.inner.fit([value for value in values if value is not None])
+
+    def tagged(self, value: Any) -> Any:
+        return None if value is None else self.inner.tagged(value)
+
+
+class _List(StoredType):
+    """A list, or a tuple of any length: the items are of one type."""
+
+    def __init__(self, kind: type, inner: StoredType) -> None:
+        self.kind, self.inner = kind, inner
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        if not {self.kind}.issuperset(map(type, values)):
+            return Fit.UNKNOWN
+        return self.inner.fit(chain.from_iterable(values))
+
+    def tagged(self, value: Any) -> Any:
+        return [self.inner.tagged(item) for item in value] if type(value) is self.kind else value
+
+
+class _Tuple(StoredType):
+    """A tuple with a type for each place."""
+
+    def __init__(self, inner: list[StoredType]) -> None:
+        self.inner = inner
+        self._places = [place for place, part in enumerate(inner) if not isinstance(part, _Scalar)]
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        if not {tuple}.issuperset(map(type, values)) or not {len(self.inner)}.issuperset(map(len, values)):
+            return Fit.UNKNOWN
+        return _least(part.fit(map(itemgetter(place), values)) for place, part in enumerate(self.inner))
+
+    def tagged(self, value: Any) -> Any:
+        if type(value) is not tuple or len(value) != len(self.inner):
+            return value
+        items = list(value)
+        for place in self._places:
+            items[place] = self.inner[place].tagged(items[place])
+        return items
+
+
+class _Dict(StoredType):
+    def __init__(self, key: StoredType, inner: StoredType) -> None:
+        self.key, self.inner = key, inner
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        if not {dict}.issuperset(map(type, values)):
+            return Fit.UNKNOWN
+        # A key cannot be tagged: msgspec takes no extension type there.
+        if self.key.fit(chain.from_iterable(values)) is not Fit.NATIVE:
+            return Fit.UNKNOWN
+        return self.inner.fit(chain.from_iterable(map(dict.values, values)))
+
+    def tagged(self, value: Any) -> Any:
+        return {key: self.inner.tagged(item) for key, item in value.items()} if type(value) is dict else value
+
+
+class _Record(StoredType):
+    def __init__(self, record: Any) -> None:
+        self.record = record
+        self._parts: dict[str, StoredType] | None = None
+        self._stored_names = _stored_names(record)
+
+    @property
+    def parts(self) -> dict[str, StoredType]:
+        # Made when first needed: a record may have a field of its own type.
+        if self._parts is None:
+            # With their annotations: a constraint such as msgspec.Meta(ge=0) is part of the type.
+            hints = typing.get_type_hints(self.record, include_extras=True)
+            self._parts = {name: stored_type(hints[name]) for name in field_types(self.record)}
+        return self._parts
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        if not values:
+            return Fit.NATIVE
+        if not {self.record}.issuperset(map(type, values)):
+            return Fit.UNKNOWN
+        try:
+            fit = _least(part.fit(map(attrgetter(name), values)) for name, part in self.parts.items())
+        except AttributeError:
+            return Fit.UNKNOWN
+        return Fit.UNKNOWN if fit is Fit.TAGGED and self._stored_names is None else fit
+
+    def tagged(self, value: Any) -> Any:
+        if type(value) is not self.record or self._stored_names is None:
+            return value
+        names = zip(self._stored_names, self.parts.items(), strict=True)
+        return {stored: part.tagged(getattr(value, name)) for stored, (name, part) in names}
+
+
+def _takes_all_fields(record: Any) -> bool:
+    return issubclass(record, msgspec.Struct) or all(field.init for field in dataclasses.fields(record))
+
+
+def _stored_names(record: Any) -> tuple[str, ...] | None:
+    """Return the names under which a record's fields are stored, or None where it is not stored as a plain map of them."""
+    if not issubclass(record, msgspec.Struct):
+        return tuple(field_types(record))
+    config = record.__struct_config__
+    return None if config.array_like or config.tag is not None else record.__struct_encode_fields__
+
+
+def _union(arguments: tuple[Any, ...]) -> StoredType:
+    if _SCALARS.issuperset(arguments):
+        return _Scalar(set(arguments))
+    others = [argument for argument in arguments if argument is not type(None)]
+    return _Optional(stored_type(others[0])) if len(others) == 1 and len(others) < len(arguments) else _Unknown()
+
+
+def _list(arguments: tuple[Any, ...]) -> StoredType:
+    return _List(list, stored_type(*arguments or (Any,)))
+
+
+def _tuple(arguments: tuple[Any, ...]) -> StoredType:
+    if not arguments:
+        return _List(tuple, _Undeclared())
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return _List(tuple, stored_type(arguments[0]))
+    return _Tuple([stored_type(argument) for argument in arguments])
+
+
+def _dict(arguments: tuple[Any, ...]) -> StoredType:
+    key, inner = arguments or (Any, Any)
+    return _Dict(stored_type(key), stored_type(inner))
+
+
+def _set(kind: type) -> Callable[[tuple[Any, ...]], StoredType]:
+    return lambda arguments: _List(kind, stored_type(*arguments or (Any,)))
+
+
+_CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], StoredType]] = {
+    list: _list,
+    tuple: _tuple,
+    dict: _dict,
+    set: _set(set),
+    frozenset: _set(frozenset),
+}
+
+
+def _least(fits: Iterable[Fit]) -> Fit:
+    return min(fits, default=Fit.NATIVE)
+
+
+def _listed(values: Iterable[Any]) -> Sequence[Any]:
+    return values if isinstance(values, list | tuple) else list(values)
+
+
+def _all_native(level: Sequence[Any]) -> bool:
+    """Tell whether nothing but lists, dicts and the types that msgpack holds as they are is in these values, however deep."""
+    kinds = set(map(type, level))
+    for _ in range(_MAX_DEPTH):
+        if kinds <= NATIVE:
+            return True
+        if not kinds <= _NESTING:
+            return False
+        lists = [value for value in level if type(value) is list] if list in kinds else []
+        dicts = level if kinds == {dict} else [value for value in level if type(value) is dict] if dict in kinds else []
+        if not NATIVE.issuperset(map(type, chain.from_iterable(dicts))):
+            return False
+        if kinds == {dict} and NATIVE.issuperset(map(type, chain.from_iterable(map(dict.values, dicts)))):
+            return True
+        level = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
+        kinds = set(map(type, level))
+    return False
+
+
+def same(value: Any, stored: Any) -> bool:
+    """Tell whether a value came back as it was: equal, and of the same types throughout.
+
+    An int where a float is declared comes back as that float, which is what was declared.
+    """
+    kind = type(value)
+    if kind is not type(stored):
+        return kind is int and type(stored) is float and value == stored
+    if kind in (list, tuple):
+        return len(value) == len(stored) and all(map(same, value, stored))
+    if kind is dict:
+        return len(value) == len(stored) and all(map(same, chain(*value.items()), chain(*stored.items())))
+    if kind is float:
+        return value == stored or (value != value and stored != stored)
+    if isinstance(value, Row):
+        return value._columns == stored._columns and all(map(same, value, stored))
+    if isinstance(value, tuple):
+        return len(value) == len(stored) and all(map(same, value, stored))
+    if is_record(kind):
+        return all(same(getattr(value, name), getattr(stored, name)) for name in field_types(kind))
+    return bool(value == stored)

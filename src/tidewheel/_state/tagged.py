@@ -1,0 +1,211 @@
+"""Tagged values: what msgpack does not hold as it is, as extension types, so that state comes back as it was written.
+
+A tagged value names one of the types below and never a class of a program: decoding state runs no code of whoever wrote it.
+Records (dataclasses, structs, named tuples) and enums therefore need a declared type, and are refused here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from tidewheel._values.row import Row, row_class
+
+NATIVE = frozenset({type(None), bool, int, float, str, bytes})
+"""The types of single values that msgpack gives back as they were."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class NotStorable(Exception):
+    """A value that would not come back as it is; the text says why, and what to do."""
+
+
+def tagged(value: Any) -> Any:
+    """Return what to encode in place of an undeclared value; a `NotStorable` if it could not come back as it is.
+
+    >>> decode(_encode(tagged({"seen": {1, 2}, "last": (1, "a")})))
+    {'seen': {1, 2}, 'last': (1, 'a')}
+    """
+    kind = type(value)
+    if kind in NATIVE:
+        return value
+    if kind is list:
+        return [tagged(item) for item in value]
+    if kind is dict:
+        if NATIVE.issuperset(map(type, value)):
+            return {key: tagged(item) for key, item in value.items()}
+        return _ext("pairs", [tagged(each) for pair in value.items() for each in pair])
+    if kind in _WRITTEN:
+        return _WRITTEN[kind](value)
+    if isinstance(value, Row):
+        return _ext("row", [value._columns, list(map(tagged, value))])
+    raise NotStorable(_reason(value))
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """Return the value of which `tagged` was encoded."""
+    return _decode(data)
+
+
+def untagged(code: int, data: memoryview) -> Any:
+    """Return the value of an extension type: the `ext_hook` of every decoder of state."""
+    read = _READ.get(code)
+    if read is None:
+        raise ValueError(f"the extension type {code} is not known; a newer Tidewheel may have written it")
+    return read(_decode(data))
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=untagged).decode
+
+_CODES = {
+    "pairs": 1,
+    "row": 2,
+    "tuple": 3,
+    "set": 4,
+    "frozenset": 5,
+    "datetime": 6,
+    "date": 7,
+    "time": 8,
+    "timedelta": 9,
+    "decimal": 10,
+    "uuid": 11,
+    "bytearray": 12,
+    "deque": 13,
+    "counter": 14,
+    "ordered": 15,
+}
+"""The extension types. A number keeps its meaning for as long as there is state."""
+
+
+def _ext(name: str, content: Any) -> Ext:
+    return Ext(_CODES[name], _encode(content))
+
+
+def _items(name: str) -> Callable[[Any], Ext]:
+    return lambda value: _ext(name, list(map(tagged, value)))
+
+
+def _members(name: str) -> Callable[[Any], Ext]:
+    # In the order of their bytes: the order of a set differs from process to process.
+    return lambda value: _ext(name, sorted(map(tagged, value), key=_encode))
+
+
+def _flat(name: str) -> Callable[[Any], Ext]:
+    return lambda value: _ext(name, [tagged(each) for pair in value.items() for each in pair])
+
+
+def _datetime(value: dt.datetime) -> Any:
+    if value.tzinfo is dt.UTC:
+        return value
+    day, time = value.date(), value.time()
+    clock = (time.hour, time.minute, time.second, time.microsecond, value.fold, _zone(value.tzinfo))
+    return _ext("datetime", (day.year, day.month, day.day, *clock))
+
+
+def _time(value: dt.time) -> Ext:
+    zone = _zone(value.tzinfo)
+    return _ext("time", (value.hour, value.minute, value.second, value.microsecond, value.fold, zone))
+
+
+def _zone(zone: dt.tzinfo | None) -> str | int | None:
+    """Return the name of a time zone, or its offset from UTC in microseconds."""
+    if zone is None:
+        return None
+    if type(zone) is dt.timezone:
+        return zone.utcoffset(None) // dt.timedelta(microseconds=1)
+    if type(zone) is ZoneInfo and zone.key is not None:
+        return zone.key
+    raise NotStorable(
+        f"the time zone {zone!r} of type {type(zone).__name__} cannot be stored; use zoneinfo.ZoneInfo or datetime.timezone"
+    )
+
+
+def _read_zone(zone: str | int | None) -> dt.tzinfo | None:
+    if zone is None:
+        return None
+    return ZoneInfo(zone) if isinstance(zone, str) else dt.timezone(dt.timedelta(microseconds=zone))
+
+
+def _read_datetime(fields: list[Any]) -> dt.datetime:
+    *numbers, fold, zone = fields
+    return dt.datetime(*numbers, fold=fold, tzinfo=_read_zone(zone))
+
+
+def _read_time(fields: list[Any]) -> dt.time:
+    *numbers, fold, zone = fields
+    return dt.time(*numbers, fold=fold, tzinfo=_read_zone(zone))
+
+
+def _read_pairs(flat: list[Any]) -> dict[Any, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _read_row(content: list[Any]) -> Row:
+    columns, values = content
+    return row_class(tuple(columns))(*values)
+
+
+def _read_deque(content: list[Any]) -> deque[Any]:
+    limit, items = content
+    return deque(items, limit)
+
+
+_WRITTEN: dict[type, Callable[[Any], Any]] = {
+    tuple: _items("tuple"),
+    set: _members("set"),
+    frozenset: _members("frozenset"),
+    dt.datetime: _datetime,
+    dt.date: lambda value: _ext("date", value.toordinal()),
+    dt.time: _time,
+    dt.timedelta: lambda value: _ext("timedelta", (value.days, value.seconds, value.microseconds)),
+    Decimal: lambda value: _ext("decimal", str(value)),
+    UUID: lambda value: _ext("uuid", value.bytes),
+    bytearray: lambda value: _ext("bytearray", bytes(value)),
+    deque: lambda value: _ext("deque", (value.maxlen, list(map(tagged, value)))),
+    Counter: _flat("counter"),
+    OrderedDict: _flat("ordered"),
+}
+
+_READ: dict[int, Callable[[Any], Any]] = {
+    _CODES["pairs"]: _read_pairs,
+    _CODES["row"]: _read_row,
+    _CODES["tuple"]: tuple,
+    _CODES["set"]: set,
+    _CODES["frozenset"]: frozenset,
+    _CODES["datetime"]: _read_datetime,
+    _CODES["date"]: dt.date.fromordinal,
+    _CODES["time"]: _read_time,
+    _CODES["timedelta"]: lambda fields: dt.timedelta(*fields),
+    _CODES["decimal"]: Decimal,
+    _CODES["uuid"]: lambda data: UUID(bytes=data),
+    _CODES["bytearray"]: bytearray,
+    _CODES["deque"]: _read_deque,
+    _CODES["counter"]: lambda flat: Counter(_read_pairs(flat)),
+    _CODES["ordered"]: lambda flat: OrderedDict(_read_pairs(flat)),
+}
+
+
+def _reason(value: Any) -> str:
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        return f"a member of the enum {kind.__name__} needs a declared type; declare it, or keep its value"
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
+        return (
+            f"a {kind.__name__} needs a declared type, else it would come back as plain values; declare it (state= of an "
+            "operator, returns= or value= of the stream before it), or keep a dict"
+        )
+    plain = next((base for base in kind.__mro__ if base in NATIVE or base in _WRITTEN or base in (list, dict)), None)
+    if plain is not None:
+        return f"a {kind.__name__} would come back as a {plain.__name__}; convert it, or declare the state's type"
+    return f"a {kind.__name__} has no form in msgpack"
