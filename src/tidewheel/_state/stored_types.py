@@ -24,7 +24,7 @@ from tidewheel._state.tagged import NATIVE, tagged
 from tidewheel._values.row import Row
 from tidewheel._values.shape import field_types, is_record
 
-_SCALARS = frozenset({bool, int, float, str, bytes, dt.datetime, dt.date, UUID, type(None)})
+_SCALARS = frozenset({bool, int, float, str, bytes, dt.datetime, dt.date, UUID, msgspec.Raw, type(None)})
 _NESTING = NATIVE | {list, dict}
 _MAX_DEPTH = 64
 
@@ -104,7 +104,7 @@ class _Optional(StoredType):
 class _List(StoredType):
     """A list, or a tuple of any length: the items are of one type."""
 
-    def __init__(self, kind: type, inner: StoredType) -> None:
+    def __init__(self, kind: Any, inner: StoredType) -> None:
         self.kind, self.inner = kind, inner
 
     def fit(self, values: Iterable[Any]) -> Fit:
@@ -271,7 +271,7 @@ def same(value: Any, stored: Any) -> bool:
 
     An int where a float is declared comes back as that float, which is what was declared.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind is not type(stored):
         return kind is int and type(stored) is float and value == stored
     if kind in (list, tuple):
@@ -279,11 +279,11 @@ def same(value: Any, stored: Any) -> bool:
     if kind is dict:
         return len(value) == len(stored) and all(map(same, chain(*value.items()), chain(*stored.items())))
     if kind is float:
-        return value == stored or (value != value and stored != stored)
+        return bool(value == stored or (value != value and stored != stored))
     if isinstance(value, Row):
         return value._columns == stored._columns and all(map(same, value, stored))
     if isinstance(value, tuple):
         return len(value) == len(stored) and all(map(same, value, stored))
     if is_record(kind):
-        return all(same(getattr(value, name), getattr(stored, name)) for name in field_types(kind))
+        return all(same(getattr(value, name), getattr(stored, name)) for name in field_types(typing.cast(Any, kind)))
     return bool(value == stored)

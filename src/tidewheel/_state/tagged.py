@@ -138,13 +138,13 @@ def _read_zone(zone: str | int | None) -> dt.tzinfo | None:
 
 
 def _read_datetime(fields: list[Any]) -> dt.datetime:
-    *numbers, fold, zone = fields
-    return dt.datetime(*numbers, fold=fold, tzinfo=_read_zone(zone))
+    year, month, day, *clock = fields
+    return dt.datetime.combine(dt.date(year, month, day), _read_time(clock))
 
 
 def _read_time(fields: list[Any]) -> dt.time:
-    *numbers, fold, zone = fields
-    return dt.time(*numbers, fold=fold, tzinfo=_read_zone(zone))
+    hour, minute, second, microsecond, fold, zone = fields
+    return dt.time(hour, minute, second, microsecond, _read_zone(zone), fold=fold)
 
 
 def _read_pairs(flat: list[Any]) -> dict[Any, Any]:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from msgspec import Raw
+
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
 
-Sides = list[list[tuple[int, Any]]]
+Sides = list[list[tuple[int, Raw]]]
 _TIME = itemgetter(0)
 
 
@@ -33,7 +35,7 @@ class AsOfJoin(Join):
 
     def spec(self) -> StateSpec:
         """Keep both sides in the order of time."""
-        return StateSpec(list[list[tuple[int, Any]]], _nothing)
+        return StateSpec(Sides, _nothing)
 
 
 def _nothing() -> Sides:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
@@ -12,7 +14,7 @@ from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
 
-Waiting = list[tuple[int, Any, bool]]
+Waiting = list[tuple[int, Raw, bool]]
 """Timestamp, value, and whether it found a partner."""
 Sides = list[Waiting]
 
@@ -32,7 +34,7 @@ class IntervalJoin(Join):
         return IntervalLogic(self)
 
     def spec(self) -> StateSpec:
-        return StateSpec(list[list[tuple[int, Any, bool]]], _nothing)
+        return StateSpec(Sides, _nothing)
 
 
 def _nothing() -> Sides:

@@ -38,6 +38,11 @@ class Join(TimedOperator):
         """Return how the values of each side are stored."""
         return StateValues(self.left), StateValues(self.right)
 
+    @property
+    def state_layout(self) -> str:
+        """The encoding of the values is part of it: state that marks dicts, rows and tuples in another way is refused."""
+        return f"{super().state_layout} of tagged values"
+
     def handlers(self, logic: Any) -> tuple[Handler, ...]:
         return (logic.on_left, logic.on_right)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
@@ -13,7 +15,7 @@ from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
 from tidewheel._time.windows import Fixed
 
-Panes = dict[int, tuple[int, list[Any], list[Any]]]
+Panes = dict[int, tuple[int, list[Raw], list[Raw]]]
 """By start: the end, and the values of each side."""
 
 
@@ -33,7 +35,7 @@ class WindowJoin(Join):
         return WindowJoinLogic(self)
 
     def spec(self) -> StateSpec:
-        return StateSpec(dict[int, tuple[int, list[Any], list[Any]]], dict)
+        return StateSpec(Panes, dict)
 
 
 class WindowJoinLogic(StatefulLogic[Panes]):
