@@ -83,10 +83,11 @@ def test_b8_list_and_show(url):
     assert [(found.sequence, found.kind, found.batch) for found in stored.list()] == [
         (1, "claim", None),
         *((number + 2, "batch", number) for number in range(4)),
+        (6, "stop", 3),
     ]
     assert stored.show(3).event_count == 40
     assert stored.show().operators["sum"].codec == "msgpack"
-    with pytest.raises(NotFound, match=r"no checkpoint 99.*5 are kept, from 1 to 5"):
+    with pytest.raises(NotFound, match=r"no checkpoint 99.*6 are kept, from 1 to 6"):
         stored.show(99)
     with pytest.raises(NotFound, match=r"no checkpoint of a job 'other'.*'orders'"):
         StoredJob("other", state=url)
@@ -277,7 +278,7 @@ def test_b8_a_dry_run_of_gc_says_what_a_real_one_then_removes(local):
     stored = StoredJob("orders", state=local)
     told = stored.gc(keep=1, grace=0, dry_run=True)
     assert told.files
-    assert len(stored.list()) == 13
+    assert len(stored.list()) == 14
     assert stored.gc(keep=1, grace=0).files == told.files
     assert dict(StoredJob("orders", state=local).scan("sum")) == expected()
 
@@ -327,13 +328,13 @@ def cli(*arguments: str, status: int = 0) -> str:
 def test_b8_the_same_from_the_shell(local):
     run(totals(local), BATCHES[:4])
     listed = [json.loads(line) for line in cli("checkpoints", "list", "orders", "-s", local, "--json").splitlines()]
-    assert [row["batch"] for row in listed] == [None, 0, 1, 2, 3]
+    assert [row["batch"] for row in listed] == [None, 0, 1, 2, 3, 3]
     assert json.loads(cli("checkpoints", "show", "orders", "3", "-s", local))["events"] == 40
     assert "sum: " in cli("checkpoints", "diff", "orders", "2", "5", "-s", local)
     assert "all good" in cli("checkpoints", "verify", "orders", "-s", local)
-    assert "checkpoint 5" in cli("checkpoints", "savepoint", "orders", "mine", "-s", local)
-    assert "begins at 6" in cli("checkpoints", "fork", "orders", "mine", "theirs", "-s", local)
-    assert "restored to 3 as 6" in cli("checkpoints", "restore", "orders", "3", "-s", local)
+    assert "checkpoint 6" in cli("checkpoints", "savepoint", "orders", "mine", "-s", local)
+    assert "begins at 7" in cli("checkpoints", "fork", "orders", "mine", "theirs", "-s", local)
+    assert "restored to 3 as 7" in cli("checkpoints", "restore", "orders", "3", "-s", local)
     assert "would go" in cli("checkpoints", "gc", "orders", "-s", local, "--dry-run")
     assert "0 files" in cli("checkpoints", "gc", "orders", "-s", local)
     store = open_store(local).at("orders")

@@ -1,9 +1,9 @@
 """Which files nobody needs any more, and their removal.
 
 A file is needed by a kept checkpoint or a pin that refers to it, and may yet be needed if it was written for
-a sequence that is not behind the oldest kept checkpoint. Staged output is needed until it is published, which
-happens before the next batch commits; a claim carries on what may not be published yet. Files with names of
-another kind are not ours to remove.
+a sequence that is not behind the oldest kept checkpoint. Staged output is needed as long as a kept checkpoint
+carries it: that of an earlier sequence which may not be published yet. Files with names of another kind are not
+ours to remove.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import STAGED, STATE, sequence_of
 from tidewheel._checkpoint.pins import Pin
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._storage import Entry
 
 GRACE_NS = 10 * 60 * 10**9
@@ -42,18 +43,17 @@ def collectable(
     """
     needed = {file.name for state in kept for file in state.files()}
     needed.update(name for pin in pins if pin.holds(now) for name in pin.files)
-    # With a batch among the kept, all output of sequences below them is published. With claims only, it may not be.
-    published = any(state.kind in ("batch", "flush") for state in kept)
-    found = []
+    unpublished = {outputs_of(state) for state in kept if state.outputs}
+    garbage = []
     for entry in listing:
         sequence = sequence_of(entry.path)
         if sequence is None or sequence >= oldest_kept or entry.path in needed:
             continue
-        if entry.path.startswith(f"{STAGED}/") and not published:
+        if entry.path.startswith(f"{STAGED}/") and sequence in unpublished:
             continue
         if entry.modified * 1e9 + grace <= now:
-            found.append(entry)
-    return found
+            garbage.append(entry)
+    return garbage
 
 
 class Collected(msgspec.Struct, frozen=True):

@@ -64,6 +64,13 @@ def run(
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="Go on though the program lacks an operator that has state.")
     ] = False,
+    drop_unpublished: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SINK",
+            help="Let go of the output of this sink that a crash left unpublished; may be given several times.",
+        ),
+    ] = None,
     local: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state, on every host.")
     ] = None,
@@ -99,7 +106,7 @@ def run(
     """
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
-    options |= {"shared_state": shared_state}
+    options |= {"shared_state": shared_state, "drop_unpublished": drop_unpublished or ()}
     given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
     options |= {name: value for name, value in given.items() if value is not None}
     job = load_job(program)

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -138,7 +139,14 @@ def check_alone(manifest: Manifest) -> None:
         )
 
 
-def claim(checkpoints: StreamCheckpoints, lease: Lease, run: str, take_over: bool, first: Manifest) -> Manifest:
+def claim(
+    checkpoints: StreamCheckpoints,
+    lease: Lease,
+    run: str,
+    take_over: bool,
+    first: Manifest,
+    drop_unpublished: Collection[str] = (),
+) -> Manifest:
     """Append this run's claim to the chain and return it, or raise a `HeldError` that says who holds the job.
 
     `first` is the state of a job that has no commit yet. The claim carries on what the newest commit said, its
@@ -149,7 +157,7 @@ def claim(checkpoints: StreamCheckpoints, lease: Lease, run: str, take_over: boo
         if not take_over:
             check_free(lease, first.id.stream_id)
         newest = checkpoints.latest()
-        claimed = claim_of(newest, first, run)
+        claimed = claim_of(newest, first, run, drop_unpublished)
         try:
             checkpoints.commit(claimed)
         except FencedError:
@@ -162,17 +170,19 @@ def claim(checkpoints: StreamCheckpoints, lease: Lease, run: str, take_over: boo
         return claimed
 
 
-def claim_of(newest: Manifest | None, first: Manifest, run: str) -> Manifest:
-    """Return the claim that follows the newest commit."""
+def claim_of(newest: Manifest | None, first: Manifest, run: str, drop_unpublished: Collection[str] = ()) -> Manifest:
+    """Return the claim that follows the newest commit, without the unpublished output of the sinks to drop."""
     base = newest or first
     sequence = 1 if newest is None else newest.sequence + 1
+    owed = carried(base)
+    owed["outputs"] = tuple(output for output in base.outputs if output.sink not in drop_unpublished)
     return base.replace(
         id=CheckpointId(first.id.stream_id, sequence),
         kind="claim",
         run=run,
         host=socket.gethostname(),
         parent=None if newest is None else newest.sequence,
-        **carried(base),
+        **owed,
     )
 
 

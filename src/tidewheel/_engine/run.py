@@ -6,16 +6,17 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.unpublished import outputs_of
+from tidewheel._checkpoint.unpublished import outputs_of, settled
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
@@ -30,7 +31,7 @@ from tidewheel._engine.report import Report
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import due
 from tidewheel._storage import Store, open_store
-from tidewheel.errors import FencedError, StateError
+from tidewheel.errors import FencedError, StateError, StorageError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -60,8 +61,12 @@ class JobRun:
         self.head: Manifest
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
+        self._published = False
+        """Whether this run has published and taken back all that the head owes."""
 
-    def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+    def check(
+        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
+    ) -> None:
         """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
         if not take_over:
             check_free(self.lease, self.job.name)
@@ -71,6 +76,7 @@ class JobRun:
             infos = operator_infos(self.plan)
             check_program(newest, infos, self.job.n_shards, allow_dropped_state, self.job.aliases, upgrades(self.plan))
             self._check_retraction(newest)
+            check_sinks(self.plan, newest, drop_unpublished)
 
     def _check_retraction(self, newest: Manifest) -> None:
         """Refuse to go on after a restore whose void output a sink cannot take back."""
@@ -85,11 +91,16 @@ class JobRun:
                     "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
                 )
 
-    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
-        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue."""
-        self.check(take_over, allow_dropped_state)
+    def claim(
+        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
+    ) -> None:
+        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue.
+
+        Output that a crash left unpublished is published next, except that of the sinks in `drop_unpublished`: it is let go.
+        """
+        self.check(take_over, allow_dropped_state, drop_unpublished)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
-        claimed = claim(self.checkpoints, self.lease, self.token, take_over, first)
+        claimed = claim(self.checkpoints, self.lease, self.token, take_over, first, drop_unpublished)
         self.lease.take()
         self.head = settle(self.checkpoints, self.store, claimed, self.token)
         evolve(self)
@@ -102,9 +113,11 @@ class JobRun:
                 f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
             )
         self.head = newest
+        self._published = False
 
     def release(self) -> None:
         """Let go of the lease and the cells; the job can be started again at once."""
+        self._record_published()
         self.lease.release()
         self.cells.close()
 
@@ -164,6 +177,7 @@ class JobRun:
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)
         self.head = manifest
+        self._published = self._published and not is_computed(kind)
         if is_computed(kind):
             self.publish(spark)
         faults.point(PUBLISHED)
@@ -179,18 +193,49 @@ class JobRun:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.retract(self.stream, node.name, void.after, void.before)
         publish_output(self.plan, self.folder, self.head, spark)
+        self._published = True
+
+    def _record_published(self) -> None:
+        """Commit that nothing is owed any more, if this run has made it so.
+
+        Batches need no record of their own: the next batch's commit is the proof that the last one's output is published.
+        Only the last commit of a run has no successor. After a crash this record is missing, so the next run publishes
+        that output again. Where this commit fails, the same happens, and nothing is lost: so its errors are no failure.
+        """
+        if not self._published or (not self.head.outputs and self.head.retract is None):
+            return
+        manifest = self.head.replace(
+            id=CheckpointId(self.stream, self.head.sequence + 1),
+            kind="stop",
+            run=self.token,
+            parent=self.head.sequence,
+            **settled(self.head),
+        )
+        with contextlib.suppress(FencedError, StateError, StorageError):
+            self.checkpoints.commit(manifest)
+            self.head = manifest
+
+
+def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
+    """Refuse a program that lacks a sink whose output a crash has left unpublished."""
+    sinks = {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
+    lacking = [output.sink for output in newest.outputs if output.sink not in {*sinks, *drop_unpublished}]
+    if lacking:
+        raise StateError(
+            f"job {newest.id.stream_id!r} ended without publishing the output of sequence {outputs_of(newest)} for the sink "
+            f"{', '.join(map(repr, lacking))}, which the program lacks. Run the program with that sink once more, or let "
+            f"this output go with --drop-unpublished {lacking[0]} (drop_unpublished=[{lacking[0]!r}])"
+        )
 
 
 def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any) -> None:
     """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
+    check_sinks(plan, state, ())
     sinks = {node.name: node.operator for node in plan.nodes}
-    sequence, stream = outputs_of(state), state.id.stream_id
     for output in state.outputs:
-        operator = sinks.get(output.sink)
-        if not isinstance(operator, SinkOperator):
-            raise StateError(
-                f"sequence {sequence} of job {stream!r} has output for the sink {output.sink!r}, which the program "
-                "lacks; run the program with that sink once more, so that its output is not lost"
-            )
+        operator = sinks[output.sink]
+        assert isinstance(operator, SinkOperator), "checked above"
         faults.point(PUBLISHING)
-        operator.sink.publish(Publication(folder, stream, output.sink, sequence, output.tokens, spark))
+        operator.sink.publish(
+            Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
+        )

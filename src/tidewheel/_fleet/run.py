@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
@@ -34,10 +34,14 @@ class FleetRun(JobRun):
         self.token = run.token
         self.held: frozenset[int] = frozenset(ledger.held)
 
-    def check(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+    def check(
+        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
+    ) -> None:
         """Do nothing: what was adopted was checked."""
 
-    def claim(self, take_over: bool = False, allow_dropped_state: bool = False) -> None:
+    def claim(
+        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
+    ) -> None:
         """Go on from the newest record, which this run made when it adopted its shards."""
         self.recall()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._cells.live import JobCell
@@ -181,6 +181,7 @@ class Job:
         backoff: float = 1.0,
         take_over: bool = False,
         allow_dropped_state: bool = False,
+        drop_unpublished: Collection[str] = (),
         local: str | None = None,
         shared_state: bool = False,
         spark: SparkSession | None = None,
@@ -196,6 +197,9 @@ class Job:
         differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
         program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
         sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
+
+        After a clean stop the program's sinks may change freely. After a crash, output that was committed and not published
+        needs its sink; `drop_unpublished` names the sinks whose output is let go instead.
 
         Where tasks run on other hosts (`master`, or the Spark of spark-submit), `local` names the folder for local copies on
         every one of them; without it each takes its own `TIDEWHEEL_LOCAL`. A state URL that is a folder is refused there unless
@@ -215,6 +219,7 @@ class Job:
             backoff=backoff,
             take_over=take_over,
             allow_dropped_state=allow_dropped_state,
+            drop_unpublished=drop_unpublished,
             local=local,
             shared_state=shared_state,
             spark=spark,

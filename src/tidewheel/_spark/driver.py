@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,7 @@ class RunOptions:
     backoff: float = 1.0
     take_over: bool = False
     allow_dropped_state: bool = False
+    drop_unpublished: Collection[str] = ()
     local: str | None = None
     shared_state: bool = False
     spark: SparkSession | None = None
@@ -111,7 +112,8 @@ class Driver:
         faults.remember_group()
         check_trigger(self.options)
         try:
-            self.run.check(self.options.take_over, self.options.allow_dropped_state)
+            start = self.options.take_over, self.options.allow_dropped_state, self.options.drop_unpublished
+            self.run.check(*start)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
@@ -119,7 +121,7 @@ class Driver:
             self._prepare_hosts()
             frame = self._source_frame()
             self.program = Program(self.plan, frame)
-            self.run.claim(self.options.take_over, self.options.allow_dropped_state)
+            self.run.claim(*start)
             with _interrupts(self):
                 self._with_restarts(frame)
         except (Py4JError, OSError) as error:

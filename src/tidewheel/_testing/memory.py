@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +43,8 @@ class MemoryRun:
         parallelism: int = 1,
         partitions: int = 1,
         take_over: bool = False,
+        allow_dropped_state: bool = False,
+        drop_unpublished: Collection[str] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:
         """Claim the job; its state URL decides whether the state outlives the process.
@@ -53,7 +55,7 @@ class MemoryRun:
         self.plan = job.plan()
         self.run = JobRun(job, self.plan)
         try:
-            self.run.claim(take_over)
+            self.run.claim(take_over, allow_dropped_state, drop_unpublished)
             self.run.publish(None)
         except BaseException:
             self.run.release()

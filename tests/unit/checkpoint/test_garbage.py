@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._checkpoint.garbage import collect, collectable
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
 from tidewheel._checkpoint.names import staged_file, state_file
 from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
 from tidewheel._checkpoint.pins import Pin
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.unpublished import carried
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import CorruptError, NotFound, StateError
@@ -74,8 +75,7 @@ def test_what_is_left_is_needed_young_or_unknown(listing, kept, pins, oldest):
     needed |= {name for pin in pins if pin.holds(NOW) for name in pin.files}
     for entry in listing:
         if entry not in gone and "-r-" in entry.path and len(entry.path.split("/")[1].split("-")[0]) == 20:
-            unpublished = entry.path.startswith("staged/") and not kept
-            assert entry.path in needed or int(entry.path.split("/")[1][:20]) >= oldest or unpublished
+            assert entry.path in needed or int(entry.path.split("/")[1][:20]) >= oldest
 
 
 class World:
@@ -95,7 +95,8 @@ class World:
             self.parts = ShardParts(self.parts.snapshot, (*self.parts.deltas, part))
         if output:
             self.job.folder.create(staged_file(sequence, "r", 0, 0, "out.arrow"), b"rows")
-        self.job.commit(Manifest(CheckpointId("job", sequence, 0), run="r", shards={0: self.parts}))
+        outputs = (StagedOutput("out", 1, (b"token",)),) if output else ()
+        self.job.commit(Manifest(CheckpointId("job", sequence, 0), run="r", shards={0: self.parts}, outputs=outputs))
 
     def names(self) -> set[str]:
         return {entry.path for prefix in ("state", "staged") for entry in self.job.folder.list(prefix)}
@@ -147,11 +148,13 @@ def test_output_that_only_claims_carry_on_may_be_unpublished_and_stays():
     world = World()
     world.commit(output=True)
     for sequence in (2, 3, 4):
-        world.job.commit(world.job.head.replace(id=CheckpointId("job", sequence, 0), kind="claim"))
+        head = world.job.head
+        world.job.commit(head.replace(id=CheckpointId("job", sequence, 0), kind="claim", **carried(head)))
     world.job.retain(2)
     staged = staged_file(1, "r", 0, 0, "out.arrow")
     assert sweep(world.job).files == ()
     world.commit()
+    world.job.retain(1)
     assert sweep(world.job).files == (staged,)
 
 

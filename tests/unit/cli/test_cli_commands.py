@@ -98,8 +98,10 @@ def test_options_reach_the_run(program, ran):
         "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 0.5 --take-over --local /tmp/x"
     )
     more = ["--trigger", "5 seconds", "--allow-dropped-state", "--shared-state", "--conf", "spark.a=b=c"]
+    more += ["--drop-unpublished", "out", "--drop-unpublished", "late"]
     assert call("run", program, *options.split(), *more).exit_code == 0
     assert ran == {
+        "drop_unpublished": ["out", "late"],
         "state": "memory:other",
         "shared_state": True,
         "parallelism": 4,

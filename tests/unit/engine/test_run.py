@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, sinks
+from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.stopped_job import StoppedJob, states
@@ -131,24 +132,105 @@ def test_a_renamed_operator_is_refused_before_anything_is_claimed():
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
-        newest = run.run.head.sequence
+    newest = run.run.head.sequence
     with pytest.raises(StateError, match="names the operator 'sum', which the program lacks"):
         MemoryRun(program.job(stateful="total"))
     with MemoryRun(program.job()) as run:
         assert run.run.head.sequence == newest + 1
 
 
-def test_a_sink_that_is_gone_while_it_is_owed_output_is_refused():
+def unpublished() -> Program:
+    """A program whose run has died between the commit of a batch and its publication."""
     program = Program()
     with MemoryRun(program.job()) as run:
         faults.arm("commit.created=raise")
         with pytest.raises(InjectedFault):
             run.batch(rows(1))
         faults.arm("")
-    with pytest.raises(StateError, match="has output for the sink 'out', which the program lacks"):
+    return program
+
+
+def test_a_sink_that_is_gone_while_it_is_owed_output_is_refused_with_a_way_out():
+    program = unpublished()
+    with pytest.raises(StateError, match=r"for the sink 'out', which the program lacks.*--drop-unpublished out"):
         MemoryRun(program.job(sink="elsewhere"))
     with MemoryRun(program.job()):
         assert program.values() == [1]
+
+
+def test_unpublished_output_can_be_let_go_and_is_not_asked_for_again():
+    program = unpublished()
+    with MemoryRun(program.job(sink="elsewhere"), drop_unpublished=["out"]):
+        pass
+    with MemoryRun(program.job(sink="another")) as run:
+        run.batch(rows(2))
+    assert program.values() == [3], "the state has both batches"
+
+
+def test_only_the_named_sink_s_output_is_let_go():
+    program = unpublished()
+    with MemoryRun(program.job(), drop_unpublished=["other"]):
+        assert program.values() == [1]
+
+
+def test_after_a_clean_stop_nothing_is_published_again():
+    lines: list[int] = []
+
+    def job() -> Job:
+        made = Job("repeat", state=url, n_shards=4)
+        made.source("in", lambda spark: None).sink("out", sinks.for_each(lambda row: lines.append(row["n"])))
+        return made
+
+    url = f"memory:unit-run-{next(_names)}"
+    with MemoryRun(job()) as run:
+        run.batch(rows(7))
+    for _ in range(3):
+        with MemoryRun(job()):
+            pass
+    assert lines == [7]
+
+
+def test_after_a_clean_stop_sinks_may_be_renamed_and_changed(tmp_path):
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+    with MemoryRun(program.job(sink="renamed")) as run:
+        run.batch(rows(2))
+    program.out = sinks.files(str(tmp_path / "out"), format="json")
+    with MemoryRun(program.job(sink="renamed")) as run:
+        assert run.run.head.outputs == ()
+
+
+def test_a_stop_is_recorded_only_where_output_is_owed():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        last = run.run.head.sequence
+    assert (run.run.head.kind, run.run.head.published, run.run.head.outputs) == ("stop", last, ())
+    with MemoryRun(program.job()) as run:
+        run.batch({})
+        last = run.run.head
+    assert run.run.checkpoints.latest() == last
+    assert last.kind == "batch"
+
+
+def test_a_run_that_failed_to_publish_records_nothing():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        faults.arm("publish.before-sink=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(1))
+        faults.arm("")
+    assert run.run.checkpoints.latest().kind == "batch"
+
+
+def test_a_restore_after_a_clean_stop_owes_nothing():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        batch = run.run.head.sequence
+    restored = restore(run.run.checkpoints, batch)
+    assert restored.outputs == ()
 
 
 def test_the_clock_of_batches_never_goes_back():
