@@ -31,9 +31,10 @@ from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
-from tidewheel._engine.claim import Lease, claim
+from tidewheel._engine.claim import claim
 from tidewheel._engine.commit import next_shards
 from tidewheel._engine.control import cells_of
+from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.report import Report
 from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
@@ -216,13 +217,10 @@ def held(place: JobPlace) -> Iterator[Holding]:
     assert newest is not None, "a job that is there has a commit"
     token = secrets.token_hex(6)
     with open_cells(cells_of(place)) as connection:
-        lease = Lease(connection, token)
-        try:
-            head = claim(checkpoints, lease, token, False, newest)
-            lease.take()
+        lease = JobLease(connection, token)
+        with lease.held(place.job):
+            head = claim(checkpoints, lease, token, newest)
             yield Holding(store, checkpoints, settle(checkpoints, store, head, token), token)
-        finally:
-            lease.release()
 
 
 def _announced(

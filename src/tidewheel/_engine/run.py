@@ -20,11 +20,12 @@ from tidewheel._checkpoint.unpublished import outputs_of, settled
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.claim import Lease, check_alone, check_free, claim
+from tidewheel._engine.claim import check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.evolve import evolve, upgrades
+from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
@@ -57,19 +58,21 @@ class JobRun:
         self.folder = self.store.at(folder(self.stream))
         self.checkpoints = StreamCheckpoints(self.store, self.stream)
         self.cells = JobCells(job.cells_url, plan.cells)
-        self.lease = Lease(self.cells.connection, self.token)
+        self.lease = JobLease(self.cells.connection, self.token)
         self.head: Manifest
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
         """Whether this run has published and taken back all that the head owes."""
 
-    def check(
+    def reserve(
         self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
     ) -> None:
-        """Raise what `claim` would raise, without claiming: before anything is started that takes time."""
-        if not take_over:
-            check_free(self.lease, self.job.name)
+        """Take the job's lease and check all that `claim` checks, before anything is started that takes time.
+
+        `HeldError`: another run has the lease. `StateError`: the program cannot continue the job's state.
+        """
+        self.lease.acquire(self.job.name, take_over)
         newest = self.checkpoints.latest()
         if newest is not None:
             check_alone(newest)
@@ -98,10 +101,9 @@ class JobRun:
 
         Output that a crash left unpublished is published next, except that of the sinks in `drop_unpublished`: it is let go.
         """
-        self.check(take_over, allow_dropped_state, drop_unpublished)
+        self.reserve(take_over, allow_dropped_state, drop_unpublished)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
-        claimed = claim(self.checkpoints, self.lease, self.token, take_over, first, drop_unpublished)
-        self.lease.take()
+        claimed = claim(self.checkpoints, self.lease, self.token, first, drop_unpublished)
         self.head = settle(self.checkpoints, self.store, claimed, self.token)
         evolve(self)
 

@@ -34,7 +34,7 @@ class FleetRun(JobRun):
         self.token = run.token
         self.held: frozenset[int] = frozenset(ledger.held)
 
-    def check(
+    def reserve(
         self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
     ) -> None:
         """Do nothing: what was adopted was checked."""

@@ -113,7 +113,7 @@ class Driver:
         check_trigger(self.options)
         try:
             start = self.options.take_over, self.options.allow_dropped_state, self.options.drop_unpublished
-            self.run.check(*start)
+            self.run.reserve(*start)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 
 import msgspec
 import pytest
@@ -12,42 +13,44 @@ from tidewheel import Job, cells
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.unpublished import outputs_of
-from tidewheel._engine.claim import Holder, Lease, claim, claim_of, is_fresh, this_process
+from tidewheel._engine.claim import claim, claim_of
+from tidewheel._engine.control import NAMESPACE
+from tidewheel._engine.job_lease import Holder, JobLease, free_in, this_process
 from tidewheel._storage import open_store
 from tidewheel.errors import FencedError, HeldError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 
 _names = itertools.count()
-HERE = Holder("me", "host", "boot", 1, 100, 0.0)
+HERE = Holder("me", "host", "boot", 1, 100, 0.0, 15.0)
 
 
 def holder(**changes) -> Holder:
-    return msgspec.structs.replace(Holder("other", "host", "boot", 2, 50, 10.0), **changes)
+    return msgspec.structs.replace(Holder("other", "host", "boot", 2, 50, 10.0, 10.0), **changes)
 
 
 @pytest.mark.parametrize(
-    ("other", "now", "alive", "fresh"),
+    ("other", "alive", "now", "seen_at", "free"),
     [
-        (holder(), 9.0, True, True),
-        (holder(), 10.0, True, False),
-        (holder(), 9.0, False, False),
-        # A process of another machine, of another boot of this one, or of another container on it cannot be looked up.
-        (holder(host="elsewhere", boot="theirs"), 9.0, False, True),
-        (holder(boot="before"), 9.0, False, True),
-        (holder(host="container"), 9.0, False, True),
-        (holder(host="elsewhere", boot="theirs"), 11.0, False, False),
+        # On this machine: its process can be looked up, and its monotonic clock is this one.
+        (holder(), True, 20.0, 0.0, False),
+        (holder(), True, 21.1, 21.0, True),
+        (holder(), False, 10.0, 0.0, True),
+        # Another machine, another boot of this one, another container: whatever its clock says, it is watched from here.
+        (holder(host="elsewhere", boot="theirs", renewed_at=1e9), False, 11.0, 0.0, True),
+        (holder(host="elsewhere", boot="theirs", renewed_at=-1e9), False, 10.9, 0.0, False),
+        (holder(boot="before", renewed_at=-1e9), False, 10.9, 0.0, False),
+        (holder(host="container", renewed_at=-1e9), False, 10.9, 0.0, False),
     ],
 )
-def test_a_lease_is_fresh_while_it_lasts_and_its_process_lives_as_far_as_can_be_told(other, now, alive, fresh):
-    assert is_fresh(other, now, HERE, alive) is fresh
+def test_a_lease_is_free_when_its_process_is_gone_or_it_stood_still_for_its_time(other, alive, now, seen_at, free):
+    assert (free_in(other, HERE, alive, now, seen_at) <= 0) is free
 
 
 def test_this_process_is_one_that_can_be_looked_up():
     me = this_process("run")
     assert (me.run, me.pid) == ("run", os.getpid())
     assert me.process_started > 0
-    assert me.expires_at > 0
 
 
 @pytest.fixture
@@ -62,12 +65,88 @@ def place():
 FIRST = Manifest(CheckpointId("job", 1), n_shards=8, lineage="l")
 
 
+def cell_of(connection):
+    return connection.writer("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+
+
 def test_the_first_claim_begins_the_chain_and_the_next_carries_on(place):
     checkpoints, connection = place
-    first = claim(checkpoints, Lease(connection, "one"), "one", False, FIRST)
+    one, two = JobLease(connection, "one"), JobLease(connection, "two")
+    with one.held("job"):
+        first = claim(checkpoints, one, "one", FIRST)
     assert (first.sequence, first.kind, first.run, first.n_shards, first.parent) == (1, "claim", "one", 8, None)
-    second = claim(checkpoints, Lease(connection, "two"), "two", False, FIRST)
+    with two.held("job"):
+        second = claim(checkpoints, two, "two", FIRST)
     assert (second.sequence, second.run, second.parent, second.lineage) == (2, "two", 1, "l")
+
+
+def test_of_many_starts_in_the_same_instant_one_gets_the_job_and_the_others_are_told_who(place):
+    _, connection = place
+    for attempt in range(20):
+        leases = [JobLease(connection, f"{attempt}-{number}") for number in range(6)]
+        together = threading.Barrier(len(leases))
+        outcomes: list[str] = []
+
+        def start(lease: JobLease, together: threading.Barrier = together, outcomes: list[str] = outcomes) -> None:
+            together.wait()
+            try:
+                lease.acquire("job")
+                outcomes.append(lease._run)
+            except HeldError as error:
+                outcomes.append(str(error))
+
+        threads = [threading.Thread(target=start, args=[lease]) for lease in leases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winners = [outcome for outcome in outcomes if outcome.startswith(f"{attempt}-")]
+        assert len(winners) == 1, outcomes
+        assert sum(f"held by run {winners[0]} " in outcome for outcome in outcomes) == len(leases) - 1
+        for lease in leases:
+            lease.release()
+
+
+def test_a_holder_on_another_machine_that_stands_still_is_replaced_whatever_its_clock_says(place):
+    _, connection = place
+    for ahead in (-3600.0, 3600.0):
+        gone = holder(host="elsewhere", boot="theirs", renewed_at=this_process("x").renewed_at + ahead, ttl=0.2)
+        cell_of(connection).write(gone)
+        with JobLease(connection, "two").held("job"):
+            assert cell_of(connection).refresh().value.run == "two"
+
+
+def test_a_holder_on_another_machine_that_renews_is_at_work_whatever_its_clock_says(place):
+    _, connection = place
+    far, done = cell_of(connection), threading.Event()
+    far.write(holder(host="elsewhere", boot="theirs", renewed_at=-1e9, ttl=30.0))
+
+    def renew() -> None:
+        number = 0
+        while not done.wait(0.05):
+            number += 1
+            far.write(holder(host="elsewhere", boot="theirs", renewed_at=-1e9 + number, ttl=30.0))
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        with pytest.raises(HeldError, match=r"held by run other \(process 2 on elsewhere\)"):
+            JobLease(connection, "two").acquire("job")
+    finally:
+        done.set()
+        renewing.join()
+
+
+def test_a_run_whose_lease_was_taken_over_before_its_claim_claims_nothing(place):
+    checkpoints, connection = place
+    one, two = JobLease(connection, "one"), JobLease(connection, "two")
+    one.acquire("job")
+    two.acquire("job", take_over=True)
+    with pytest.raises(HeldError, match="held by run two"):
+        claim(checkpoints, one, "one", FIRST)
+    assert checkpoints.latest() is None
+    one.release()
+    two.release()
 
 
 def test_a_claim_carries_output_that_may_not_be_published_under_the_number_of_its_batch():
@@ -82,34 +161,31 @@ def test_a_claim_carries_output_that_may_not_be_published_under_the_number_of_it
 
 def test_a_job_that_is_held_is_refused_and_says_by_whom(place):
     checkpoints, connection = place
-    lease = Lease(connection, "one")
-    claim(checkpoints, lease, "one", False, FIRST)
-    lease.take()
+    lease, other = JobLease(connection, "one"), JobLease(connection, "two")
+    lease.acquire("job")
     with pytest.raises(HeldError, match=rf"held by run one \(process {os.getpid()} on .*--take-over"):
-        claim(checkpoints, Lease(connection, "two"), "two", False, FIRST)
-    taken = claim(checkpoints, Lease(connection, "two"), "two", True, FIRST)
-    assert taken.run == "two"
+        other.acquire("job")
+    other.acquire("job", take_over=True)
+    assert claim(checkpoints, other, "two", FIRST).run == "two"
     lease.release()
+    other.release()
 
 
 def test_a_released_lease_holds_nobody_back(place):
-    checkpoints, connection = place
-    lease = Lease(connection, "one")
-    claim(checkpoints, lease, "one", False, FIRST)
-    lease.take()
-    lease.release()
-    assert Lease(connection, "two").holder() is None
+    _, connection = place
+    for run in ("one", "two"):
+        with JobLease(connection, run).held("job"):
+            assert cell_of(connection).refresh().value.run == run
 
 
 def test_releasing_does_not_end_the_lease_of_whoever_took_over(place):
     _, connection = place
-    old, new = Lease(connection, "one"), Lease(connection, "two")
-    old.take()
-    new.take()
+    old, new = JobLease(connection, "one"), JobLease(connection, "two")
+    old.acquire("job")
+    new.acquire("job", take_over=True)
     old.release()
-    held = Lease(connection, "three").holder()
-    assert held is not None
-    assert held.run == "two"
+    with pytest.raises(HeldError, match="held by run two"):
+        JobLease(connection, "three").acquire("job")
     new.release()
 
 

@@ -1,0 +1,184 @@
+"""The lease of a job: it keeps a second run from starting by mistake.
+
+Clocks of different machines are never compared. On the holder's own machine its process can be looked up, and the
+machine's monotonic clock tells how old the lease is. Anybody else watches the lease by a clock of their own: a holder at
+work renews it, and a lease that stood still for its whole time has lapsed.
+
+The lease is for manners. What is safe when it lies, on a paused machine or a broken network, is the claim in the commit
+chain.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from tidewheel._cells.cell import Snapshot
+from tidewheel._cells.connection import Connection
+from tidewheel._cells.errors import CellError
+from tidewheel._engine.control import NAMESPACE
+from tidewheel._state.local_copies import boot_id
+from tidewheel.errors import HeldError
+
+LEASE_SECONDS = 15.0
+_MARGIN = 1.1
+"""How much longer others wait than the lease lasts, for clocks that run at different speeds."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a job's lease."""
+
+    run: str
+    host: str
+    boot: str
+    pid: int
+    process_started: int
+    renewed_at: float
+    """Seconds of the monotonic clock of this boot of the holder's machine."""
+    ttl: float
+
+    def describe(self) -> str:
+        """Return who it is, for messages."""
+        return f"run {self.run} (process {self.pid} on {self.host})"
+
+    def shares_clock(self, other: Holder) -> bool:
+        """Tell whether both are on this boot of one machine. Another container has a host name of its own."""
+        return (self.boot, self.host) == (other.boot, other.host)
+
+
+def free_in(holder: Holder, here: Holder, alive: bool, now: float, seen_at: float) -> float:
+    """Return in how many seconds a lease may be taken; 0 or less: it is free. Pure.
+
+    `here` is this process, `now` its monotonic clock, `seen_at` when it first saw this renewal. `alive` tells whether
+    this machine has the holder's process.
+    """
+    if not holder.shares_clock(here):
+        return seen_at + holder.ttl * _MARGIN - now
+    return holder.renewed_at + holder.ttl * _MARGIN - now if alive else 0.0
+
+
+def this_process(run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic) -> Holder:
+    """Return this process as a holder whose lease begins now."""
+    pid = os.getpid()
+    return Holder(run, socket.gethostname(), boot_id(), pid, _process_started(pid), clock(), ttl)
+
+
+class JobLease:
+    """One run's side of the job's lease: a cell, which a thread renews while the run has it."""
+
+    def __init__(
+        self, connection: Connection, run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take the connection to the job's cells."""
+        self._cell = connection.writer("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+        self._run, self._ttl, self._clock = run, ttl, clock
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self, job: str, take_over: bool = False) -> None:
+        """Take the lease and keep renewing it; a `HeldError` says who holds it.
+
+        Of several that try at the same moment one gets it. A holder on another machine is watched until it renews, or
+        has not done so for the whole of its time. With `take_over` nobody is waited for.
+        """
+        while self._thread is None:
+            standing = self._cell.refresh() if take_over else self._free(job)
+            taken = self._cell.compare_exchange_at(standing.version, self._this_process())
+            if taken.applied:
+                self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
+                self._thread.start()
+            elif taken.seen is not None and not take_over:
+                raise _held(job, taken.seen)
+
+    def check(self, job: str) -> None:
+        """Raise a `HeldError` if somebody else has taken the lease since it was acquired."""
+        holder = self._cell.refresh().value
+        if holder is not None and holder.run != self._run:
+            raise _held(job, holder)
+
+    @contextmanager
+    def held(self, job: str, take_over: bool = False) -> Iterator[None]:
+        """Hold the lease for a block."""
+        self.acquire(job, take_over)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Stop renewing, and give the lease up if it is still this run's."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+            # Where the cell is out of reach, the lease lapses by itself.
+            with suppress(CellError):
+                self._replace(None)
+
+    def _free(self, job: str) -> Snapshot[Holder]:
+        """Return the lease's cell as it stands when nobody at work holds it."""
+        first: Snapshot[Holder] | None = None
+        while True:
+            standing = self._cell.refresh()
+            holder = standing.value
+            if holder is None or holder.run == self._run:
+                return standing
+            if first is None:
+                first, seen_at = standing, self._clock()
+            elif standing.version != first.version:
+                raise _held(job, holder)
+            here = self._this_process()
+            alive = _process_started(holder.pid) == holder.process_started
+            left = free_in(holder, here, alive, self._clock(), seen_at)
+            if left <= 0:
+                return standing
+            if holder.shares_clock(here):
+                raise _held(job, holder)
+            with suppress(TimeoutError):
+                self._cell.when.updated(left, since=standing.version)
+
+    def _keep(self) -> None:
+        while not self._done.wait(self._ttl / 3):
+            try:
+                if not self._replace(self._this_process()):
+                    return  # Taken over: the next commit will say so.
+            except CellError:
+                # If the store is out of reach, the commit is what fails, with a better message.
+                continue
+
+    def _replace(self, holder: Holder | None) -> bool:
+        """Change the lease if it is still this run's."""
+        standing = self._cell.refresh()
+        if standing.value is None or standing.value.run != self._run:
+            return False
+        return self._cell.compare_exchange_at(standing.version, holder).applied
+
+    def _this_process(self) -> Holder:
+        return this_process(self._run, self._ttl, self._clock)
+
+
+def _held(job: str, holder: Holder) -> HeldError:
+    return HeldError(
+        f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "
+        "(take_over=True), which stops it at its next commit"
+    )
+
+
+def _process_started(pid: int) -> int:
+    """Return when a process began, in the kernel's ticks, 0 if there is none: a number that a reused pid does not have."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return 0
+        except PermissionError:
+            return 1
+        return 1
