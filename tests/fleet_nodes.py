@@ -106,7 +106,7 @@ class MemoryNode(MemoryRun):
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet, self.name = fleet, name
-        self.job = counting(fleet.where, **fleet.settings)
+        self.job = self.build()
         self.plan = self.job.plan()
         check_plan(self.plan, self.job.name)
         self.coordinator = Coordinator(fleet.connection, "orders", name, SHARDS, idempotent=True)
@@ -115,6 +115,10 @@ class MemoryNode(MemoryRun):
         self._attempts = count()
         self._local = f"{fleet.where}/local/{name}"
         self.positions: dict[int, int] = {}
+
+    def build(self) -> Job:
+        """Return the program."""
+        return counting(self.fleet.where, **self.fleet.settings)
 
     def join(self) -> None:
         self.coordinator.join()
@@ -166,9 +170,9 @@ class MemoryNode(MemoryRun):
         self.run.release()
 
 
-def started(fleet: Fleet, *names: str) -> list[MemoryNode]:
+def started(fleet: Fleet, *names: str, node: type[MemoryNode] = MemoryNode) -> list[MemoryNode]:
     """Return nodes that have all joined, each with a run of its share of the shards."""
-    nodes = [MemoryNode(fleet, name) for name in names]
+    nodes = [node(fleet, name) for name in names]
     for node in nodes:
         node.join()
     for node in nodes:

@@ -73,6 +73,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     epoch: int | None
     carried_epoch: int | None
     delivered_epoch: int | None
+    behind: list[tuple[_Count, int | None]]
     source_offsets: list[tuple[str, int | str]]
     operator_states: list[tuple[str, bytes]]
     metadata: list[tuple[str, str]]
@@ -161,6 +162,7 @@ def _body(state: Manifest) -> _Body:
         epoch=state.epoch,
         carried_epoch=state.carried_epoch,
         delivered_epoch=state.delivered_epoch,
+        behind=_pairs(state.behind),
         source_offsets=_pairs(state.source_offsets),
         operator_states=_pairs(state.operator_states),
         metadata=_pairs(state.metadata),
@@ -248,6 +250,7 @@ class _Reading:
             epoch=body.epoch,
             carried_epoch=body.carried_epoch,
             delivered_epoch=body.delivered_epoch,
+            behind=named("behind", body.behind),
             source_offsets=named("source_offsets", body.source_offsets),
             operator_states=named("operator_states", body.operator_states),
             metadata=named("metadata", body.metadata),

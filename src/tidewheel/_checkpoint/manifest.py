@@ -148,6 +148,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The epoch that the newest batch carried, if that was new."""
     delivered_epoch: int | None = None
     """The epoch that the operators got last."""
+    behind: dict[int, int | None] = {}
+    """By shard, where it was told less than `delivered_epoch`: the epoch that it got last. It came from another holder."""
     source_offsets: dict[str, int | str] = {}
     """By source: a plain number, or the connector's own JSON text."""
     operator_states: dict[str, bytes] = {}

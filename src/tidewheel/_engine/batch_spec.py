@@ -25,6 +25,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     parallelism: int
     now: int
     last_epoch: int | None = None
+    behind: dict[int, int | None] = {}
+    """The shards that were told less than `last_epoch`, each with what it was told. They are told before the data."""
     epoch: int | None = None
     """The epoch that goes out after the batch's data."""
     shards: frozenset[int] | None = None

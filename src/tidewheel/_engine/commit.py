@@ -122,6 +122,7 @@ def with_time(manifest: Manifest, base: Manifest, spec: BatchSpec, plan: Plan, r
         epoch=merged(frontiers, inputs, spec.now, known),
         carried_epoch=spec.epoch,
         delivered_epoch=base.delivered_epoch if spec.epoch is None else spec.epoch,
+        behind={},
     )
 
 

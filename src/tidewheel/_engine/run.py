@@ -144,6 +144,7 @@ class JobRun:
             # Never back, also when the clock of another machine was ahead.
             now=max(time.time_ns(), self.head.now),
             last_epoch=self.head.delivered_epoch,
+            behind=self.head.behind,
             epoch=epoch_due(self.head, epoch),
             shards=self.held,
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),

@@ -32,6 +32,7 @@ from tidewheel._state.task_state import KeyedState, RawTable
 from tidewheel._state.timers import SUFFIX as TIMERS
 from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
+from tidewheel._time.told import earliest
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError, StateError
 
@@ -97,15 +98,20 @@ class _Step:
         self.combiners: dict[int, Combiner] = {}
         levels = (0, 1) if self._keyed_by_spark else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
+        self.contexts = {node.id: _NodeContext(self, node) for node in self.nodes}
         self.processes: dict[int, Process] = {}
         for node in self.nodes:
-            self.processes[node.id] = node.operator.start(_NodeContext(self, node))
+            self.processes[node.id] = node.operator.start(self.contexts[node.id])
 
     @property
     def _keyed_by_spark(self) -> bool:
         return self.spec.keyed_by_spark and self.level == 1
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.spec.behind and self.level > 0:
+            self._tell_behind()
+            if self.pending:
+                yield self._drained()
         for _ in self._read(batches):
             if self.pending:
                 yield self._drained()
@@ -125,6 +131,23 @@ class _Step:
         report = self._finish()
         faults.point(REPORTED)
         yield _report_row(report)
+
+    def _tell_behind(self) -> None:
+        """Give the epoch that the others have had to the shards that were told less, as a batch without data would.
+
+        What they owe up to it goes out with its own timestamps, and through the operators behind as if it were on time.
+        """
+        epoch = self.spec.last_epoch
+        assert epoch is not None, "what is behind is behind an epoch"
+        for context in self.contexts.values():
+            context.tell_behind(earliest(self.spec.behind.values()), epoch)
+        for node in self.nodes:
+            process = self.processes[node.id]
+            process.on_end_of_data()
+            if node.operator.stateful:
+                process.on_epoch(epoch)
+        for context in self.contexts.values():
+            context.begin()
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
         """Feed the input to the operators, one batch of messages at a time."""
@@ -233,8 +256,17 @@ class _NodeContext:
         self.operator = node.name
         self.shapes = node.shapes
         self.now = step.spec.now
-        self.last_epoch = step.spec.last_epoch
-        self.epoch = step.spec.epoch
+        self.begin()
+
+    def begin(self) -> None:
+        """Take the batch's own epochs."""
+        self.last_epoch = self._step.spec.last_epoch
+        self.epoch = self._step.spec.epoch
+        self._only_behind = False
+
+    def tell_behind(self, last_epoch: int | None, epoch: int) -> None:
+        """Take, until `begin`, the epochs of the shards that are behind, and see no other shards."""
+        self.last_epoch, self.epoch, self._only_behind = last_epoch, epoch, True
 
     def emit(self, batch: Batch, port: int = 0) -> None:
         self._step.emit(Port(self._node.id, port), batch)
@@ -273,7 +305,10 @@ class _NodeContext:
         return f"{self.operator}/{table}" if table else self.operator
 
     def shards(self) -> Iterable[int]:
-        return self._step.state.shards()
+        return self._seen(self._step.state.shards())
 
     def all_shards(self) -> Iterable[int]:
-        return self._step.state.all_shards()
+        return self._seen(self._step.state.all_shards())
+
+    def _seen(self, shards: list[int]) -> list[int]:
+        return [shard for shard in shards if shard in self._step.spec.behind] if self._only_behind else shards

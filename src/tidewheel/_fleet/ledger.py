@@ -18,6 +18,7 @@ from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
 from tidewheel._state.references import ShardParts
 from tidewheel._time.frontier import Frontier
+from tidewheel._time.told import behind, latest, told
 from tidewheel.errors import CorruptError, StateError
 
 SEQUENCES = 1 << 32
@@ -105,14 +106,16 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
     """Return the manifest that makes a ledger the next of its chain, on behalf of the run with that token.
 
     It carries on the output that may not be published. `sources` are the manifests that shards are adopted from:
-    neither time nor what is known of the operators goes back.
+    neither time nor what is known of the operators goes back. A shard whose holder's clock was behind is noted as such.
     """
+    sources = tuple(sources)
     known = (head, *sources)
     shards = {
         shard: head.shards.get(shard, holding.parts)
         for shard, holding in ledger.held.items()
         if holding.parts != ShardParts()
     }
+    delivered = latest(state.delivered_epoch for state in known)
     return head.replace(
         id=CheckpointId(head.id.stream_id, ledger.number),
         kind="handover",
@@ -121,8 +124,9 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         fleet=_stored(ledger, head.fleet.closed_by if head.fleet is not None else None),
         operators={name: info for state in known for name, info in state.operators.items()},
         frontiers=_latest(state.frontiers for state in known),
-        epoch=_last(state.epoch for state in known),
-        delivered_epoch=_last(state.delivered_epoch for state in known),
+        epoch=latest(state.epoch for state in known),
+        delivered_epoch=delivered,
+        behind=behind(_told(head, ledger, sources), delivered),
         now=max(state.now for state in known),
         parent=head.sequence,
         **carried(head),
@@ -151,8 +155,14 @@ def _stored(ledger: Ledger, closed_by: str | None = None) -> FleetLedger:
     return FleetLedger(held, revoked, ledger.terms, closed_by)
 
 
-def _last(epochs: Iterable[int | None]) -> int | None:
-    return max((epoch for epoch in epochs if epoch is not None), default=None)
+def _told(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, int | None]:
+    """Return what each shard with state was told by whoever held it; of one that is let go, too: its taker looks here."""
+    shards = {shard: told(shard, head.delivered_epoch, head.behind) for shard in (*head.shards, *head.behind)}
+    for source in sources:
+        for shard, taken in ledger_of(source).revoked.items():
+            if shard in ledger.held and shard not in head.shards and taken.holding.parts != ShardParts():
+                shards[shard] = told(shard, source.delivered_epoch, source.behind)
+    return shards
 
 
 def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:

@@ -54,8 +54,11 @@ class Panes:
         """Return when nothing can be in any window of a pane any more."""
         return self._last(panes) + (self.windows.length - 1 + self.lateness)
 
-    def due(self, panes: Ints, after: int | None, until: int) -> tuple[Ints, Ints]:
-        """Return the windows that end after one epoch and by another: the positions of their panes, and their starts."""
+    def due(self, panes: Ints, after: Ints | int | None, until: int) -> tuple[Ints, Ints]:
+        """Return the windows that end after one epoch, which may differ by pane, and by another.
+
+        They are given by the positions of their panes, and their starts.
+        """
         windows, last = self.windows, self._last(panes)
         oldest = self._oldest(panes, last, after)
         newest = np.maximum(0, -((self._clipped(panes, until) - windows.length + 1 - last) // windows.every))
@@ -76,7 +79,7 @@ class Panes:
         """Return the start of the last window of each pane."""
         return panes - (panes - self.windows.offset) % self.windows.every
 
-    def _oldest(self, panes: Ints, last: Ints, after: int | None) -> Ints:
+    def _oldest(self, panes: Ints, last: Ints, after: Ints | int | None) -> Ints:
         """Return how many steps before its last the first window of each pane begins that ends after an epoch; -1: none does."""
         first = (self.windows.length - 1 - (panes - last)) // self.windows.every
         if after is None or not len(panes):
@@ -85,9 +88,8 @@ class Panes:
         oldest: Ints = np.minimum(first, np.maximum(-1, ended // self.windows.every))
         return oldest
 
-    def _clipped(self, panes: Ints, epoch: int) -> int:
+    def _clipped(self, panes: Ints, epoch: Ints | int) -> Ints:
         """Return the epoch, or one that tells these panes the same and is not far from them."""
-        if not len(panes):
-            return 0
         reach = self.windows.length + self.windows.every
-        return max(int(panes.min()) - reach, min(epoch, int(panes.max()) + reach))
+        clipped: Ints = np.clip(epoch, panes - reach, panes + reach)
+        return clipped

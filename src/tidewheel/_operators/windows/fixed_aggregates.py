@@ -192,21 +192,27 @@ class _Windowing(Process):
     def on_epoch(self, epoch: int) -> None:
         """Emit the windows that have ended, and drop the panes of which nothing more can come."""
         keys: dict[bytes, Any] = {}
+        firsts: list[int] = []
         shards: dict[int, slice] = {}
         for shard in self.context.shards():
-            due = self.timers.due(shard, "event", epoch)
-            for timer in due:
+            timers: dict[bytes, Timer] = {}
+            for timer in self.timers.due(shard, "event", epoch):
                 self.timers.cancel(timer)
-            if due:
-                first = len(keys)
                 # A key has two where a changed lateness has changed when something is due.
-                keys.update(sorted({to_stored(timer.key): timer.key for timer in due}.items()))
-                shards[shard] = slice(first, len(keys))
+                timers.setdefault(to_stored(timer.key), timer)
+            if timers:
+                shards[shard] = slice(len(keys), len(keys) + len(timers))
+                for stored, timer in sorted(timers.items()):
+                    keys[stored] = timer.key
+                    firsts.append(timer.time)
         if not keys:
             return
         key_batch = Opened(list(keys.values()), [], list(keys), shards)
         stored = self._read(key_batch)
-        positions, starts = self.panes.due(_ints(stored, PANE), self.context.last_epoch, epoch)
+        # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder that had
+        # been told less than this one.
+        after = np.array(firsts, np.int64)[_ints(stored, KEY)] - 1
+        positions, starts = self.panes.due(_ints(stored, PANE), after, epoch)
         self._emit(key_batch, self._windows(stored, positions, starts), None)
         rest = stored.filter(pa.array(self.panes.dropped(_ints(stored, PANE)) > epoch))
         self._write(key_batch, np.full(len(keys), _NEVER, np.int64), rest, epoch)
