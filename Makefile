@@ -37,10 +37,11 @@ soak: setup  ## the long tests
 matrix: setup  ## a part of the acceptance suite on every Spark that is supported
 	@$(BIN)/python tests/matrix.py
 
-lint: setup  ## ruff and mypy
+lint: setup  ## ruff, mypy, and the types that users' programs get
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/types
 
 docs: setup  ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs

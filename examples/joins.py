@@ -72,13 +72,15 @@ RATES = [
 ANY_LAG = timedelta(hours=3)
 
 job = Job("paid-orders", state="file:.cache/examples/joins")
-orders, _ = (
+orders, late_orders = (
     job.source("orders", iterable(ORDERS)).assign_timestamps("ordered", "at").limit_out_of_orderness("o", ANY_LAG)
 )
-payments, _ = (
+payments, late_payments = (
     job.source("payments", iterable(PAYMENTS)).assign_timestamps("paid", "at").limit_out_of_orderness("p", ANY_LAG)
 )
-rates, _ = job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
+rates, late_rates = (
+    job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
+)
 (
     orders.key_by("by-order", "id")
     .interval_join(
@@ -93,6 +95,7 @@ rates, _ = job.source("rates", iterable(RATES)).assign_timestamps("set", "at").l
     .as_of_join(
         "at-rate",
         rates.key_by("rates-by-currency", "currency"),
+        how="inner",
         function=lambda order, rate: (
             f"order {order.order}: {order.amount * rate.rate}{'' if order.paid else ', not paid'}"
         ),

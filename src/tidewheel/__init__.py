@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from tidewheel._operators.logic import Message, Output, StatefulLogic
     from tidewheel._operators.windows.window import WindowResult
     from tidewheel._program.job import Job
+    from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._program.stored_job import StoredJob
-    from tidewheel._program.stream import KeyedStream, Stream, WindowedStream
+    from tidewheel._program.stream import Stream
+    from tidewheel._program.windowed_stream import WindowedStream
     from tidewheel._spark.progress import BatchProgress, RunResult
     from tidewheel._spark.read_state import read_state
     from tidewheel._state.timers import Timer
@@ -58,7 +60,7 @@ _HOMES = {
     "Job": "_program.job",
     "JobCell": "_cells.live",
     "Joined": "_operators.joins.join",
-    "KeyedStream": "_program.stream",
+    "KeyedStream": "_program.keyed_stream",
     "Message": "_operators.logic",
     "Output": "_operators.logic",
     "Row": "_values",
@@ -68,7 +70,7 @@ _HOMES = {
     "Stream": "_program.stream",
     "Timer": "_state.timers",
     "WindowResult": "_operators.windows.window",
-    "WindowedStream": "_program.stream",
+    "WindowedStream": "_program.windowed_stream",
     "count": "_operators.aggregates.functions",
     "max_": "_operators.aggregates.functions",
     "mean": "_operators.aggregates.functions",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -13,8 +14,16 @@ from tidewheel._codecs.base import PayloadCodec, declared_shape, fitted
 from tidewheel._values.columns import records
 from tidewheel.errors import ConfigError
 
+T = TypeVar("T")
 
-def avro(schema: str | Mapping[str, Any], declared: Any = None) -> PayloadCodec:
+
+@overload
+def avro(schema: str | Mapping[str, Any], declared: None = None) -> PayloadCodec[dict[str, Any]]: ...
+@overload
+def avro(schema: str | Mapping[str, Any], declared: type[T]) -> PayloadCodec[T]: ...
+@overload
+def avro(schema: str | Mapping[str, Any], declared: UnionType) -> PayloadCodec[Any]: ...
+def avro(schema: str | Mapping[str, Any], declared: Any = None) -> PayloadCodec[Any]:
     """Read and write Avro's binary encoding of a schema, which is a dict or JSON: records as dicts, or as a declared type.
 
     A payload is the record alone, as Avro's "schemaless" writers make it: neither a file's header nor a registry's

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel._values import ANY, DICT, Shape, shape_of
+from tidewheel._values.type_variables import Value
 from tidewheel.errors import ConfigError
 
 
-class PayloadCodec(ABC):
+class PayloadCodec(ABC, Generic[Value]):
     """Turns the bytes of a message into a record, and records into bytes. It travels to the tasks."""
 
     name: ClassVar[str]
@@ -20,7 +21,7 @@ class PayloadCodec(ABC):
     """What the records look like in the program."""
 
     @abstractmethod
-    def decode(self, payload: bytes) -> Any:
+    def decode(self, payload: bytes) -> Value:
         """Return the record; any exception says that the payload is none, and why."""
 
     @abstractmethod

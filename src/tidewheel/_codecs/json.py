@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import msgspec
 import pyarrow as pa
@@ -12,8 +13,16 @@ from tidewheel._codecs.base import PayloadCodec, declared_shape
 from tidewheel._values import DICT
 from tidewheel._values.columns import values
 
+T = TypeVar("T")
 
-def json(declared: Any = None) -> PayloadCodec:
+
+@overload
+def json(declared: None = None) -> PayloadCodec[dict[str, Any]]: ...
+@overload
+def json(declared: type[T]) -> PayloadCodec[T]: ...
+@overload
+def json(declared: UnionType) -> PayloadCodec[Any]: ...
+def json(declared: Any = None) -> PayloadCodec[Any]:
     """Read and write JSON: objects as dicts, or checked against a dataclass, a `msgspec.Struct` or a plain type.
 
     A field that the type declares and the payload lacks, or has in another type, makes it undecodable; other fields are

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -10,8 +11,16 @@ from tidewheel._codecs.base import PayloadCodec, declared_shape, fitted
 from tidewheel._values.columns import records
 from tidewheel.errors import ConfigError
 
+T = TypeVar("T")
 
-def protobuf(message: Any, declared: Any = None) -> PayloadCodec:
+
+@overload
+def protobuf(message: Any, declared: None = None) -> PayloadCodec[dict[str, Any]]: ...
+@overload
+def protobuf(message: Any, declared: type[T]) -> PayloadCodec[T]: ...
+@overload
+def protobuf(message: Any, declared: UnionType) -> PayloadCodec[Any]: ...
+def protobuf(message: Any, declared: Any = None) -> PayloadCodec[Any]:
     """Read and write messages of a generated class: as dicts of their fields, or as a declared type.
 
     Enumerations are numbers. A message within, or a field with presence, is None where it is not set. Fields that the class

@@ -9,12 +9,12 @@ from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
 
 
-def raw(column: str = "value") -> PayloadCodec:
+def raw(column: str = "value") -> PayloadCodec[bytes]:
     """Take the bytes as they are: a record is `bytes`; to be sent, it is the one column of this name, bytes or text."""
     return Raw(column)
 
 
-class Raw(PayloadCodec):
+class Raw(PayloadCodec[bytes]):
     """Bytes."""
 
     name = "raw"

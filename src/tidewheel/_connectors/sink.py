@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
 import pyarrow as pa
+
+from tidewheel._values.type_variables import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,8 +61,11 @@ class Publication:
     """The session that the job runs in; None in the in-memory runtime."""
 
 
-class Sink(ABC):
-    """Takes the output of a stream. It travels to the tasks, so it holds settings and nothing that runs."""
+class Sink(ABC, Generic[Written]):
+    """Takes the output of a stream. It travels to the tasks, so it holds settings and nothing that runs.
+
+    `Sink[Order]` takes streams of orders. A sink without a type takes streams of anything.
+    """
 
     guarantee: Guarantee
     retracts: ClassVar[bool] = False
@@ -85,7 +90,7 @@ class Sink(ABC):
         """Return a few words for messages."""
         return type(self).__name__.lower()
 
-    def start(self, job: str) -> None:  # noqa: B027
+    def start(self, job: str) -> None:
         """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
 
     def __getstate__(self) -> dict[str, Any]:

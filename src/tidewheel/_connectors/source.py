@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from tidewheel._values import ROW, Shape
+from tidewheel._values.type_variables import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Source(ABC):
-    """Gives a streaming DataFrame. Every Spark source works; the helpers beside this file make the usual ones short."""
+class Source(ABC, Generic[Record]):
+    """Gives a streaming DataFrame. Every streaming source of Spark can be one.
+
+    `Source[Order]` gives orders where the program declares no type (`Job.source(…, value=…)`). A source without a type gives
+    rows.
+    """
 
     shape: Shape = ROW
     """What its records look like where the program declares nothing."""
@@ -22,7 +27,7 @@ class Source(ABC):
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
 
-    def declared(self, shape: Shape) -> Source:
+    def declared(self, shape: Shape) -> Source[Any]:
         """Return the source for a program that declares this shape of its records; most have no use for it."""
         return self
 
@@ -39,14 +44,12 @@ class FunctionSource(Source):
     """A function from a Spark session to a streaming DataFrame, as a source."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        """Take the function."""
         self.function = function
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Call it."""
         return self.function(spark)  # type: ignore[no-any-return]
 
 
-def as_source(source: Source | Callable[[Any], Any]) -> Source:
+def as_source(source: Source[Any] | Callable[[Any], Any]) -> Source[Any]:
     """Return the source, or the function dressed as one."""
     return source if isinstance(source, Source) else FunctionSource(source)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 import msgspec
 
 from tidewheel._state.timers import Clock, Timer
+from tidewheel._values.type_variables import Emitted, Handled, Key, LogicKey, Sent, State, Value
 
-State = TypeVar("State")
 
-
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, Generic[Key, Value], frozen=True, gc=False):
     """One record under its key, with its timestamp in ns where the stream has time."""
 
-    key: Any
-    value: Any
+    key: Key
+    value: Value
     time: int | None = None
 
 
-class Output(Protocol):
-    """Where an operator sends its messages."""
+class Output(Protocol[Sent]):
+    """Where an operator sends its messages. `Output[str]` takes values of that type."""
 
     last_epoch: int | None
     """The epoch that this operator got last."""
@@ -32,10 +31,10 @@ class Output(Protocol):
     `OperatorTester` it is the time of the tester's clock.
     """
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message[Any, Sent]) -> None:
         """Send a message. Its key must be the input's; its time above the last epoch."""
 
-    def emit(self, value: Any) -> None:
+    def emit(self, value: Sent) -> None:
         """Send a value under the key and time of the message that is being handled.
 
         From a timer it goes out at the timer's time; from a timer of the wall clock, just above the last epoch.
@@ -52,27 +51,30 @@ class Output(Protocol):
         """Take back a timer of this key; one that is not set is fine."""
 
 
-class StatefulLogic(Generic[State]):
+class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
     """An operator with state per key: subclass it and override what you need.
+
+    `StatefulLogic[int, Order, str]` keeps an int per key, handles orders and emits text; the type of the keys may be given
+    as a fourth. Types that are left out can be anything.
 
     A logic is made once and sent to the tasks; keep no state in its attributes: what is not in the key's state is lost.
     """
 
-    def on_data(self, message: Message, state: State, output: Output) -> State | None:
+    def on_data(self, message: Message[LogicKey, Handled], state: State, output: Output[Emitted]) -> State | None:
         """Handle one message with the state of its key; return the new state, or None to drop it.
 
         A key seen first, or dropped before, gets the default. Send none, one or many messages, all under the same key.
         """
         raise NotImplementedError(f"{type(self).__name__} must define on_data(message, state, output)")
 
-    def on_epoch(self, epoch: int, states: MutableMapping[Any, State], output: Output) -> None:
+    def on_epoch(self, epoch: int, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
         """Handle an epoch: no message with a timestamp up to `epoch` will come on time.
 
         `states` is every key's state of one shard, lazily read and mutable: set an item to change it, delete it to drop
         it. A state that is changed in place must be set again. Messages up to the epoch may still be sent.
         """
 
-    def on_timer(self, timer: Timer, state: State, output: Output) -> State | None:
+    def on_timer(self, timer: Timer, state: State, output: Output[Emitted]) -> State | None:
         """Handle a timer of a key that is due, with the key's state; return the new state, or None to drop it.
 
         Timers of one key come in the order of their times, after the batch's data. A timer that is set here fires in the same
@@ -83,7 +85,7 @@ class StatefulLogic(Generic[State]):
             f"{type(self).__name__} sets timers, so it must define on_timer(timer, state, output)"
         )
 
-    def on_schedule(self, states: MutableMapping[Any, State], output: Output) -> None:
+    def on_schedule(self, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
         """Do what is due now, once per shard and batch, after the batch's data."""
 
 

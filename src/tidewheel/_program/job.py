@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tidewheel._cells.live import JobCell
 from tidewheel._connectors.sink import Sink
@@ -16,7 +17,7 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.stream import Stream
 from tidewheel._state.compaction import MAX_DELTAS
-from tidewheel._values import shape_of
+from tidewheel._values import Row, shape_of
 from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.tools.state_reader import Found
     from tidewheel._engine.lookup import Lookup
     from tidewheel._spark.progress import BatchProgress, RunResult
+
+V = TypeVar("V")
 
 
 class Job:
@@ -81,11 +84,40 @@ class Job:
         self.aliases: dict[str, tuple[str, ...]] = {}
         self._looking: Lookup | None = None
 
-    def source(self, name: str, source: Source | Callable[[SparkSession], Any], *, value: Any = None) -> Stream:
-        """Add a source: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
+    @overload
+    def source(
+        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: type[V]
+    ) -> Stream[V]: ...
+    @overload
+    def source(self, name: str, source: Source[V], *, value: None = None) -> Stream[V]: ...
+    @overload
+    def source(self, name: str, source: Callable[[SparkSession], Any], *, value: None = None) -> Stream[Row]: ...
+    @overload
+    def source(
+        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: UnionType
+    ) -> Stream[Any]: ...
+    def source(
+        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: Any = None
+    ) -> Stream[Any]:
+        """Add a source of records; return its stream.
 
-        `value` declares once what a record is in Python: `Row` (the default: columns as attributes), `dict`, a dataclass or
-        a `msgspec.Struct`, whose fields choose the columns.
+        - `name`: of the source, unique in the job.
+        - `source`: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
+        - `value`: what a record is in Python: a dataclass or a `msgspec.Struct`, whose fields choose the columns; `dict`; a type
+          such as `int`, for a single column; or `Row`, with columns as attributes, the default of most sources.
+
+        >>> from dataclasses import dataclass
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> @dataclass
+        ... class Order:
+        ...     user: str
+        ...     cents: int
+        >>> job = Job("orders")
+        >>> orders = job.source("in", sources.files("orders/", "json"), value=Order)
+        >>> _ = orders.filter("big", lambda order: order.cents > 100).sink("out", sinks.collect())
+        >>> run_in_memory(job, {"in": [Order("ada", 250), Order("bob", 90)]}).outputs["out"]
+        [{'user': 'ada', 'cents': 250}]
         """
         if not isinstance(source, Source) and not callable(source):
             raise GraphError(
@@ -128,11 +160,30 @@ class Job:
         place, mark, settings = self.cells_at.partition("?")
         return f"{place.rstrip('/')}/{self.name}{mark}{settings}"
 
+    @overload
+    def cell(self, name: str, declared: type[V], *, default: None = None) -> JobCell[V | None]: ...
+    @overload
+    def cell(self, name: str, declared: type[V], *, default: V) -> JobCell[V]: ...
+    @overload
+    def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
 
         Change it while the job runs with `tidewheel cells set`, or from Python through `tidewheel.cells`, at `cells_url` in
         the namespace `cells`. Each batch's manifest records the version that it saw.
+
+        - `name`: of the cell, unique in the job.
+        - `declared`: the type of its values.
+        - `default`: the value while nobody has written the cell.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("limited")
+        >>> limit = job.cell("limit", int, default=100)
+        >>> numbers = job.source("in", sources.iterable([90, 250]))
+        >>> _ = numbers.filter("small", lambda n: n < limit.value).sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'value': 90}]
         """
         if name in self._cells:
             raise GraphError(f"there is a cell named {name!r} already")

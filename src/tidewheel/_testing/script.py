@@ -68,7 +68,7 @@ class Flush:
 Step = Batch | Flush | PAUSE | RESCALE
 
 
-class ScriptedSource(Source):
+class ScriptedSource(Source[Any]):
     """Gives items, and makes things happen between them.
 
         ScriptedSource([1, 2, 3, CRASH(), 4, RESCALE(3), 5, 6, EOF()])

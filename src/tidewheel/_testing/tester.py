@@ -16,7 +16,8 @@ from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.logic import Message
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
-from tidewheel._program.stream import KeyedStream, Stream
+from tidewheel._program.keyed_stream import KeyedStream
+from tidewheel._program.stream import Stream
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.task_state import KeyedState, RawTable, TaskState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Row(tuple[Any, ...]):
@@ -21,6 +21,11 @@ class Row(tuple[Any, ...]):
     _fields: tuple[str, ...]
     _columns: tuple[str, ...]
     """The names of its columns, also of those that are no Python identifiers."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Columns are known when the data are: to a type checker every attribute may be one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._columns, tuple(self))

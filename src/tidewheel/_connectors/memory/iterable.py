@@ -6,8 +6,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -20,8 +20,14 @@ from tidewheel.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 
-def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: int = 1) -> Source:
+
+@overload
+def iterable(items: Iterable[Mapping[str, Any]], batch_size: int | None = None, partitions: int = 1) -> Source[Row]: ...
+@overload
+def iterable(items: Iterable[T], batch_size: int | None = None, partitions: int = 1) -> Source[T]: ...
+def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: int = 1) -> Source[Any]:
     """Give the items in order, `batch_size` of them in each batch (None: all in one), read by `partitions` tasks.
 
     Dicts, rows, dataclasses and `msgspec.Struct`s give their columns; a number, a string and so on is the one column
@@ -38,7 +44,7 @@ def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: in
     return IterableSource(items, batch_size, partitions)
 
 
-class IterableSource(Source):
+class IterableSource(Source[Any]):
     """Items of the program; a position in them is an offset."""
 
     def __init__(self, items: Iterable[Any], batch_size: int | None, partitions: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 import msgspec
 
@@ -12,16 +12,17 @@ from tidewheel._operators.keyed.state_values import StateValues
 from tidewheel._operators.keyed.stateful_op import Handler
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._values import ANY, Shape, shape_of
+from tidewheel._values.type_variables import Left, Right
 from tidewheel.errors import GraphError
 
 How = Literal["inner", "left", "right", "full"]
 
 
-class Joined(msgspec.Struct, frozen=True):
+class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
     """Two values that belong together; None on the side that has none."""
 
-    left: Any
-    right: Any
+    left: Left
+    right: Right
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
 from tidewheel._values import ANY, ROW, Shape
+from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
 OPEN, CLOSED, REOPENED = 0, 1, 2
@@ -44,7 +45,7 @@ class Fold:
     """Makes what goes out of start, end, the folded values, and whether it is a correction."""
 
 
-class WindowResult(msgspec.Struct, frozen=True):
+class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
     """What a window holds when it ends: `start` is part of it, `end` is not.
 
     A `correction` replaces what the same window, or the sessions that grew into it, emitted before.
@@ -52,7 +53,7 @@ class WindowResult(msgspec.Struct, frozen=True):
 
     start: int
     end: int
-    value: Any
+    value: Value
     correction: bool = False
 
 

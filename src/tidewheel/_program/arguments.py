@@ -1,0 +1,62 @@
+"""What steps are given, checked when the graph is built."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from tidewheel._operators.aggregates.functions import Aggregate
+from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.ttl import Ttl
+from tidewheel._state.timers import Clock
+from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel.errors import GraphError
+
+Made = TypeVar("Made", covariant=True)
+
+
+class Factory(Protocol[Made]):
+    """A function or class that makes the state of a new key.
+
+    Written as a `Callable`, it would tell mypy nothing about the state until the function of the step has been looked at.
+    """
+
+    def __call__(self) -> Made:
+        """Make one."""
+
+
+def checked_function(name: str, function: Any) -> Any:
+    """Return the function of a step, or refuse what cannot be called."""
+    if not callable(function):
+        raise GraphError(
+            f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
+        )
+    return function
+
+
+def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
+    """Return the aggregates of a step, or refuse what is none."""
+    for label, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise GraphError(
+                f"operator {name!r}: {label}={aggregate!r} is not an aggregate; use sum_, count, min_, max_ or mean"
+            )
+    return aggregates
+
+
+def checked_state(name: str, spec: StateSpec) -> StateSpec:
+    """Return how a step's state begins, or refuse a type that cannot be made from nothing."""
+    try:
+        spec.factory()
+    except GraphError as error:
+        raise GraphError(f"operator {name!r}: {error}") from None
+    return spec
+
+
+def checked_ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:
+    """Return how long a step's state lives, None if for ever."""
+    return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
+
+
+def checked_silence(option: str, duration: Duration | None) -> int | None:
+    """Return in ns how long an input may be silent, None if for ever."""
+    return None if duration is None else nanoseconds(duration, option)

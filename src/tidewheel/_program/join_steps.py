@@ -1,0 +1,361 @@
+"""JoinSteps: two streams with keys, joined by key and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from tidewheel._operators.graph import Port
+from tidewheel._operators.joins.as_of import AsOfJoin
+from tidewheel._operators.joins.interval import IntervalJoin
+from tidewheel._operators.joins.join import How, Join, Joined, check_how
+from tidewheel._operators.joins.window import WindowJoin
+from tidewheel._program.keyed_steps import KeyedSteps
+from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._time.windows import Fixed, Windows
+from tidewheel._values import Shape
+from tidewheel._values.type_variables import Key, Value
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._program.keyed_stream import KeyedStream
+    from tidewheel._program.windowed_stream import WindowedStream
+
+Other = TypeVar("Other")
+"""The values of the other stream."""
+New = TypeVar("New")
+"""What the function of a join returns."""
+
+
+class JoinSteps(KeyedSteps[Key, Value]):
+    """The steps of a stream with keys that take a second one."""
+
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["inner"] = "inner",
+    ) -> KeyedStream[Key, Joined[Value, Other]]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["left"],
+    ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["right"],
+    ) -> KeyedStream[Key, Joined[Value | None, Other]]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["full"],
+    ) -> KeyedStream[Key, Joined[Value | None, Other | None]]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["inner"] = "inner",
+        function: Callable[[Value, Other], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["left"],
+        function: Callable[[Value, Other | None], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["right"],
+        function: Callable[[Value | None, Other], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: Literal["full"],
+        function: Callable[[Value | None, Other | None], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    def interval_join(
+        self,
+        name: str,
+        right: KeyedStream[Any, Any],
+        *,
+        before: Duration = 0,
+        after: Duration = 0,
+        how: How = "inner",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> KeyedStream[Any, Any]:
+        """Pair each message with those of `right` that have its key and are near in time, at the later of the two times.
+
+        - `right`: another stream with keys of the same job.
+        - `before`, `after`: durations, a `timedelta` or nanoseconds: how much earlier and how much later than the message on the
+          left the one on the right may be.
+        - `how`: "inner" gives pairs alone. With "left", "right" or "full", a message of that side, or of both, that finds no
+          partner is paired with None as soon as none can come.
+        - `function`: called with both values; a `Joined` of them comes out without it.
+        - `returns`: the type of what the function returns.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("paid")
+        >>> orders = job.source("orders", sources.iterable([{"id": 1, "at": 10}, {"id": 2, "at": 11}]))
+        >>> payments = job.source("payments", sources.iterable([{"id": 1, "at": 15}]))
+        >>> orders, _ = orders.assign_timestamps("ordered", "at").limit_out_of_orderness("o", 0)
+        >>> payments, _ = payments.assign_timestamps("paid", "at").limit_out_of_orderness("p", 0)
+        >>> paid = orders.key_by("by-order", "id").interval_join("paid-in-time", payments.key_by("by-payment", "id"), after=60,
+        ...     how="left", function=lambda order, payment: payment is not None)
+        >>> _ = paid.sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'id': 1, 'value': True}, {'id': 2, 'value': False}]
+        """
+        check_how(how, "inner", "left", "right", "full")
+        sides = self._sides(name, right)
+        earlier = nanoseconds(before, f"operator {name!r}: before")
+        later = nanoseconds(after, f"operator {name!r}: after")
+        return self._at(self._joined(name, right, IntervalJoin(how, function, returns, *sides, earlier, later)))
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["inner"] = "inner",
+    ) -> WindowedStream[Key, Joined[Value, Other], Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["left"],
+    ) -> WindowedStream[Key, Joined[Value, Other | None], Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["right"],
+    ) -> WindowedStream[Key, Joined[Value | None, Other], Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["full"],
+    ) -> WindowedStream[Key, Joined[Value | None, Other | None], Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["inner"] = "inner",
+        function: Callable[[Value, Other], New],
+        returns: Any = None,
+    ) -> WindowedStream[Key, New, Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["left"],
+        function: Callable[[Value, Other | None], New],
+        returns: Any = None,
+    ) -> WindowedStream[Key, New, Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["right"],
+        function: Callable[[Value | None, Other], New],
+        returns: Any = None,
+    ) -> WindowedStream[Key, New, Value | Other]: ...
+    @overload
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        windows: Windows,
+        *,
+        how: Literal["full"],
+        function: Callable[[Value | None, Other | None], New],
+        returns: Any = None,
+    ) -> WindowedStream[Key, New, Value | Other]: ...
+    def window_join(
+        self,
+        name: str,
+        right: KeyedStream[Any, Any],
+        windows: Windows,
+        *,
+        how: How = "inner",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> WindowedStream[Any, Any, Any]:
+        """Pair each message with those of `right` that have its key and are in the same window.
+
+        The pairs of a window are emitted when the clock passes its end. Messages for windows that have ended are in the
+        stream `late` of the result.
+
+        - `windows`: `tumbling(length)` or `sliding(length, every)`.
+        - `right`, `how`, `function`, `returns`: as in `interval_join`.
+
+        >>> from tidewheel import Job, sinks, sources, tumbling
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("same-hour")
+        >>> inputs = {"hot": [{"room": "a", "at": 1}], "damp": [{"room": "a", "at": 8}, {"room": "a", "at": 12}]}
+        >>> keyed = {}
+        >>> for name, items in inputs.items():
+        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at")
+        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", 0)[0].key_by(f"{name}-by", "room")
+        >>> both = keyed["hot"].window_join("both", keyed["damp"], tumbling(10), function=lambda hot, damp: damp.at)
+        >>> _ = both.sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'room': 'a', 'value': 8}]
+        """
+        from tidewheel._program.windowed_stream import WindowedStream
+
+        check_how(how, "inner", "left", "right", "full")
+        if not isinstance(windows, Fixed):
+            raise GraphError(f"operator {name!r}: a window join takes tumbling or sliding windows")
+        sides = self._sides(name, right)
+        return WindowedStream(self.job, self._joined(name, right, WindowJoin(how, function, returns, *sides, windows)))
+
+    @overload
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["inner"],
+    ) -> KeyedStream[Key, Joined[Value, Other]]: ...
+    @overload
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["left"] = "left",
+    ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
+    @overload
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["inner"],
+        function: Callable[[Value, Other], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream[Key, Other],
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["left"] = "left",
+        function: Callable[[Value, Other | None], New],
+        returns: Any = None,
+    ) -> KeyedStream[Key, New]: ...
+    def as_of_join(
+        self,
+        name: str,
+        right: KeyedStream[Any, Any],
+        *,
+        tolerance: Duration | None = None,
+        how: Literal["inner", "left"] = "left",
+        function: Callable[[Any, Any], Any] = Joined,
+        returns: Any = None,
+    ) -> KeyedStream[Any, Any]:
+        """Give each message the last value of `right` that was known for its key at its time. Emitted when the clock gets there.
+
+        - `tolerance`: a duration, a `timedelta` or nanoseconds: how old that value may be. None: any age.
+        - `how`: with "left", a message without such a value is paired with None; with "inner" it is left out.
+        - `right`, `function`, `returns`: as in `interval_join`.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("priced")
+        >>> inputs = {"sold": [{"tea": "oolong", "at": 7}], "price": [{"tea": "oolong", "at": 2, "cents": 400}]}
+        >>> keyed = {}
+        >>> for name, items in inputs.items():
+        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at")
+        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", 0)[0].key_by(f"{name}-by", "tea")
+        >>> priced = keyed["sold"].as_of_join("priced", keyed["price"], function=lambda sold, price: price.cents)
+        >>> _ = priced.sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'tea': 'oolong', 'value': 400}]
+        """
+        check_how(how, "inner", "left")
+        limit = None if tolerance is None else nanoseconds(tolerance, f"operator {name!r}: the tolerance")
+        sides = self._sides(name, right)
+        return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit)))
+
+    def _sides(self, name: str, right: KeyedStream[Any, Any]) -> tuple[Shape, Shape]:
+        port = self._port_of(name, right)
+        if not isinstance(right, JoinSteps):
+            raise GraphError(f"operator {name!r}: a join is of two streams with keys; put key_by before both")
+        return self.job.graph.shape(self.port), self.job.graph.shape(port)
+
+    def _joined(self, name: str, right: KeyedStream[Any, Any], operator: Join) -> Port:
+        return Port(self.job.graph.add(name, operator, (self.port, right.port)).id)

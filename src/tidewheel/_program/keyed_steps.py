@@ -1,0 +1,118 @@
+"""KeyedSteps: what the steps of a stream return where the stream has keys: a stream with the same keys.
+
+There is nothing to run here. The steps themselves, and what they do, are those of `Stream` and `TimeSteps`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from tidewheel._operators.graph import Port
+from tidewheel._program.stream import Stream
+from tidewheel._values.type_variables import Key, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidewheel._codecs.base import PayloadCodec
+    from tidewheel._operators.logic import Message
+    from tidewheel._program.keyed_stream import KeyedStream
+    from tidewheel._time.duration import Duration
+    from tidewheel._values import Row
+
+New = TypeVar("New")
+
+
+class KeyedSteps(Stream[Value], Generic[Key, Value]):
+    """A stream with keys, which the steps of a `Stream` keep."""
+
+    def _at(self, port: Port) -> KeyedStream[Any, Any]:
+        from tidewheel._program.keyed_stream import KeyedStream
+
+        return KeyedStream(self.job, port)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def map(self, name: str, function: Callable[[Value], Any], *, returns: type[New]) -> KeyedStream[Key, New]: ...
+        @overload
+        def map(
+            self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None
+        ) -> KeyedStream[Key, New]: ...
+        def map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+
+        def filter(self, name: str, function: Callable[[Value], Any]) -> KeyedStream[Key, Value]: ...
+
+        @overload
+        def filter_map(
+            self, name: str, function: Callable[[Value], Any], *, returns: type[New]
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def filter_map(
+            self, name: str, function: Callable[[Value], New | None], *, returns: UnionType | None = None
+        ) -> KeyedStream[Key, New]: ...
+        def filter_map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+
+        @overload
+        def flat_map(
+            self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New]
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def flat_map(
+            self, name: str, function: Callable[[Value], Iterable[New]], *, returns: UnionType | None = None
+        ) -> KeyedStream[Key, New]: ...
+        def flat_map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+
+        def inspect(self, name: str, function: Callable[[Value], Any]) -> KeyedStream[Key, Value]: ...
+
+        @overload
+        def map_batches(
+            self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: type[New]
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_batches(
+            self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: None = None
+        ) -> KeyedStream[Key, Row]: ...
+        def map_batches(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+
+        def decode(
+            self, name: str, codec: PayloadCodec[New], *, column: str = "value"
+        ) -> tuple[KeyedStream[Key, New], KeyedStream[Key, Row]]: ...
+
+        # A union with a stream without keys is refused when the graph is built, so the parameter is as in Stream.
+        def union(self, name: str, *others: Stream[New]) -> KeyedStream[Key, Value | New]: ...
+
+        def split(
+            self, name: str, outputs: int, function: Callable[[Value], int | Iterable[int]]
+        ) -> tuple[KeyedStream[Key, Value], ...]: ...
+
+        def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[KeyedStream[Key, Value], ...]: ...
+
+        def assign_timestamps(
+            self, name: str, time: str | Callable[[Value], int | datetime.datetime]
+        ) -> KeyedStream[Key, Value]: ...
+
+        def generate_epochs(
+            self,
+            name: str,
+            function: Callable[[Message[Any, Value], int | None], int | None],
+            *,
+            idle_after: Duration | None = ...,
+            advance_after: Duration | None = None,
+            partition: str | Callable[[Value], Any] | None = None,
+        ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
+
+        def limit_out_of_orderness(
+            self,
+            name: str,
+            bound: Duration,
+            *,
+            idle_after: Duration | None = ...,
+            advance_after: Duration | None = None,
+            partition: str | Callable[[Value], Any] | None = None,
+        ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
+
+        def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> KeyedStream[Key, Value]: ...

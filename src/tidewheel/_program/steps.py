@@ -1,0 +1,58 @@
+"""Steps: what every stream is made of, a job and one output in its graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from tidewheel._operators.base import Operator
+from tidewheel._operators.graph import Port
+from tidewheel._values.type_variables import Value
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
+    from tidewheel._program.stream import Stream
+
+
+class _KeyByFirst(GraphError, AttributeError):
+    """A step that needs keys, asked of a stream without any."""
+
+
+class Steps(Generic[Value]):
+    """A place in a job's graph to which steps are added."""
+
+    def __init__(self, job: Job, port: Port) -> None:
+        """Made by `Job.source` and by the steps themselves."""
+        self.job = job
+        self.port = port
+
+    def _then(self, name: str, operator: Operator) -> Port:
+        return Port(self.job.graph.add(name, operator, (self.port,)).id)
+
+    def _at(self, port: Port) -> Stream[Any]:
+        """Return the stream at a place that a step without an interest in keys leads to: it has keys if this one has."""
+        raise NotImplementedError
+
+    def _same(self, name: str, operator: Operator) -> Stream[Any]:
+        return self._at(self._then(name, operator))
+
+    def _port_of(self, name: str, other: object) -> Port:
+        """Return the place of another stream that a step reads, which must be one of the same job."""
+        if not isinstance(other, Steps):
+            raise GraphError(f"operator {name!r}: it takes streams of this job, not {other!r}")
+        if other.job is not self.job:
+            raise GraphError(
+                f"operator {name!r}: it takes streams of its own job {self.job.name!r}, and one of them belongs to "
+                f"{'another job of that name' if other.job.name == self.job.name else f'the job {other.job.name!r}'}; "
+                "begin both at sources of one Job"
+            )
+        return other.port
+
+    if not TYPE_CHECKING:
+        # A type checker knows which streams have a step. A person learns here what is missing.
+        def __getattr__(self, step: str) -> Any:
+            from tidewheel._program.keyed_stream import KeyedStream
+
+            if not step.startswith("_") and not isinstance(self, KeyedStream) and hasattr(KeyedStream, step):
+                raise _KeyByFirst(f"{step} needs a stream with keys: put key_by first, .key_by(name, …).{step}(…)")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {step!r}")

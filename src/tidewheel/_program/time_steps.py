@@ -1,0 +1,145 @@
+"""TimeSteps: when messages happened, and how far time has come."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._operators.graph import Port
+from tidewheel._operators.logic import Message
+from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
+from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
+from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
+from tidewheel._program.arguments import checked_function, checked_silence
+from tidewheel._program.steps import Steps
+from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._values.type_variables import Value
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._program.stream import Stream
+
+IDLE_AFTER = datetime.timedelta(minutes=1)
+"""How long an input of the clock may be without data before it stops holding back the clock."""
+
+
+class TimeSteps(Steps[Value]):
+    """The steps of a stream that give its messages timestamps, and the job its clock."""
+
+    def assign_timestamps(self, name: str, time: str | Callable[[Value], int | datetime.datetime]) -> Stream[Value]:
+        """Give each message a timestamp: when it happened.
+
+        - `time`: a column, or a function of the value. A timestamp is an int, nanoseconds since 1970 UTC, or a `datetime`; one
+          without a time zone is taken as UTC.
+
+        >>> from datetime import datetime, timedelta
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("sales")
+        >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": datetime(2026, 1, 1, 9)}]))
+        >>> timed = sales.assign_timestamps("sold", lambda sale: sale.at + timedelta(hours=1)).key_by("by-shop", "shop")
+        >>> _ = timed.stateful_op("hour", lambda message, _, output: output.emit(message.time // 3_600_000_000_000 % 24)).sink(
+        ...     "out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'shop': 'a', 'value': 10}]
+        """
+        if not isinstance(time, str) and not callable(time):
+            raise GraphError(f"operator {name!r}: it takes a column's name or a function, not {type(time).__name__}")
+        return self._same(name, AssignTimestamps(time))
+
+    def generate_epochs(
+        self,
+        name: str,
+        function: Callable[[Message[Any, Value], int | None], int | None],
+        *,
+        idle_after: Duration | None = IDLE_AFTER,
+        advance_after: Duration | None = None,
+        partition: str | Callable[[Value], Any] | None = None,
+    ) -> tuple[Stream[Value], Stream[Value]]:
+        """Say how far time has come; return the stream of messages that are on time, and the stream of those that are late.
+
+        The job has one clock: the least of its inputs' epochs. It never goes back, and goes out after the data of the next
+        batch. A message with a timestamp up to the clock is late.
+
+        - `function`: called with each message and the last epoch (None at first). It returns an epoch in nanoseconds since
+          1970 UTC, a promise that no message up to it comes any more, or None.
+        - `idle_after`: a duration, a `timedelta` or nanoseconds. An input with no data for so long stops holding back the clock.
+          None: it always holds it back.
+        - `advance_after`: a duration, a `timedelta` or nanoseconds. The epoch of an input with no data for so long goes on as the
+          machine's clock does, so that windows close on a stream that is silent for good. What comes after all is then late.
+          None: it stands still.
+        - `partition`: a column, or a function of the value, that tells several inputs in one stream apart, such as the
+          partitions of a topic. None: the stream is one input.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("marks")
+        >>> marks = job.source("in", sources.iterable([{"at": 5}, {"at": 9}, {"at": 4}], batch_size=1))
+        >>> timed = marks.assign_timestamps("at", "at")
+        >>> on_time, late = timed.generate_epochs("mark", lambda message, last: message.time)
+        >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
+        >>> run_in_memory(job).outputs
+        {'on-time': [{'at': 5}, {'at': 9}], 'late': [{'at': 4}]}
+        """
+        epochs = GenerateEpochs(
+            checked_function(name, function),
+            0,
+            checked_silence("idle_after", idle_after),
+            partition,
+            checked_silence("advance_after", advance_after),
+        )
+        return self._epochs(name, epochs)
+
+    def limit_out_of_orderness(
+        self,
+        name: str,
+        bound: Duration,
+        *,
+        idle_after: Duration | None = IDLE_AFTER,
+        advance_after: Duration | None = None,
+        partition: str | Callable[[Value], Any] | None = None,
+    ) -> tuple[Stream[Value], Stream[Value]]:
+        """As `generate_epochs`, by how far a message may be behind the latest one and still be on time.
+
+        - `bound`: that duration, from 0 on: a `timedelta` or nanoseconds.
+        - `idle_after`, `advance_after`, `partition`: as in `generate_epochs`.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("bound")
+        >>> clicks = job.source("in", sources.iterable([{"at": 9}, {"at": 7}, {"at": 3}], batch_size=1))
+        >>> timed = clicks.assign_timestamps("at", "at")
+        >>> on_time, late = timed.limit_out_of_orderness("bound", 4)
+        >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
+        >>> run_in_memory(job).outputs
+        {'on-time': [{'at': 9}, {'at': 7}], 'late': [{'at': 3}]}
+        """
+        epochs = GenerateEpochs(
+            None,
+            nanoseconds(bound, f"operator {name!r}: the bound"),
+            checked_silence("idle_after", idle_after),
+            partition,
+            checked_silence("advance_after", advance_after),
+        )
+        return self._epochs(name, epochs)
+
+    def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Stream[Any], Stream[Any]]:
+        port = self._then(name, operator)
+        return self._at(port), self._at(Port(port.node, LATE))
+
+    def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> Stream[Value]:
+        """Call the function with each epoch as it passes; messages pass unchanged.
+
+        - `function`: called in every task, and again if a batch runs again. An epoch is in nanoseconds since 1970 UTC.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("shown")
+        >>> timed = job.source("in", sources.iterable([{"at": 9}, {"at": 20}], batch_size=1)).assign_timestamps("at", "at")
+        >>> on_time, _ = timed.limit_out_of_orderness("bound", 0)
+        >>> _ = on_time.inspect_frontier("show", print).sink("out", sinks.collect())
+        >>> _ = run_in_memory(job)
+        8
+        """
+        return self._same(name, InspectFrontier(checked_function(name, function)))

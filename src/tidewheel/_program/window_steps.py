@@ -1,0 +1,154 @@
+"""WindowSteps: the messages of a key, folded by stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from tidewheel._operators.aggregates.functions import Aggregate
+from tidewheel._operators.base import Operator
+from tidewheel._operators.keyed.stateful_map import state_spec
+from tidewheel._operators.windows.fixed import FixedWindows
+from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
+from tidewheel._operators.windows.session import SessionWindows, session_aggregates
+from tidewheel._operators.windows.window import Fold, WindowResult
+from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state
+from tidewheel._program.join_steps import JoinSteps
+from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._time.panes import Panes
+from tidewheel._time.windows import Session, Windows
+from tidewheel._values import Row
+from tidewheel._values.type_variables import Key, Value
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._program.windowed_stream import WindowedStream
+
+New = TypeVar("New")
+"""What a window's function returns."""
+S = TypeVar("S")
+"""What is folded."""
+
+
+class WindowSteps(JoinSteps[Key, Value]):
+    """The step of a stream with keys that folds by windows."""
+
+    @overload
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: None = None,
+        *,
+        default: None = None,
+        merge: None = None,
+        state: None = None,
+        allowed_lateness: Duration = 0,
+        **aggregates: Aggregate,
+    ) -> WindowedStream[Key, Row, Value]: ...
+    @overload
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[Any, Value], New],
+        *,
+        default: None = None,
+        merge: Callable[[New, New], New] | None = None,
+        state: UnionType | None = None,
+        allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[New], Value]: ...
+    @overload
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[S, Value], S],
+        *,
+        default: Factory[S],
+        merge: Callable[[S, S], S] | None = None,
+        state: UnionType | None = None,
+        allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    @overload
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[S, Value], S],
+        *,
+        default: S,
+        merge: Callable[[S, S], S] | None = None,
+        state: UnionType | None = None,
+        allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    @overload
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[S, Value], S],
+        *,
+        default: Any = None,
+        merge: Callable[[S, S], S] | None = None,
+        state: type[S],
+        allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    def window(
+        self,
+        name: str,
+        windows: Windows,
+        add: Callable[[Any, Any], Any] | None = None,
+        *,
+        default: Any = None,
+        merge: Callable[[Any, Any], Any] | None = None,
+        state: Any = None,
+        allowed_lateness: Duration = 0,
+        **aggregates: Aggregate,
+    ) -> WindowedStream[Any, Any, Any]:
+        """Fold the values of each key by windows of time. A window is emitted once, when the clock passes its end.
+
+        With aggregates, a row with `start`, `end` and the aggregates comes out; with a function, a `WindowResult`.
+
+        - `windows`: `tumbling(length)`, `sliding(length, every)` or `session(gap)`.
+        - `add`: called with what was folded so far and a value; returns the two folded.
+        - `default`, `state`: how folding begins, as in `stateful_map`.
+        - `merge`: makes one folded value of two. Sessions need it, because two can grow into one.
+        - `allowed_lateness`: a duration, a `timedelta` or nanoseconds. Messages up to so much behind the end of a window are
+          still taken in, and the window is emitted again with `correction` set. Later ones are in the stream `late` of the
+          result.
+        - `aggregates`: as in `aggregate`, in place of `add`.
+
+        >>> from tidewheel import Job, sinks, sources, sum_, tumbling
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("tens")
+        >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": 1, "n": 2}, {"shop": "a", "at": 8, "n": 3}]))
+        >>> on_time, _ = sales.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
+        >>> shops = on_time.key_by("by-shop", "shop")
+        >>> sums = shops.window("sums", tumbling(10), n=sum_("n")).map("n", lambda row: row.n)
+        >>> most = shops.window("most", tumbling(10), lambda most, sale: max(most, sale.n), default=0)
+        >>> _ = sums.union("both", most.map("value", lambda result: result.value)).sink("out", sinks.collect())
+        >>> sorted(record["value"] for record in run_in_memory(job).outputs["out"])
+        [3, 5]
+        """
+        from tidewheel._program.windowed_stream import WindowedStream
+
+        if (add is None) == (not aggregates):
+            raise GraphError(
+                f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
+            )
+        nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
+        operator: Operator
+        if add is not None:
+            spec = checked_state(name, state_spec(checked_function(name, add), 0, state, default, None, 1))
+            fold = Fold(spec.factory(), add, merge)
+            if isinstance(windows, Session):
+                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
+            else:
+                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
+        elif isinstance(windows, Session):
+            operator = session_aggregates(windows, nanos, checked_aggregates(name, aggregates))
+        else:
+            operator = FixedAggregates(Panes(windows, nanos), checked_aggregates(name, aggregates))
+        return WindowedStream(self.job, self._then(name, operator))

@@ -1,0 +1,85 @@
+"""Streams: which steps they have, and which other streams a step takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, count, tumbling
+from tidewheel.errors import GraphError
+
+
+def source(job: Job, name: str = "in") -> Stream:
+    return job.source(name, lambda spark: None)
+
+
+def job(name: str = "a") -> Job:
+    return Job(name, state="memory:unit-streams")
+
+
+@pytest.mark.parametrize("other", [1, None, "in", job()])
+def test_a_union_with_what_is_no_stream_is_refused(other):
+    with pytest.raises(GraphError, match=r"operator 'u': it takes streams of this job, not "):
+        source(job()).union("u", other)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"), [("b", "the job 'b'"), ("a", "another job of that name")], ids=["other", "same-name"]
+)
+def test_a_union_with_a_stream_of_another_job_is_refused(other, named):
+    with pytest.raises(GraphError, match=f"operator 'u': it takes streams of its own job 'a', .* belongs to {named}"):
+        source(job()).union("u", source(job(other)))
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda left, right: left.interval_join("j", right),
+        lambda left, right: left.window_join("j", right, tumbling(10)),
+        lambda left, right: left.as_of_join("j", right),
+    ],
+    ids=["interval", "window", "as-of"],
+)
+def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
+    left = source(job()).key_by("k", "user")
+    with pytest.raises(GraphError, match=r"operator 'j': it takes streams of its own job 'a', .* the job 'b'"):
+        join(left, source(job("b")).key_by("k", "user"))
+    with pytest.raises(GraphError, match="operator 'j': it takes streams of this job, not 1"):
+        join(left, 1)
+    with pytest.raises(GraphError, match="operator 'j': a join is of two streams with keys; put key_by before both"):
+        join(left, source(left.job, "other"))
+    assert [node.name for node in left.job.graph.nodes] == ["in", "k", "other"]
+
+
+@pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "aggregate", "reduce", "window", "interval_join"])
+def test_a_step_with_state_before_key_by_says_key_by_first(step):
+    stream = source(job())
+    with pytest.raises(GraphError, match=f"{step} needs a stream with keys: put key_by first"):
+        getattr(stream, step)
+    assert not hasattr(stream, step)
+
+
+def test_a_step_that_no_stream_has_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'Stream' object has no attribute 'explode'"):
+        source(job()).explode  # noqa: B018
+    with pytest.raises(AttributeError, match="'KeyedStream' object has no attribute 'late'"):
+        source(job()).key_by("k", "user").late  # noqa: B018
+
+
+def test_steps_keep_the_keys_and_only_windows_have_late_messages_beside_them():
+    keyed = source(job()).assign_timestamps("t", "at").key_by("k", "user")
+    windows = keyed.window("w", tumbling(10), n=count())
+    assert type(keyed.map("m", str)) is KeyedStream
+    assert type(windows) is WindowedStream
+    assert type(windows.filter("f", bool)) is KeyedStream
+    assert type(windows.late) is KeyedStream
+
+
+def test_a_logic_may_say_some_of_its_types_or_none():
+    class Counting(StatefulLogic[int]):
+        pass
+
+    class Telling(StatefulLogic[int, str, str]):
+        pass
+
+    assert issubclass(Counting, StatefulLogic)
+    assert issubclass(Telling, StatefulLogic)
