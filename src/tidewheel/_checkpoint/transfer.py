@@ -23,6 +23,8 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """Who gives, who takes, and the file that holds what moves."""
 
     id: str
+    run: str
+    """The token of the process that moves: its commit in the source's chain decides."""
     source: JobPlace
     target: JobPlace
     file: FileRef

@@ -1,12 +1,17 @@
 """Keys and all their state, moved from one stopped job to another: each key is in exactly one of them, whatever dies when.
 
-1. What moves is written to a file of the source, and the target is told that something may come.
-2. The source commits that it has let go, with the transfer's record in that commit: this decides.
-3. The target commits that it has taken the file in, once, by the transfer's id.
-4. File and notice are removed.
+1. Both jobs are claimed. What moves is written to a file of the source, and a notice tells the target that it may come.
+2. The target is claimed once more: nobody has taken it over before the notice was there.
+3. The source commits that it has let go, with the transfer's record in that commit: this decides.
+4. The target commits that it has taken the file in, once, by the transfer's id.
+5. File and notice are removed.
 
-Whoever dies after 2 leaves a pending transfer: the next start of either job goes on at 3. Whoever dies before 2 has moved
+Whoever dies after 3 leaves a pending transfer: the next start of either job goes on at 4. Whoever dies before 3 has moved
 nothing, and the source's next start removes the file: it has claimed the job, so that the commit can come no more.
+
+A run of the target settles every notice before its first batch. It takes in what the source has let go, and puts a record
+into the source's chain where the source has not, so that the commit of 3 can come no more. So the target never has a batch
+between 3 and 4, and nothing that it computes is overwritten.
 
 Neither job's program is needed. Keys find their shard anew, so the jobs may differ in n_shards, and they may be at different
 state URLs.
@@ -31,7 +36,7 @@ from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
-from tidewheel._engine.claim import claim
+from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.commit import next_shards
 from tidewheel._engine.control import cells_of
 from tidewheel._engine.job_lease import JobLease
@@ -42,7 +47,7 @@ from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.timers import is_timers, stored_key
 from tidewheel._storage import Store, open_store
 from tidewheel._time.told import behind, earliest, told
-from tidewheel.errors import ConfigError, HeldError, NotFound, StateError, StorageError
+from tidewheel.errors import ConfigError, FencedError, HeldError, NotFound, StateError, StorageError
 
 WRITTEN = faults.declare("move.written", "what moves is in a file, the target knows nothing")
 ANNOUNCED = faults.declare("move.announced", "the target knows that something may come, the source holds it still")
@@ -59,28 +64,28 @@ def move(
 ) -> Transfer:
     """Move keys, or all keys of some shards, with the state and timers of all operators; return the record.
 
-    Nothing may run either job. `HeldError` says who does; if it is the target that was started meanwhile, the source has let
-    go already, and the transfer is finished when either job starts next. `StateError`: the target lacks an operator, keeps
-    its state otherwise, or holds one of the keys already.
+    Nothing may run either job. `HeldError` says who does. `FencedError`: one of them was taken over meanwhile, and nothing
+    is moved. `StateError`: the target lacks an operator, keeps its state otherwise, or holds one of the keys already.
     """
     if (keys is None) == (shards is None):
         raise ConfigError("say what moves: keys, or shards of the source")
     if (source.job, open_store(source.state).url) == (target.job, open_store(target.state).url):
         raise ConfigError(f"job {source.job!r} cannot be both the source and the target of a move")
     wanted = None if keys is None else {to_stored(key) for key in keys}
-    with held(target) as taking:
-        # Looked at while it is held, then let go: the source commits before the target takes in.
-        taker = taking.head
-    with held(source) as giving:
+    with held(target) as taking, held(source) as giving:
         chosen = _chosen(giving.store, giving.head, wanted, None if shards is None else set(shards))
-        check_fits(giving.head, taker, {table for _, table in chosen})
-        _check_absent(open_store(target.state), taker, chosen)
+        check_fits(giving.head, taking.head, {table for _, table in chosen})
+        _check_absent(taking.store, taking.head, chosen)
         transfer = _announced(giving, source, target, chosen)
+        taking.confirm()
         giving.commit(
             "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, given=transfer
         )
         faults.point(LET_GO)
-    finish(transfer)
+        if taking.is_newest():
+            # Whoever takes the target over after this look finds the notice, and takes in what moves.
+            with contextlib.suppress(FencedError):
+                _take_in(taking, transfer)
     return transfer
 
 
@@ -98,7 +103,7 @@ def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: st
             transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
             if _was_let_go(transfer):
                 _take_in(mine, transfer)
-            elif not _exists(open_store(transfer.source.state), transfer.payload):
+            else:
                 store.delete(entry.path)
         elif entry.path.endswith(".delta"):
             _finish_outgoing(store, head, entry.path)
@@ -169,6 +174,17 @@ class Holding:
 
     def __init__(self, store: Store, checkpoints: StreamCheckpoints, head: Manifest, run: str) -> None:
         self.store, self.checkpoints, self.head, self.run = store, checkpoints, head, run
+
+    def is_newest(self) -> bool:
+        """Tell whether nobody has taken the job over."""
+        newest = self.checkpoints.latest()
+        return newest is not None and newest.id == self.head.id
+
+    def confirm(self) -> None:
+        """Claim the job again; `FencedError` if anybody has taken it over."""
+        claimed = claim_of(self.head, self.head, self.run)
+        self.checkpoints.commit(claimed)
+        self.head = claimed
 
     def commit(
         self,
@@ -243,7 +259,7 @@ def _announced(
     keys = {owner(table, key) for table, entries in tables.items() for key, _ in entries}
     head = giving.head
     epoch = earliest(told(shard, head.delivered_epoch, head.behind) for shard, _ in chosen)
-    transfer = Transfer(number, source, target, file, len(keys), epoch)
+    transfer = Transfer(number, giving.run, source, target, file, len(keys), epoch)
     giving.store.create(transfer.payload, data)
     faults.point(WRITTEN)
     open_store(target.state).create(transfer.notice, msgspec.json.encode(transfer))
@@ -252,10 +268,15 @@ def _announced(
 
 
 def _was_let_go(transfer: Transfer) -> bool:
-    """Tell whether the source has committed the transfer, which is what decides."""
+    """Tell whether the source has committed the transfer, which is what decides. If it has not, it never will after this."""
     checkpoints = StreamCheckpoints(open_store(transfer.source.state), transfer.source.job)
-    newest = checkpoints.latest()
-    return newest is not None and transfer.id in newest.transfers_out
+    while True:
+        newest = checkpoints.latest()
+        if newest is None or newest.run != transfer.run or transfer.id in newest.transfers_out:
+            return newest is not None and transfer.id in newest.transfers_out
+        # The process that moves may be at work: this takes the number of its commit.
+        with contextlib.suppress(FencedError):
+            checkpoints.commit(claim_of(newest, newest, secrets.token_hex(6)))
 
 
 def _take_in(taking: Holding, transfer: Transfer) -> None:

@@ -123,9 +123,9 @@ class StoredJob:
         """Move keys, or all keys of some shards, with the state and timers of all operators; return how many keys moved.
 
         Each key is in exactly one of the two jobs, whatever dies when. Nothing may run either job: `HeldError` says who
-        does. If the target was started meanwhile, this job has let go of the keys already, and the next start of either
-        job finishes the move. `StateError`: the target lacks an operator, stores its state otherwise, or has one of the
-        keys already. `cells` is what both programs give as `Job(cells=…)`, if their cells are not beside their state.
+        does. `FencedError`: one of them was taken over meanwhile, and nothing was moved. `StateError`: the target lacks
+        an operator, stores its state otherwise, or has one of the keys already. `cells` is what both programs give as
+        `Job(cells=…)`, if their cells are not beside their state.
         """
         from tidewheel._checkpoint.transfer import JobPlace
         from tidewheel._engine.move import move

@@ -99,7 +99,7 @@ def checkpoint_states(draw):
         transfers_out=draw(
             st.dictionaries(
                 names,
-                st.builds(Transfer, names, places, places, st.builds(FileRef, names, counts, checksums), counts),
+                st.builds(Transfer, names, names, places, places, st.builds(FileRef, names, counts, checksums), counts),
                 max_size=2,
             )
         ),
@@ -155,7 +155,9 @@ def full_state() -> Manifest:
         parent=1,
         flushed=2,
         forked_from=ForkOrigin("parent", "before"),
-        transfers_out={"t1": Transfer("t1", JobPlace("orders", "memory:"), JobPlace("b", "memory:", "c"), delta, 3)},
+        transfers_out={
+            "t1": Transfer("t1", "r1", JobPlace("orders", "memory:"), JobPlace("b", "memory:", "c"), delta, 3)
+        },
         transfers_in=("t0",),
         fleet=FleetLedger({0: HeldShard(1, 7)}, {1: RevokedShard("2", 3, 9, parts)}, {0: 1, 1: 3}, "token"),
     )
