@@ -81,7 +81,8 @@ def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeyp
         else:
             driver.stop()
 
-    from tidewheel._spark.driver import Driver, RunOptions
+    from tidewheel._spark.driver import Driver
+    from tidewheel._spark.options import RunOptions
 
     driver = Driver(job, job.plan(), RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after))
     driver.execute()

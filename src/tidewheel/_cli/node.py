@@ -73,8 +73,8 @@ def node(
     Exit status: 0 the node left as asked, 1 an error, 2 a living node has the name, 130 aborted.
     """
     from tidewheel._cli.run import _settings, _trigger
-    from tidewheel._spark.driver import RunOptions
     from tidewheel._spark.node import SparkEngine
+    from tidewheel._spark.options import RunOptions
 
     loaded = load_job(job)
     if state is not None:

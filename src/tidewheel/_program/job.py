@@ -259,7 +259,8 @@ class Job:
         `serve` is a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         """
         plan = self.plan()
-        from tidewheel._spark.driver import Driver, RunOptions
+        from tidewheel._spark.driver import Driver
+        from tidewheel._spark.options import RunOptions
 
         options = RunOptions(
             bounded=bounded,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +29,20 @@ from tidewheel._engine.run import JobRun
 from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._spark import jvm
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
-from tidewheel._spark.failures import said, text_of
+from tidewheel._spark.failures import disk_full, said, text_of, worker_crashed
 from tidewheel._spark.hosts import check_hosts, explained
+from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
+from tidewheel._spark.options import RunOptions
 from tidewheel._spark.program import Program, source_frame, with_ticks
 from tidewheel._spark.progress import BatchProgress, RunResult
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
-from tidewheel._spark.session import check_session, session
+from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
+from tidewheel._spark.worker_deaths import last_death
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -61,27 +63,6 @@ _STARTING = "Initializing sources"
 """What Spark says of a query that has no sources yet."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a job is run; what the program itself says is in the job."""
-
-    bounded: bool = False
-    trigger: str | None = None
-    parallelism: int | None = None
-    master: str | None = None
-    restarts: int = 0
-    backoff: float = 1.0
-    take_over: bool = False
-    allow_dropped_state: bool = False
-    drop_unpublished: Collection[str] = ()
-    local: str | None = None
-    shared_state: bool = False
-    spark: SparkSession | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    progress: Callable[[BatchProgress], None] | None = None
-    tick: float = 1.0
-
-
 class _Stopped(Exception):
     """Raised inside a batch that must not begin because the run was asked to stop."""
 
@@ -98,6 +79,7 @@ class Driver:
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
         self.spark: SparkSession
+        self.frame: DataFrame
         self.program: Program
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
@@ -110,56 +92,93 @@ class Driver:
     def execute(self) -> RunResult:
         """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
         faults.remember_group()
-        check_trigger(self.options)
+        self.options.check_trigger()
         try:
             start = self.options.take_over, self.options.allow_dropped_state, self.options.drop_unpublished
             self.run.reserve(*start)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
-            self.spark = self.options.spark or session(self.options.master, self.options.conf)
-            self._prepare_hosts()
-            frame = self._source_frame()
-            self.program = Program(self.plan, frame)
+            self._start_spark()
             self.run.claim(*start)
-            with _interrupts(self):
-                self._with_restarts(frame)
+            with Interrupts(self):
+                self._with_restarts()
         except (Py4JError, OSError) as error:
-            # Here for one: the JVM has ended, as it does when a whole process group gets SIGTERM.
             raise self._explained(error) from error
         finally:
             self.run.release()
             self.spark_folder.remove()
         head = self.run.head
-        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self._stop.is_set())
+        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self.stopping)
 
     def stop(self) -> None:
         """Let the batch that is running finish and commit, then end the run."""
         self._stop.set()
 
-    def _prepare_hosts(self) -> None:
-        """Check that tasks can run where this Spark runs them, and send them the code that they need."""
+    @property
+    def stopping(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._stop.is_set()
+
+    def _start_spark(self) -> None:
+        """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
+        self.spark = self.options.spark or session(self.options.master, self.options.conf)
         check_session(self.spark)
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
+        self.frame = self._source_frame()
+        self.program = Program(self.plan, self.frame)
 
-    def _with_restarts(self, frame: DataFrame) -> None:
+    def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, self.options.backoff)
+        ended = False
         while True:
             try:
-                self._attempt(frame)
+                if ended:
+                    jvm.forget()
+                    self._start_spark()
+                    ended = False
+                self._attempt()
                 return
             except Exception as error:
-                if not isinstance(error, FencedError | StateError | ConfigError):
-                    # A run that was overtaken fails in many ways, on files that its successor removed for one; say the cause.
-                    self.run.recall()
-                again = restarts.after(error, self.run.head.sequence, self.failed_batch)
-                if again is None or self._stop.is_set():
-                    told = self._explained(error)
-                    raise told from (None if told is error else error)
+                # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
+                self._idle.wait()
+                ended = ended or jvm.ended(error) is not None
+                if ended and self.stopping:
+                    # A signal to the whole process group ends the JVM too.
+                    return
+                self._check_fenced(error)
+                again = restarts.after(error, self.run.head.sequence, self.failed_batch, self._cause(error))
+                if again is None or self.stopping or (ended and not self._may_start_spark()):
+                    raised = self._explained(error)
+                    raise raised from (None if raised is error else error)
                 print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
                 self._stop.wait(again.seconds)
+
+    def _check_fenced(self, error: Exception) -> None:
+        """Raise a `FencedError` if the run was overtaken: it then fails in many ways, on files that its successor removed."""
+        if not isinstance(error, FencedError | StateError | ConfigError):
+            try:
+                self.run.recall()
+            except FencedError:
+                raise
+            except TidewheelError:
+                return  # The store does not answer; the next attempt tells.
+
+    def _may_start_spark(self) -> bool:
+        """Whether a new JVM can take the place of one that has ended: only of one that was started for this run."""
+        return self.options.spark is None and is_own(self.spark)
+
+    def _cause(self, error: Exception) -> str | None:
+        """Return what happened to the machinery that a batch runs on, if that made it fail; None for all other errors."""
+        if isinstance(error, TidewheelError):
+            return None
+        if worker_crashed(error):
+            return last_death()
+        if disk_full(error):
+            return f"a disk is full: {said(error)}. Make room; nothing committed is lost"
+        return jvm.ended(error)
 
     def _explained(self, error: Exception) -> Exception:
         """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
@@ -168,10 +187,10 @@ class Driver:
         lacking = explained(text_of(error))
         if lacking is not None:
             return lacking
-        what = "the start" if self.failed_batch is None else f"batch {self.failed_batch}"
-        return TidewheelError(f"{what} of job {self.job.name!r} failed: {said(error)}")
+        what = f"batch {self.failed_batch}" if self.error is not None else "the query" if self.batches else "the start"
+        return TidewheelError(f"{what} of job {self.job.name!r} failed: {self._cause(error) or said(error)}")
 
-    def _attempt(self, frame: DataFrame) -> None:
+    def _attempt(self) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
         self.error = None
         self.run.recall()
@@ -181,36 +200,38 @@ class Driver:
         sources = len(self.plan.sources()) + self._ticks
         self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head), sources)
         faults.point(REBUILT)
-        writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**trigger_of(self.options))
+        writer = self.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
         query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
         try:
             self._await(query)
         finally:
-            query.stop()
-            self._gather_durations(query)
-        if self.options.bounded and not self._stop.is_set():
+            # With a JVM that has ended there is nothing to stop.
+            with contextlib.suppress(*jvm.CONNECTION_ERRORS):
+                query.stop()
+                self._gather_durations(query)
+        if self.options.bounded and not self.stopping:
             self._flush()
 
     def _await(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
                 # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
-                if self._stop.is_set() and self._idle.is_set() and query.status["message"] != _STARTING:
+                if self.stopping and self._idle.is_set() and query.status["message"] != _STARTING:
                     return
-        except StreamingQueryException as error:
+        except StreamingQueryException:
             if isinstance(self.error, _Stopped):
                 return
             if self.error is not None:
                 raise self.error from None
-            raise TidewheelError(f"Spark ended the query of job {self.job.name!r}: {said(error)}") from error
+            raise
 
     # One batch.
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         self._idle.clear()
         try:
-            if self._stop.is_set():
+            if self.stopping:
                 raise _Stopped
             self._run_batch(frame, batch)
         except BaseException as error:
@@ -228,7 +249,7 @@ class Driver:
         if self._already_committed(batch, offsets):
             self.run.publish(self.spark)
             return
-        spec, found = self._run_tasks(frame)
+        spec, found, tasks = self._run_tasks(frame)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
@@ -236,19 +257,19 @@ class Driver:
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, dict(zip(names, source_offsets(offsets), strict=False)), log, seen)
         self.run.commit(spec, found, "batch", self.spark, progress)
-        self._tell(spec, batch, found, started, ran)
+        self._tell(spec, batch, found, tasks, started, ran)
 
-    def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report]]:
-        """Run the batch's one Spark job and return what was pinned for it and what its tasks reported."""
+    def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report], int]:
+        """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
         levels = self.program.python_levels
         spec = self._spec(keyed_by_spark=self.program.key is not None)
         if self._expects_few():
             alone = msgspec.structs.replace(spec, parallelism=1)
             rows = self.program.small_query(frame, alone).collect()
             if rows:
-                return spec, self._reports(rows, levels, alone)
+                return spec, self._reports(rows, levels, alone), 1
             # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
-        return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec)
+        return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
 
     def _expects_few(self) -> bool:
         """Whether the batch is likely small, judged by the last one: one task is then faster than a shuffle.
@@ -288,7 +309,9 @@ class Driver:
         check_reports(found, levels, spec.parallelism)
         return found
 
-    def _tell(self, spec: BatchSpec, batch: int | None, found: list[Report], started: float, ran: float) -> None:
+    def _tell(
+        self, spec: BatchSpec, batch: int | None, found: list[Report], tasks: int, started: float, ran: float
+    ) -> None:
         ended = time.perf_counter()
         sources = {node.name for node in self.plan.sources()}
         progress = BatchProgress(
@@ -298,7 +321,7 @@ class Driver:
             sum(number for report in found for number in report.changed.values()),
             ended - started,
             (ended - ran) * 1000,
-            spec.parallelism,
+            tasks,
             sum(report.rejected for report in found),
         )
         self.batches.append(progress)
@@ -320,7 +343,7 @@ class Driver:
             found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
         ran = time.perf_counter()
         self.run.commit(spec, found, "flush", self.spark)
-        self._tell(spec, None, found, started, ran)
+        self._tell(spec, None, found, spec.parallelism, started, ran)
 
     # Around the batches.
 
@@ -342,7 +365,7 @@ class Driver:
     @property
     def _ticks(self) -> bool:
         """Whether the clock is a source too: where something waits for time, and the run does not end by itself."""
-        return self.plan.driven_by_time() and "availableNow" not in trigger_of(self.options)
+        return self.plan.driven_by_time() and not self.options.ends_by_itself
 
     def _clean_local(self) -> None:
         """Remove the Spark folders of this job's runs whose process is gone."""
@@ -361,44 +384,3 @@ class Driver:
             entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
             for entry in self.batches
         ]
-
-
-def check_trigger(options: RunOptions) -> None:
-    """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""
-    text = (options.trigger or "").lower()
-    if "real" in text or "continuous" in text:
-        raise ConfigError(
-            f"the trigger {options.trigger!r} has no batches to commit; use an interval such as '5 seconds'"
-        )
-    if options.bounded and options.trigger not in (None, "available-now"):
-        raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
-
-
-def trigger_of(options: RunOptions) -> dict[str, Any]:
-    """Return Spark's words for a trigger."""
-    if options.bounded or options.trigger in ("available-now", "once"):
-        return {"availableNow": True}
-    return {"processingTime": options.trigger or "0 seconds"}
-
-
-class _interrupts:
-    """While a run goes: the first Ctrl-C lets the batch finish and ends the run, the second ends the process at once."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.before: Any = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self._interrupted)
-
-    def __exit__(self, *_: object) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
-
-    def _interrupted(self, *_: object) -> None:
-        if self.driver._stop.is_set():
-            os._exit(130)
-        # First: a second signal may come while this one is being told.
-        self.driver.stop()
-        print("stopping when the batch is committed; once more to end at once", file=sys.stderr, flush=True)

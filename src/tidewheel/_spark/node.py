@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from tidewheel._engine.plan import Plan
 from tidewheel._fleet.run import FleetRun
-from tidewheel._spark.driver import Driver, RunOptions
+from tidewheel._spark.driver import Driver
 from tidewheel._spark.masters import local_folder
+from tidewheel._spark.options import RunOptions
 from tidewheel._spark.session import session
 from tidewheel._spark.warm_up import warm
 

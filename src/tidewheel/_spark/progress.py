@@ -22,6 +22,7 @@ class BatchProgress:
     commit_ms: float
     """Of these, the commit and the publishing."""
     parallelism: int
+    """How many tasks the batch was divided among: the run's parallelism, or 1 where the batch was expected to be small."""
     rejected: int = 0
     durations: dict[str, int] = field(default_factory=dict)
     """Where Spark's time went, in ms by its own names; known when the run ends."""

@@ -17,6 +17,7 @@ from tidewheel._spark.java import check_java
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.shipping import DAEMON
 from tidewheel._spark.versions import check_version
+from tidewheel._spark.worker_deaths import record_deaths
 from tidewheel.errors import ConfigError
 
 _FIXED = {
@@ -50,6 +51,8 @@ _ELSEWHERE = {
     "spark.shuffle.reduceLocality.enabled": "false",
 }
 _PYTHON = "PYSPARK_PYTHON"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit has started this process."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SESSION = {
     # Adaptive execution would choose partitions by itself; here a partition is a task's set of shards.
@@ -62,6 +65,8 @@ _SESSION = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
 }
 
+_started: list[SparkContext] = []
+
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session for a run: a new one of the Spark that runs in this process, or of one that is started now.
@@ -73,12 +78,18 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if running is None:
         running = _start(master, conf or {})
+        _started.append(running.sparkContext)
         small_files.write_plainly(running)
     own = running.newSession()
     small_files.rename_plainly(own)
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():
         own.conf.set(name, value)
     return own
+
+
+def is_own(spark: SparkSession) -> bool:
+    """Tell whether the session's JVM was started here: not by spark-submit, and not by the user's own session."""
+    return _GATEWAY not in os.environ and any(spark.sparkContext is context for context in _started)
 
 
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
@@ -89,6 +100,7 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
     if is_local(chosen):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ[_PYTHON] = sys.executable
+        record_deaths()
     else:
         os.environ[_PYTHON] = settings.get("spark.pyspark.python") or os.environ.get(_PYTHON) or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -119,7 +131,7 @@ def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, s
 
 def _submitted() -> dict[str, str]:
     """Return the settings that spark-submit was given, if it started this process; else nothing."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if _GATEWAY not in os.environ:
         return {}
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from tidewheel import Job, Message, Output, StatefulLogic
-from tidewheel._spark.driver import Driver, RunOptions
+from tidewheel._spark.driver import Driver
+from tidewheel._spark.options import RunOptions
 from tidewheel._state.timers import Timer
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable

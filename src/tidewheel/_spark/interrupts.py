@@ -1,0 +1,53 @@
+"""Ctrl-C and SIGTERM while a run goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, Protocol
+
+_ABORTED = 130
+
+
+class Stoppable(Protocol):
+    """A run that can be asked to stop."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked."""
+
+    def stop(self) -> None:
+        """Let the batch finish, then end the run."""
+
+
+class Interrupts:
+    """While a run goes: the first Ctrl-C or SIGTERM lets the batch finish and ends the run, a second Ctrl-C aborts.
+
+    Signals are handled in the main thread only; a run in another thread leaves them to their owner.
+    """
+
+    def __init__(self, run: Stoppable) -> None:
+        """Take the run that is to stop."""
+        self._run = run
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._interrupted)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _interrupted(self, number: int, _: FrameType | None) -> None:
+        if self._run.stopping:
+            if number == signal.SIGINT:
+                os._exit(_ABORTED)
+            return
+        # First: a second signal may come while this one is being told.
+        self._run.stop()
+        print("stopping when the batch is committed; press Ctrl-C again to abort", file=sys.stderr, flush=True)

@@ -1,0 +1,55 @@
+"""The JVM that Spark runs in: whether it has ended, and how this process lets go of it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from typing import Any
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+CONNECTION_ERRORS = (Py4JNetworkError, ConnectionError, EOFError)
+"""What calls to a JVM raise that has ended."""
+
+_PATIENCE_S = 5.0
+
+
+def ended(error: BaseException | None = None) -> str | None:
+    """Return how the JVM ended, in words; None if it runs.
+
+    A connection breaks before the process is gone: after an error of the connection this waits for the process a little.
+    """
+    broken = isinstance(error, CONNECTION_ERRORS)
+    process = _process()
+    if process is None:
+        return "Spark's JVM has ended" if broken else None
+    try:
+        status = process.wait(_PATIENCE_S if broken else 0)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+    return f"Spark's JVM, process {process.pid}, has ended {how}"
+
+
+def forget() -> None:
+    """Let go of a JVM that has ended: the next session of this process starts another."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        # Its end in the JVM is past asking for; the rest of `stop` is about this process.
+        context._jsc = None
+        context.stop()
+    if gateway is not None:
+        with contextlib.suppress(*CONNECTION_ERRORS, OSError):
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _process() -> subprocess.Popen[Any] | None:
+    """Return the process of the JVM, if this process started it; under spark-submit it is the other way about."""
+    gateway = SparkContext._gateway
+    # Not `gateway.proc`: what the gateway lacks it asks of the JVM.
+    return None if gateway is None else vars(gateway).get("proc")

@@ -1,0 +1,52 @@
+"""How a job is run: what the caller of `Job.run` chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidewheel._spark.progress import BatchProgress
+from tidewheel.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a job is run; what the program itself says is in the job."""
+
+    bounded: bool = False
+    trigger: str | None = None
+    parallelism: int | None = None
+    master: str | None = None
+    restarts: int = 0
+    backoff: float = 1.0
+    take_over: bool = False
+    allow_dropped_state: bool = False
+    drop_unpublished: Collection[str] = ()
+    local: str | None = None
+    shared_state: bool = False
+    spark: SparkSession | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[BatchProgress], None] | None = None
+    tick: float = 1.0
+
+    def check_trigger(self) -> None:
+        """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""
+        text = (self.trigger or "").lower()
+        if "real" in text or "continuous" in text:
+            raise ConfigError(
+                f"the trigger {self.trigger!r} has no batches to commit; use an interval such as '5 seconds'"
+            )
+        if self.bounded and self.trigger not in (None, "available-now"):
+            raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the run ends when it has read all there is."""
+        return self.bounded or self.trigger in ("available-now", "once")
+
+    def spark_trigger(self) -> dict[str, Any]:
+        """Return the trigger in Spark's words."""
+        return {"availableNow": True} if self.ends_by_itself else {"processingTime": self.trigger or "0 seconds"}

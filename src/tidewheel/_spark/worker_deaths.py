@@ -1,0 +1,53 @@
+"""Python workers that were ended by a signal: the daemon they are forked from records it, here it is read.
+
+Spark tells of them as "Python worker exited unexpectedly", which leaves open what happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+from tidewheel._spark.daemon import DEATHS
+
+_MEMORY = (
+    "the kernel sends SIGKILL when memory runs out. Give the host or the container more memory, or run fewer tasks at once "
+    "(--master local[N], --parallelism)"
+)
+
+
+def record_deaths() -> None:
+    """Have the workers of a Spark that is about to start on this machine recorded."""
+    os.environ.setdefault(DEATHS, str(Path(_folder().name) / "deaths"))
+
+
+def last_death() -> str:
+    """Say which worker ended last and how, as far as it is known."""
+    try:
+        lines = Path(os.environ.get(DEATHS, "")).read_text().splitlines()
+    except OSError:
+        lines = []
+    if not lines:
+        return "a Python worker ended in the middle of a task; the log of its executor has more"
+    return described(lines[-1])
+
+
+def described(line: str) -> str:
+    """Return a record in words.
+
+    >>> described("4711 11 307200")
+    'the Python worker with process id 4711 was ended by SIGSEGV; it had used up to 300 MB of memory'
+    """
+    process, number, kilobytes = map(int, line.split())
+    name = signal.Signals(number).name
+    text = f"the Python worker with process id {process} was ended by {name}; it had used up to {kilobytes >> 10} MB of memory"
+    return f"{text}; {_MEMORY}" if number == signal.SIGKILL else text
+
+
+@functools.lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that lasts as long as this process."""
+    return tempfile.TemporaryDirectory(prefix="tidewheel-workers-")

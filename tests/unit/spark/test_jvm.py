@@ -1,0 +1,48 @@
+"""A JVM that has ended: how it is noticed and told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from tidewheel._spark import jvm
+
+
+class Gateway:
+    def __init__(self, process):
+        self.proc = process
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """A process in the place of the JVM; what is written to it ends it."""
+    code = "import sys; sys.exit(int(sys.stdin.readline()))"
+    started = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True)
+    monkeypatch.setattr(jvm.SparkContext, "_gateway", Gateway(started))
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def test_a_jvm_that_was_killed_is_told_with_its_signal(process):
+    process.kill()
+    assert jvm.ended(ConnectionRefusedError()) == f"Spark's JVM, process {process.pid}, has ended by SIGKILL"
+
+
+def test_a_jvm_that_ended_by_itself_is_told_with_its_status(process):
+    process.stdin.write("52\n")
+    process.stdin.flush()
+    assert jvm.ended(Py4JNetworkError("gone")) == f"Spark's JVM, process {process.pid}, has ended with status 52"
+
+
+def test_an_error_that_is_not_of_the_connection_says_nothing_of_a_jvm_that_runs(process):
+    assert jvm.ended(ValueError("x")) is None
+
+
+def test_of_a_jvm_that_another_process_started_only_its_connection_tells(monkeypatch):
+    monkeypatch.setattr(jvm.SparkContext, "_gateway", Gateway(None))
+    assert jvm.ended(ConnectionResetError()) == "Spark's JVM has ended"
+    assert jvm.ended(ValueError("x")) is None
