@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidewheel._checkpoint.manifest import PinnedCell
+from tidewheel._time.frontier import Asked
 
 
 class BatchSpec(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     n_shards: int
     parallelism: int
     now: int
+    asked: Asked = Asked()
+    """How long the sources were asked for the batch's data."""
     last_epoch: int | None = None
     behind: dict[int, int | None] = {}
     """The shards that were told less than `last_epoch`, each with what it was told. They are told before the data."""

@@ -114,12 +114,12 @@ def epoch_due(state: Manifest, epoch: int | None = None) -> int | None:
 def with_time(manifest: Manifest, base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report]) -> Manifest:
     """Return the manifest of a batch or flush with its fields about time."""
     inputs = plan.inputs()
-    frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.now)
+    frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.asked)
     # A final flush, or a test, delivers an epoch that no input gave.
     known = max((time for time in (base.epoch, spec.epoch) if time is not None), default=None)
     return manifest.replace(
         frontiers=frontiers,
-        epoch=merged(frontiers, inputs, spec.now, known),
+        epoch=merged(frontiers, inputs, known),
         carried_epoch=spec.epoch,
         delivered_epoch=base.delivered_epoch if spec.epoch is None else spec.epoch,
         behind={},

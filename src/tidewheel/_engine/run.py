@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.garbage import collect
@@ -19,6 +19,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.unpublished import outputs_of, settled
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
+from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
@@ -32,6 +33,7 @@ from tidewheel._engine.report import Report
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import due
 from tidewheel._storage import Store, open_store
+from tidewheel._time.now import batch_time
 from tidewheel.errors import FencedError, StateError, StorageError
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ class JobRun:
         self.cells = JobCells(job.cells_url, plan.cells)
         self.lease = JobLease(self.cells.connection, self.token)
         self.head: Manifest
+        self.clock: Callable[[], int] = time.time_ns
+        """What tells the time of a batch, in ns."""
+        self.asking = Asking()
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
@@ -116,6 +121,7 @@ class JobRun:
             )
         self.head = newest
         self._published = False
+        self.asking.interrupt()
 
     def release(self) -> None:
         """Let go of the lease and the cells; the job can be started again at once."""
@@ -141,8 +147,8 @@ class JobRun:
             run=self.token,
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
-            # Never back, also when the clock of another machine was ahead.
-            now=max(time.time_ns(), self.head.now),
+            now=batch_time(self.clock(), self.head.now),
+            asked=self.asking.begin(),
             last_epoch=self.head.delivered_epoch,
             behind=self.head.behind,
             epoch=epoch_due(self.head, epoch),
@@ -183,6 +189,7 @@ class JobRun:
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
             self.publish(spark)
+            self.asking.end()
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep)

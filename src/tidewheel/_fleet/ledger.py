@@ -18,7 +18,7 @@ from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
 from tidewheel._state.references import ShardParts
 from tidewheel._time.frontier import Frontier
-from tidewheel._time.told import behind, latest, told
+from tidewheel._time.told import behind, earliest, latest, told
 from tidewheel.errors import CorruptError, StateError
 
 SEQUENCES = 1 << 32
@@ -177,8 +177,7 @@ def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:
 def _latest(many: Iterable[Mapping[str, Frontier]]) -> dict[str, Frontier]:
     merged: dict[str, Frontier] = {}
     for frontiers in many:
-        for name, found in frontiers.items():
-            known = merged.get(name, Frontier(None, 0))
-            times = [time for time in (known.time, found.time) if time is not None]
-            merged[name] = Frontier(max(times, default=None), max(known.active_at, found.active_at))
+        for name, one in frontiers.items():
+            other = merged.get(name, one)
+            merged[name] = Frontier(latest((one.time, other.time)), earliest((one.silent, other.silent)))
     return merged

@@ -7,7 +7,6 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
 import pyarrow as pa
 
 from tidewheel._engine import report as reports
@@ -54,6 +53,8 @@ class MemoryRun:
         self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
         self.plan = job.plan()
         self.run = JobRun(job, self.plan)
+        if clock is not None:
+            self.run.clock = self.run.asking.clock = clock
         try:
             self.run.claim(take_over, allow_dropped_state, drop_unpublished)
             self.run.publish(None)
@@ -95,9 +96,7 @@ class MemoryRun:
         self._commit(self._spec(MAX_TIME), [], 1, "flush")
 
     def _spec(self, epoch: int | None) -> BatchSpec:
-        spec = self.run.spec(self.parallelism, self._local, epoch=epoch)
-        # As the clock of a run, the test's never goes back.
-        return spec if self.clock is None else msgspec.structs.replace(spec, now=max(self.clock(), self.run.head.now))
+        return self.run.spec(self.parallelism, self._local, epoch=epoch)
 
     def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))

@@ -14,11 +14,25 @@ import msgspec
 from tidewheel._time.duration import MAX_TIME
 
 
-class Frontier(msgspec.Struct, frozen=True, array_like=True):
-    """How far one input's time has come (`None`: no timestamp yet), and the `now` when it last gave data."""
+class Frontier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How far one input's time has come, and how long it has been silent."""
 
     time: int | None
-    active_at: int
+    """None: it gave no timestamp yet."""
+    silent: int | None = None
+    """How many ns it was asked for data and had none, since it gave any; None: it gave data in the newest batch."""
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """How long the sources were asked for the data of a batch, in ns.
+
+    A run that begins has asked for no time at all: while no run was there, nobody asked.
+    """
+
+    waited: int = 0
+    """While the run had nothing else to do."""
+    worked: int = 0
+    """While the run worked on the batch before. Sources are asked before and after it, not meanwhile."""
 
 
 Frontiers = Mapping[str, Frontier]
@@ -35,35 +49,50 @@ class Input:
     advance_after: int | None = None
     """How long it may be silent before its time goes on as the clock does; None: it stands still until there is data."""
 
-    def time(self, frontier: Frontier, now: int) -> int | None:
-        """Return how far its time has come by now."""
+    def time(self, frontier: Frontier) -> int | None:
+        """Return how far its time has come."""
         if self.advance_after is None or frontier.time is None:
             return frontier.time
-        return min(frontier.time + max(0, now - frontier.active_at - self.advance_after), MAX_TIME)
+        return min(frontier.time + max(0, (frontier.silent or 0) - self.advance_after), MAX_TIME)
+
+    def is_idle(self, frontier: Frontier) -> bool:
+        """Tell whether it has been silent for so long that it holds nothing back."""
+        return self.idle_after is not None and frontier.silent is not None and frontier.silent > self.idle_after
+
+    def silent(self, frontier: Frontier, asked: Asked) -> Frontier:
+        """Return its frontier after a batch to which it gave nothing.
+
+        The time that a run worked on the batch before counts if the input had nothing for that one either: then it was
+        asked at both ends. Alone it makes no input idle, however long the batch took.
+        """
+        if frontier.silent is None:
+            return Frontier(frontier.time, asked.waited)
+        worked = asked.worked if self.idle_after is None else min(asked.worked, self.idle_after)
+        return Frontier(frontier.time, frontier.silent + asked.waited + worked)
 
 
-def advanced(frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], now: int) -> dict[str, Frontier]:
+def advanced(frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], asked: Asked) -> dict[str, Frontier]:
     """Return the inputs' frontiers after a batch that the tasks saw these parts of.
 
-    An input that is met first is active now, though it has no epoch yet. Once an operator has partitions, only they
+    An input that is met first has not been silent, though it has no epoch yet. Once an operator has partitions, only they
     count. A frontier never goes back; inputs that the program no longer has are forgotten.
     """
-    names = {each.name for each in inputs}
-    after = {name: frontier for name, frontier in frontiers.items() if operator_of(name) in names}
+    known = {each.name: each for each in inputs}
+    before = {name: frontier for name, frontier in frontiers.items() if operator_of(name) in known}
+    after = {name: known[operator_of(name)].silent(frontier, asked) for name, frontier in before.items()}
     for part in seen:
         for name, time in part.items():
-            before = after[name].time if name in after else None
-            after[name] = Frontier(_later(before, time), now)
+            after[name] = Frontier(_later(after[name].time if name in after else None, time))
     partitioned = {operator_of(name) for name in after if "/" in name}
-    for name in names:
+    for name in known:
         if name in partitioned:
             after.pop(name, None)
         else:
-            after.setdefault(name, Frontier(None, now))
+            after.setdefault(name, Frontier(None))
     return after
 
 
-def merged(frontiers: Frontiers, inputs: Iterable[Input], now: int, last: int | None) -> int | None:
+def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> int | None:
     """Return the epoch of the job: the least of the inputs that are not idle, never below the last.
 
     There is none until each of them has one. When all are idle, nobody holds anybody back, and the latest counts. An input that
@@ -74,8 +103,7 @@ def merged(frontiers: Frontiers, inputs: Iterable[Input], now: int, last: int | 
     idle: list[int | None] = []
     for name, frontier in frontiers.items():
         each = known[operator_of(name)]
-        resting = each.idle_after is not None and now - frontier.active_at > each.idle_after
-        (idle if resting else active).append(each.time(frontier, now))
+        (idle if each.is_idle(frontier) else active).append(each.time(frontier))
     if not active:
         # Also where there are no inputs at all.
         return _later(last, max((time for time in idle if time is not None), default=None))

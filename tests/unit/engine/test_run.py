@@ -13,7 +13,7 @@ from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.stopped_job import StoppedJob, states
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun
+from tidewheel.testing import Clock, MemoryRun
 
 _names = itertools.count()
 
@@ -235,10 +235,10 @@ def test_a_restore_after_a_clean_stop_owes_nothing():
 
 def test_the_clock_of_batches_never_goes_back():
     program = Program()
-    times = iter([100, 50, 200])
-    with MemoryRun(program.job(), clock=lambda: next(times)) as run:
+    clock = Clock()
+    with MemoryRun(program.job(), clock=clock) as run:
         seen = []
-        for _ in range(3):
+        for clock.now in (100, 50, 200):
             run.batch(rows(1))
             seen.append(run.run.head.now)
     assert seen == [100, 100, 200]
