@@ -31,14 +31,17 @@ V = TypeVar("V")
 
 
 class Job:
-    """A graph of named operators, a state URL, and a fixed number of shards.
+    """A named program: a graph of named steps, a state URL, and a fixed number of shards.
 
-    job = Job("clicks", state="file:///var/lib/tidewheel")
-    (job.source("in", files("clicks/", schema="user string, amount long"))
-        .key_by("by-user", "user", value="amount")
-        .stateful_map("sum", lambda user, amount, total: (total + amount, total + amount), default=0)
-        .sink("out", sinks.files("totals/")))
-    job.run()
+    >>> from tidewheel import Job, sinks, sources
+    >>> from tidewheel.testing import run_in_memory
+    >>> job = Job("clicks", state="file:///var/lib/tidewheel")
+    >>> clicks = job.source("in", sources.files("clicks/", schema="user string, cents long"))
+    >>> totals = clicks.key_by("by-user", "user", value="cents").stateful_map(
+    ...     "total", lambda user, cents, total: (total + cents, total + cents), default=0)
+    >>> _ = totals.sink("out", sinks.files("totals/"))
+    >>> run_in_memory(job, {"in": [{"user": "ada", "cents": 3}, {"user": "ada", "cents": 4}]}).states
+    {'total': {'ada': 7}}
     """
 
     def __init__(
@@ -55,12 +58,16 @@ class Job:
     ) -> None:
         """Name the job and say where its state lives.
 
-        `n_shards`, a power of two, is fixed for the life of the state; it bounds the parallelism. `keep` is how many
-        checkpoints stay; every `collect_every` commits, older ones and the files that nothing needs are removed, once
-        they are `grace` seconds old: a look at state that takes longer should pin it. A
-        shard is written whole after about `snapshot_every` commits that changed it: fewer make a start on a new machine
-        faster, more make a batch cheaper. `cells` is the URL of the job's cells, such as `etcd://host:2379/jobs`; without
-        one they are beside the state.
+        - `name`: letters, digits, '_', '-' and '.'; unique at its state URL.
+        - `state`: the URL of the durable state: a folder (`file:///abs`, `file:rel`), an object store (`s3://bucket/path`), or
+          `memory:name` for tests.
+        - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
+        - `keep`: how many checkpoints stay.
+        - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
+        - `grace`: in seconds: files younger than that are not removed. A look at state that takes longer should pin it.
+        - `snapshot_every`: a shard is written whole after about so many commits that changed it. Fewer make a start on a new
+          machine faster; more make a batch cheaper.
+        - `cells`: the URL of the job's cells, such as `etcd://host:2379/jobs`. None: they are beside the state.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise GraphError(
@@ -132,9 +139,22 @@ class Job:
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 
     def dead_letter(self, name: str, sink: Sink) -> None:
-        """Send records that a user's function refuses to a sink, with their error, instead of stopping.
+        """Send records for which a function of the program fails to a sink, instead of stopping.
 
-        The sink gets operator, key, record and error as text, inside the same commit as the rest of the batch.
+        The sink gets operator, key, record and error as text, inside the same commit as the rest of the batch. The state of the
+        record's key is as it was before.
+
+        - `name`: of the sink, unique in the job.
+        - `sink`: one of `tidewheel.sinks`.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("inverse")
+        >>> job.dead_letter("dead", sinks.collect())
+        >>> _ = job.source("in", sources.iterable([4, 0])).map("inverse", lambda n: 1 / n).sink("out", sinks.collect())
+        >>> outputs = run_in_memory(job).outputs
+        >>> outputs["out"], outputs["dead"][0]["operator"], outputs["dead"][0]["record"]
+        ([{'value': 0.25}], 'inverse', '0')
         """
         if self._dead_letter is not None:
             raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
@@ -143,7 +163,14 @@ class Job:
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
 
     def alias(self, name: str, *former: str) -> None:
-        """Say which names an operator had before: it takes over their state at its next start, once."""
+        """Say which names a step had before: it takes over their state at its next start, once.
+
+        - `name`: of the step.
+        - `former`: names that it had.
+
+        >>> from tidewheel import Job
+        >>> Job("renamed").alias("total", "sum")
+        """
         if former:
             self.aliases[name] = (*self.aliases.get(name, ()), *former)
 
@@ -191,7 +218,13 @@ class Job:
         return self._cells[name]
 
     def rescale(self, parallelism: int) -> None:
-        """Tell the job, wherever it runs, to use this many tasks from its next batch on. No state is rewritten."""
+        """Tell the job, wherever it runs, to use another number of tasks from its next batch on. No state is rewritten.
+
+        - `parallelism`: how many tasks, 1 to `n_shards`. The order stays until another is given, also over restarts.
+
+        >>> from tidewheel import Job
+        >>> Job("wider", state="memory:wider").rescale(8)
+        """
         if not 1 <= parallelism <= self.n_shards:
             raise GraphError(
                 f"the parallelism of job {self.name!r} is between 1 and its {self.n_shards} shards, not {parallelism}"
@@ -201,14 +234,36 @@ class Job:
     def query(self, operator: str, key: Any) -> Found:
         """Look up one key's committed state, while the job runs or when it does not.
 
-        The answer has the value, as the program declares it, and the sequence of the checkpoint that it is of.
+        The answer has `found`, the `value`, as the program declares it, and the `sequence` of the checkpoint that it is of.
+
+        - `operator`: the name of a step with state.
+        - `key`: the key.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("queried", state="memory:queried")
+        >>> numbers = job.source("in", sources.iterable([3, 4])).key_by("by-parity", lambda n: n % 2)
+        >>> _ = numbers.reduce("largest", max).sink("out", sinks.collect())
+        >>> _ = run_in_memory(job, state="memory:queried")
+        >>> job.query("largest", 1).value
+        3
         """
         return self._lookup().get(operator, key)
 
     def import_state(self, operator: str, rows: Any, *, key: str = "key") -> int:
-        """Give an operator its state before the first batch, from a Parquet file, a DataFrame or pairs; return how many keys.
+        """Give a step its state before the job's first batch; return how many keys it got.
 
-        The value of a row is its column `value` if that is the only one beside the key, else the record of the others.
+        - `operator`: the name of the step.
+        - `rows`: the path of a Parquet file, a DataFrame, or pairs of key and state. The state of a row is its column `value` if
+          that is the only one beside the key, else the record of the others.
+        - `key`: the column with the keys.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> job = Job("imported", state="memory:imported")
+        >>> numbers = job.source("in", sources.iterable([3, 4])).key_by("by-parity", lambda n: n % 2)
+        >>> _ = numbers.reduce("largest", max).sink("out", sinks.collect())
+        >>> job.import_state("largest", [(0, 100), (1, 99)]), job.query("largest", 0).value
+        (2, 100)
         """
         from tidewheel._engine.import_state import import_state
 
@@ -243,20 +298,32 @@ class Job:
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
-        `bounded` reads all there is, closes every window and ends the job for good; `trigger="available-now"` reads all
-        there is and may go on another day; a `trigger` such as "5 seconds" runs on. `parallelism`, 1 to n_shards, may
-        differ from run to run. `restarts` failures are survived, with a wait of `backoff` seconds that doubles; a
-        program error that repeats on the same batch stops at once. `take_over` fences whoever runs the job now. While the
-        sources of a job that waits for time are quiet, a batch runs every `tick` seconds.
+        - `bounded`: read all there is, close every window, and end the job for good.
+        - `trigger`: "available-now" reads all there is and may go on another day. A time such as "5 seconds" runs on, with a
+          batch that often. None: runs on, one batch after the other.
+        - `parallelism`: how many tasks, 1 to `n_shards`; it may differ from run to run. None: one for each core.
+        - `master`: the URL of the Spark to run on; this machine unless given.
+        - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart in seconds,
+          which doubles. A program error that repeats on the same batch stops at once.
+        - `take_over`: fence whoever runs the job now. Without it a second run is refused.
+        - `allow_dropped_state`: go on though the program lacks a step that has state.
+        - `drop_unpublished`: after a crash, output that was committed and not published needs its sink. These are the names of
+          sinks whose output is let go instead. After a clean stop the program's sinks may change freely.
+        - `local`: the folder for local copies of state, on every host. Without it each takes its own `TIDEWHEEL_LOCAL`.
+        - `shared_state`: all hosts reach a state URL that is a folder under that path. Without it such a URL is refused where
+          tasks run on other hosts.
+        - `spark`, `conf`: a session to use, or settings for the one that is made.
+        - `progress`: called with each committed batch.
+        - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
+        - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
 
-        After a clean stop the program's sinks may change freely. After a crash, output that was committed and not published
-        needs its sink; `drop_unpublished` names the sinks whose output is let go instead.
-
-        Where tasks run on other hosts (`master`, or the Spark of spark-submit), `local` names the folder for local copies on
-        every one of them; without it each takes its own `TIDEWHEEL_LOCAL`. A state URL that is a folder is refused there unless
-        `shared_state` says that all hosts reach it under that path.
-
-        `serve` is a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
+        >>> import tempfile
+        >>> from tidewheel import Job, sinks, sources
+        >>> job, out = Job("squares", state=tempfile.mkdtemp()), sinks.collect()
+        >>> _ = job.source("in", sources.iterable([1, 2, 3])).map("square", lambda n: n * n).sink("out", out)
+        >>> result = job.run(bounded=True, parallelism=1)
+        >>> result.event_count, out.records
+        (3, [{'value': 1}, {'value': 4}, {'value': 9}])
         """
         plan = self.plan()
         from tidewheel._spark.driver import Driver
