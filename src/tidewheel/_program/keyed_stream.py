@@ -253,7 +253,10 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> sorted(record["value"] for record in run_in_memory(job).outputs["out"])
         ['bean', 'to']
         """
-        spec = StateSpec(state, None, codec, version, upgrade)
+        values = self.job.graph.shape(self.port)
+        # What is folded is of the type of the values; a record has to be declared to come back as one.
+        declared = values.type if state is None and codec is None and values.kind == "record" else state
+        spec = StateSpec(declared, None, codec, version, upgrade)
         self.job.alias(name, *aliases)
         return KeyedStream(self.job, self._then(name, Reduce(checked_function(name, function), spec)))
 

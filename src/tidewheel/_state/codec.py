@@ -98,8 +98,8 @@ class _Msgpack:
     def _refused(self, value: Any, reason: str) -> OperatorError:
         if self._type is Any:
             return OperatorError(
-                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({reason}); keep built-in types, "
-                "or a dataclass or msgspec.Struct that is declared as the state's type, or choose another codec for this operator"
+                f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({reason}); keep built-in "
+                "types, declare the state's type, or choose another codec for this operator"
             )
         return OperatorError(
             f"a state value of type {_called(value.__class__)} cannot be stored as msgpack of the declared type "

@@ -1,4 +1,4 @@
-"""Opened: the distinct keys of many messages, in the order of the store, with their states in one list.
+"""KeyBatch: the distinct keys of many messages, in the order of the store, with their states in one list.
 
 Everything that can be done for all keys at once is done by Arrow: finding the distinct ones, sorting them by shard and
 stored key, turning them into bytes. What is left per key is one read, one decode, one encode.
@@ -23,13 +23,22 @@ _MANY = 10_000
 Places = npt.NDArray[np.int64]
 
 
-class Opened:
+class RefusedState(Exception):
+    """The state that an operator left for a key cannot be stored."""
+
+    def __init__(self, place: int, error: Exception) -> None:
+        """Take the place of the key in its batch, and what the codec says."""
+        super().__init__(str(error))
+        self.place, self.error = place, error
+
+
+class KeyBatch:
     """States of distinct keys while an operator works on them.
 
     Every message has a place, that of its key in `keys` and `states`; the operator reads and sets `states` by place.
     """
 
-    __slots__ = ("_places", "keys", "shards", "states", "stored")
+    __slots__ = ("_places", "encoded", "keys", "read", "shards", "states", "stored")
 
     def __init__(
         self, keys: list[Any], places: list[int] | Places, stored: list[bytes], shards: dict[int, slice]
@@ -37,6 +46,10 @@ class Opened:
         """Begin without states; `stored` and `shards` are empty where the keys are not in the order of the store."""
         self.keys, self._places, self.stored, self.shards = keys, places, stored, shards
         self.states: list[Any] = []
+        self.read: list[bytes | None] = []
+        """What the states were read from, where the keys are in the order of the store."""
+        self.encoded: list[bytes | None] = []
+        """What the operator left, once it is given back."""
 
     def places(self) -> list[int]:
         """Return the place of each message."""
@@ -53,10 +66,18 @@ class Opened:
             return None
         return pa.array(_sorted(places)), np.bincount(places, minlength=len(self.keys)).tolist()
 
-    def members(self) -> Iterator[tuple[int, list[tuple[bytes, Any]]]]:
-        """Yield each shard with the stored form of its keys and the keys."""
+    def changes(self, shard: int) -> list[tuple[bytes, bytes | None]]:
+        """Return the stored keys of a shard whose state is not what was read, each with its encoded state."""
+        part = self.shards.get(shard)
+        if part is None:
+            return []
+        left = zip(self.stored[part], self.encoded[part], self.read[part], strict=True)
+        return [(stored, encoded) for stored, encoded, read in left if encoded != read]
+
+    def entries(self) -> Iterator[tuple[int, list[tuple[bytes, Any, bytes | None]]]]:
+        """Yield each shard with the stored form of its keys, the keys, and what their states were read from."""
         for shard, part in self.shards.items():
-            yield shard, list(zip(self.stored[part], self.keys[part], strict=True))
+            yield shard, list(zip(self.stored[part], self.keys[part], self.read[part], strict=True))
 
 
 def _sorted(places: Places) -> Places:
@@ -66,7 +87,7 @@ def _sorted(places: Places) -> Places:
     return order[np.argsort(high[order], kind="stable")] if high.any() else order
 
 
-def sorted_keys(column: pa.Array, n_shards: int) -> Opened | None:
+def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
     """Return the distinct keys of a column sorted by shard and stored form, or None for a type that has no fast way."""
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
@@ -93,4 +114,4 @@ def sorted_keys(column: pa.Array, n_shards: int) -> Opened | None:
     slices = {
         shard: slice(start, end) for shard, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
     }
-    return Opened(distinct.take(order).to_pylist(), places, stored.take(order).to_pylist(), slices)
+    return KeyBatch(distinct.take(order).to_pylist(), places, stored.take(order).to_pylist(), slices)

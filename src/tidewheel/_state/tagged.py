@@ -202,8 +202,8 @@ def _reason(value: Any) -> str:
         return f"a member of the enum {kind.__name__} needs a declared type; declare it, or keep its value"
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         return (
-            f"a {kind.__name__} needs a declared type, else it would come back as plain values; declare it (state= of an "
-            "operator, returns= or value= of the stream before it), or keep a dict"
+            f"a {kind.__name__} needs a declared type, else it would come back as plain values: give state= to the operator, or "
+            "returns= or value= to the stream whose values it keeps"
         )
     plain = next((base for base in kind.__mro__ if base in NATIVE or base in _WRITTEN or base in (list, dict)), None)
     if plain is not None:

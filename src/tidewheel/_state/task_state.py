@@ -1,7 +1,7 @@
-"""The state a task works on: committed state read through local copies, this batch's changes in an overlay.
+"""The state a task works on: committed state read through local copies, and over it what this batch has changed.
 
-Nothing here writes to a local copy beyond what is committed: the overlay becomes the delta, and the delta is applied
-by whoever needs the shard after the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
+Nothing here writes to a local copy: the changes become the delta, and the delta is applied by whoever needs the shard after
+the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from xxhash import xxh64_intdigest
 
 from tidewheel._core.keys import SEED, from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, decode_all, encode_all
-from tidewheel._state.key_batch import Opened, sorted_keys
+from tidewheel._state.key_batch import KeyBatch, RefusedState, sorted_keys
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
-from tidewheel._state.state_file import DROPPED, MISSING, StateFile
+from tidewheel._state.state_file import DROPPED, MISSING, Absent, StateFile
 from tidewheel._state.timers import TimerTable
 from tidewheel.errors import OperatorError
 
 Items = list[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
+Entry = tuple[bytes, Any, bytes | Absent | None]
+"""A stored key, the key, and what its state was read from; MISSING where it was not read."""
 
 _STORED = itemgetter(0)
 _NUMBERS = {bool, int, float}
 _KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
 SPILL_KEYS = 1_000_000
-"""How many keys an overlay holds as Python objects before they are moved to disk."""
+"""How many keys have their states in memory as Python objects before these are moved to disk."""
 
 
 class TaskState:
@@ -123,8 +125,12 @@ class TaskState:
 class KeyedState:
     """One table's state of every key, for one task and batch.
 
-    `overlay` maps each key met in this batch to its state, None where it has none. An operator that handles many messages
-    opens their keys all at once, works on the list of states, and gives it back: this is the hottest loop there is.
+    What the batch has not touched is in the committed state. What it has touched is in one of three places:
+
+    - `_batch`: the keys of many messages, opened all at once and given back. This is the hottest loop there is: the keys are
+      sorted once, and the list of their states becomes the delta as it stands.
+    - `states`: single keys, as Python objects. Whoever asks for one moves the batch there first.
+    - `_spill`: on local disk, when there are more keys than memory holds.
     """
 
     def __init__(self, task: TaskState, table: str, codec: StateCodec, default: Callable[[], Any]) -> None:
@@ -133,11 +139,12 @@ class KeyedState:
         self.n_shards = task.n_shards
         self.codec = codec
         self.default = default
-        self.overlay: dict[Any, Any] = {}
-        self._task = task
-        self._members: dict[int, list[tuple[bytes, Any]]] = {}
+        self.states: dict[Any, Any] = {}
+        self._entries: dict[int, list[Entry]] = {}
+        """The keys of `states`, by shard."""
+        self._batch: KeyBatch | None = None
         self._spill: Spill | None = None
-        self._kept: Opened | None = None
+        self._task = task
         self._numbers: set[type] = set()
         self._watcher: Callable[[Any], None] | None = None
 
@@ -149,32 +156,28 @@ class KeyedState:
         """Tell whether no key of a shard had state when the batch began."""
         return self._task.reader(shard).count(self.table) == 0
 
-    def open(self, keys: list[Any] | None, column: pa.Array | None) -> Opened:
-        """Return the states of the keys of many messages, to be worked on by place and given back with `keep`.
-
-        The first opening of a batch, usually the only one, goes past the overlay: its keys are sorted once, and become
-        the delta as they stand.
-        """
-        self._settle()
+    def open(self, keys: list[Any] | None, column: pa.Array | None) -> KeyBatch:
+        """Return the states of the keys of many messages, to be worked on by place and given back with `keep`."""
+        self._take_apart()
         self._check_kinds({_KINDS.get(column.type, str)} if column is not None else set(map(type, keys or ())))
-        opened = (
-            sorted_keys(column, self.n_shards) if column is not None and not self.overlay and not self._spill else None
-        )
-        if opened is not None:
-            for shard, part in opened.shards.items():
-                found = self._task.reader(shard).get_many(self.table, opened.stored[part])
-                opened.states += decode_all(self.codec, found)
-            return opened
+        untouched = not self.states and not self._spill
+        batch = sorted_keys(column, self.n_shards) if column is not None and untouched else None
+        if batch is not None:
+            for shard, part in batch.shards.items():
+                read = self._task.reader(shard).get_many(self.table, batch.stored[part])
+                batch.read += read
+                batch.states += decode_all(self.codec, read)
+            return batch
         distinct: dict[Any, int] = {}
         every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
-        which = [distinct.setdefault(key, len(distinct)) for key in every]
-        opened = Opened(list(distinct), which, [], {})
-        self.fetch(opened.keys)
-        opened.states = [self.overlay[key] for key in opened.keys]
-        return opened
+        places = [distinct.setdefault(key, len(distinct)) for key in every]
+        batch = KeyBatch(list(distinct), places, [], {})
+        self.fetch(batch.keys)
+        batch.states = [self.states[key] for key in batch.keys]
+        return batch
 
     def _check_kinds(self, kinds: set[type]) -> None:
-        """Refuse keys of several types of number: 1, 1.0 and True are one key to the overlay and three to the store."""
+        """Refuse keys of several types of number: 1, 1.0 and True are one key to a dict and three to the store."""
         self._numbers |= kinds & _NUMBERS
         if len(self._numbers) > 1:
             names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
@@ -182,31 +185,50 @@ class KeyedState:
                 f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by"
             )
 
-    def keep(self, opened: Opened) -> None:
-        """Take back what `open` gave, with the states as the operator left them."""
-        if opened.shards:
-            self._kept = opened
+    def keep(self, batch: KeyBatch) -> None:
+        """Take back what `open` gave, with the states as the operator left them; a `RefusedState` if one cannot be stored."""
+        try:
+            batch.encoded = encode_all(self.codec, batch.states)
+        except Exception:
+            self._refuse(batch)
+            raise
+        if batch.shards:
+            self._batch = batch
         else:
-            self.overlay.update(zip(opened.keys, opened.states, strict=True))
+            self.states.update(zip(batch.keys, batch.states, strict=True))
 
-    def _settle(self) -> None:
-        """Move what was kept into the overlay, where single keys can be found."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            for shard, members in kept.members():
-                self._members.setdefault(shard, []).extend(members)
-            self.overlay.update(zip(kept.keys, kept.states, strict=True))
+    def _refuse(self, batch: KeyBatch) -> None:
+        for place, state in enumerate(batch.states):
+            if state is not None:
+                try:
+                    self.codec.encode(state)
+                except Exception as error:
+                    raise RefusedState(place, error) from error
+
+    def committed(self, key: Any) -> Any:
+        """Return the state that a key had when the batch began, made anew, or None."""
+        stored = to_stored(key)
+        raw = self._task.reader(shard_of_stored(stored, self.n_shards)).get(self.table, stored)
+        return None if raw is None else self.codec.decode(raw)
+
+    def _take_apart(self) -> None:
+        """Move the batch to where single keys can be found."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            for shard, entries in batch.entries():
+                self._entries.setdefault(shard, []).extend(entries)
+            self.states.update(zip(batch.keys, batch.states, strict=True))
 
     def fetch(self, keys: Iterable[Any]) -> None:
-        """Bring the states of these keys into the overlay, reading each once."""
-        self._settle()
+        """Bring the states of these keys into `states`, reading each once."""
+        self._take_apart()
         keys = list(keys)
         self._check_kinds(set(map(type, keys)))
         wanted = set(keys)
-        missing = wanted.difference(self.overlay)
+        missing = wanted.difference(self.states)
         if not missing:
             return
-        if len(self.overlay) > SPILL_KEYS:
+        if len(self.states) > SPILL_KEYS:
             self._relieve()
             missing = wanted
         mask = self._task.n_shards - 1
@@ -220,119 +242,112 @@ class KeyedState:
             for key in missing:
                 stored = to_stored(key)
                 by_shard.setdefault(shard_of_stored(stored, mask + 1), []).append((stored, key))
-        for shard, members in by_shard.items():
-            self._fetch_shard(shard, members)
+        for shard, pairs in by_shard.items():
+            self._fetch_shard(shard, pairs)
 
-    def _fetch_shard(self, shard: int, members: list[tuple[bytes, Any]]) -> None:
-        members.sort(key=_STORED)
-        self._members.setdefault(shard, []).extend(members)
-        overlay, decode = self.overlay, self.codec.decode
-        found = self._task.reader(shard).get_many(self.table, [stored for stored, _ in members])
-        for (_, key), raw in zip(members, found, strict=True):
-            overlay[key] = None if raw is None else decode(raw)
+    def _fetch_shard(self, shard: int, pairs: list[tuple[bytes, Any]]) -> None:
+        pairs.sort(key=_STORED)
+        stored = [each for each, _ in pairs]
+        read = self._task.reader(shard).get_many(self.table, stored)
         if self._spill is not None:
-            spilled = self._spill.get_many(shard, [stored for stored, _ in members])
-            for (_, key), kept in zip(members, spilled, strict=True):
-                if kept is not MISSING:
-                    overlay[key] = None if kept is DROPPED else decode(kept)
+            spilled = self._spill.get_many(shard, stored)
+            over = zip(read, spilled, strict=True)
+            read = [raw if there is MISSING else None if there is DROPPED else there for raw, there in over]
+        states = decode_all(self.codec, read)
+        self.states.update((key, state) for (_, key), state in zip(pairs, states, strict=True))
+        entries = ((stored, key, raw) for (stored, key), raw in zip(pairs, read, strict=True))
+        self._entries.setdefault(shard, []).extend(entries)
 
     def put(self, key: Any, state: Any) -> None:
         """Set the state of a key, None to drop it, whether or not it was fetched."""
-        self._settle()
-        if key not in self.overlay:
+        self._take_apart()
+        if key not in self.states:
             stored = to_stored(key)
-            self._members.setdefault(shard_of_stored(stored, self._task.n_shards), []).append((stored, key))
-        self.overlay[key] = state
+            shard = shard_of_stored(stored, self._task.n_shards)
+            self._entries.setdefault(shard, []).append((stored, key, MISSING))
+        self.states[key] = state
         if self._watcher is not None and state is not None:
             self._watcher(key)
 
     def get(self, key: Any) -> Any:
         """Return the state of a key as it is now, or None."""
-        self._settle()
-        if key not in self.overlay:
+        self._take_apart()
+        if key not in self.states:
             self.fetch((key,))
-        return self.overlay[key]
+        return self.states[key]
 
     def touched(self) -> set[int]:
-        """Return the shards of the keys in the overlay or spilled."""
-        kept = set(self._kept.shards) if self._kept is not None else set()
-        return kept | set(self._members) | (self._spill.shards() if self._spill is not None else set())
+        """Return the shards of the keys that this batch read or changed."""
+        shards = set(self._batch.shards) if self._batch is not None else set()
+        return shards | set(self._entries) | (self._spill.shards() if self._spill is not None else set())
 
     def changes(self, shard: int) -> Items:
-        """Return what this batch leaves in the shard, in the order of the stored keys."""
-        if self._kept is not None:
-            return self._kept_changes(self._kept, shard)
-        items = self._encoded(self._members.get(shard, []))
+        """Return what this batch changed in the shard, in the order of the stored keys."""
+        if self._batch is not None:
+            return self._batch.changes(shard)
+        items = self._encoded(self._entries.get(shard, []))
         return items if self._spill is None else sorted({**dict(self._spill.items(shard)), **dict(items)}.items())
-
-    def _kept_changes(self, kept: Opened, shard: int) -> Items:
-        part = kept.shards.get(shard)
-        if part is None:
-            return []
-        try:
-            encoded = encode_all(self.codec, kept.states[part])
-        except Exception:
-            self._settle()
-            return self._encoded(self._members[shard])
-        return list(zip(kept.stored[part], encoded, strict=True))
 
     def shard(self, shard: int) -> ShardStates:
         """Return every key's state of one shard as a mapping."""
-        self._settle()
+        self._take_apart()
         return ShardStates(self, shard)
 
     def look(self, shard: int, stored: bytes, key: Any) -> Any:
         """Return the state of a key of a shard as it is now, or None, and leave it where it is.
 
-        Every key that is in the overlay becomes part of the delta; whoever looks through a whole shard must not put it there.
+        Whoever looks through a whole shard must not bring all of it into memory.
         """
-        if key in self.overlay:
-            return self.overlay[key]
+        if key in self.states:
+            return self.states[key]
         if self._spill is not None:
-            (kept,) = self._spill.get_many(shard, [stored])
-            if kept is not MISSING:
-                return None if kept is DROPPED else self.codec.decode(kept)
+            (spilled,) = self._spill.get_many(shard, [stored])
+            if spilled is not MISSING:
+                return None if spilled is DROPPED else self.codec.decode(spilled)
         raw = self._task.reader(shard).get(self.table, stored)
         return None if raw is None else self.codec.decode(raw)
 
     def stored_keys(self, shard: int) -> list[bytes]:
         """Return the stored keys of a shard that have state now, in order."""
-        self._settle()
+        self._take_apart()
         there = {stored: True for stored, _ in self._task.reader(shard).items(self.table)}
         if self._spill is not None:
             there.update((stored, raw is not None) for stored, raw in self._spill.items(shard))
-        there.update((stored, self.overlay[key] is not None) for stored, key in self._members.get(shard, ()))
-        return sorted(stored for stored, held in there.items() if held)
+        there.update((stored, self.states[key] is not None) for stored, key, _ in self._entries.get(shard, ()))
+        return sorted(stored for stored, has_state in there.items() if has_state)
 
     def close(self) -> None:
         """Remove what was spilled."""
         if self._spill is not None:
             self._spill.close()
 
-    def _encoded(self, members: list[tuple[bytes, Any]]) -> Items:
-        """Return the members' stored keys and encoded states in order."""
-        members.sort(key=_STORED)
-        overlay, encode = self.overlay, self.codec.encode
+    def _encoded(self, entries: list[Entry]) -> Items:
+        """Return the stored keys whose state is not what was read, in order, each with its encoded state."""
+        entries.sort(key=_STORED)
+        states = [self.states[key] for _, key, _ in entries]
         try:
-            return [(stored, None if (state := overlay[key]) is None else encode(state)) for stored, key in members]
+            encoded = encode_all(self.codec, states)
         except Exception:
-            for _, key in members:
+            for (_, key, _), state in zip(entries, states, strict=True):
                 try:
-                    encode(overlay[key])
+                    if state is not None:
+                        self.codec.encode(state)
                 except Exception as error:
                     raise OperatorError(
                         f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
                     ) from error
             raise
+        left = zip(entries, encoded, strict=True)
+        return [(stored, state) for (stored, _, read), state in left if state != read]
 
     def _relieve(self) -> None:
-        """Move the overlay to disk: a batch may touch more keys than memory holds."""
+        """Move the states to disk: a batch may touch more keys than memory holds."""
         if self._spill is None:
             self._spill = Spill(self._task.folder)
-        for shard, members in self._members.items():
-            self._spill.put(shard, self._encoded(members))
-        self.overlay.clear()
-        self._members.clear()
+        for shard, entries in self._entries.items():
+            self._spill.put(shard, self._encoded(entries))
+        self.states.clear()
+        self._entries.clear()
 
 
 class RawTable:

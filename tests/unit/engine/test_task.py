@@ -116,7 +116,7 @@ def test_a_shard_whose_keys_were_all_dropped_is_still_whole_after_a_snapshot():
     stream.key_by("k", "user").stateful_map("op", lambda k, row, s: (row.n, row.n or None)).sink("out", collect())
     with MemoryRun(job, parallelism=2) as memory:
         for round_ in range(12):
-            memory.batch({"in": [{"user": user, "n": 0} for user in "abcdef"]})
+            memory.batch({"in": [{"user": user, "n": 1 - round_ % 2} for user in "abcdef"]})
             if round_ == 9:
                 memory.batch({"in": [{"user": "a", "n": 5}]})
         head = memory.run.head

@@ -185,9 +185,9 @@ def test_rejecting_many_records_costs_no_more_than_handling_them():
     assert len(ran.records) == 10_000
 
 
-def test_a_state_that_cannot_be_stored_names_operator_and_key():
+def test_a_state_that_cannot_be_stored_names_operator_key_and_record():
     text = failure(keyed(lambda k, n, t: (1, {"x": object()})), [3])
-    assert "operator 'op', key 1: its state cannot be stored" in text
+    assert "operator 'op', key 1, record 3: a state value of type dict cannot be stored" in text
 
 
 def test_another_codec_can_be_chosen():

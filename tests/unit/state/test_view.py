@@ -15,6 +15,7 @@ from tidewheel._core.keys import from_stored, shard_of, shard_of_stored, to_stor
 from tidewheel._state import task_state as view
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.compaction import merge
+from tidewheel._state.key_batch import RefusedState
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -262,15 +263,57 @@ def test_a_raw_table_gives_what_was_put_before_what_is_committed(jobs):
 
 
 @pytest.mark.parametrize("column", [True, False])
-def test_a_state_that_cannot_be_stored_names_operator_and_key(jobs, column):
+def test_a_state_that_cannot_be_stored_is_refused_with_the_place_of_its_key(jobs, column):
     task = jobs().task()
     state = state_of(task)
     opened = state.open(["a", "b"], pa.array(["a", "b"]) if column else None)
     opened.states[opened.keys.index("b")] = object()
-    state.keep(opened)
+    with pytest.raises(RefusedState, match="object") as refused:
+        state.keep(opened)
+    assert opened.keys[refused.value.place] == "b"
+    task.close()
+
+
+def test_a_single_state_that_cannot_be_stored_names_operator_and_key(jobs):
+    task = jobs().task()
+    state_of(task).put("b", object())
     with pytest.raises(OperatorError, match=r"operator 'sums', key 'b': its state cannot be stored: .*object"):
         list(task.changes())
     task.close()
+
+
+@pytest.mark.parametrize("column", [True, False])
+def test_a_delta_has_what_changed_and_nothing_else(jobs, column):
+    def batch(states: dict[str, Any]) -> dict[str, dict[Any, bytes | None]]:
+        task = job.task()
+        state = state_of(task)
+        keys = list(states)
+        opened = state.open(None, pa.array(keys)) if column else state.open(keys, None)
+        opened.states = [states[key] for key in opened.keys]
+        state.keep(opened)
+        return job.commit(task)
+
+    job = jobs()
+    assert batch({"a": 1, "b": 2, "never": None}) == {TABLE: {"a": b"\x01", "b": b"\x02"}}
+    assert batch({"a": 1, "b": 3, "never": None}) == {TABLE: {"b": b"\x03"}}
+    assert batch({"a": 1, "b": None}) == {TABLE: {"b": None}}
+    assert batch({"a": 1, "b": None}) == {}
+
+
+def test_a_state_that_was_spilled_and_set_back_is_as_it_was(jobs, few_keys_in_memory):
+    job = jobs()
+    task = job.task()
+    state_of(task).put("a", 1)
+    job.commit(task)
+    task = job.task()
+    state = state_of(task)
+    assert state.get("a") == 1
+    state.put("a", 2)
+    for key in "bcdefg":
+        state.fetch([key])
+    assert state.get("a") == 2
+    state.put("a", 1)
+    assert job.commit(task)[TABLE]["a"] == b"\x01"
 
 
 @pytest.mark.parametrize("second", [([1.0], None), (None, pa.array([1.0])), ([True], None), (None, pa.array([True]))])

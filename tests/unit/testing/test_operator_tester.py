@@ -138,7 +138,9 @@ def test_state_comes_back_as_its_declared_type():
 
 def test_state_that_cannot_be_stored_is_refused_where_it_is_made():
     tester = OperatorTester(lambda s: s.stateful_map("odd", lambda key, value, state: (value, object())))
-    with pytest.raises(OperatorError, match="operator 'odd', key 'a': its state cannot be stored"):
+    with pytest.raises(
+        OperatorError, match="operator 'odd', key 'a', record 1: a state value of type object cannot be stored"
+    ):
         tester.send("a", 1)
 
 

@@ -17,7 +17,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._operators.aggregates.functions import Accumulator, Array
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.key_by import column_of
-from tidewheel._state.key_batch import Opened, sorted_keys
+from tidewheel._state.key_batch import KeyBatch, sorted_keys
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError, StateError
 
@@ -45,7 +45,7 @@ def keyed(shape: Shape, columns: pa.RecordBatch, keys: pa.Array, times: list[int
     return Batch(shape, columns=columns, key_column=keys, times=times)
 
 
-def key_batch_of(keys: pa.Array, n_shards: int) -> Opened:
+def key_batch_of(keys: pa.Array, n_shards: int) -> KeyBatch:
     """Return the distinct keys of partial results in the order of the store."""
     key_batch = sorted_keys(keys, n_shards) if keys.type != STORED else None
     if key_batch is not None:
@@ -57,7 +57,7 @@ def key_batch_of(keys: pa.Array, n_shards: int) -> Opened:
     for at, (shard, _) in enumerate(order):
         shards[shard] = slice(shards[shard].start if shard in shards else at, at + 1)
     listed: list[Any] = [each for _, each in order]
-    return Opened([from_stored(each) for each in listed], [place[each] for each in stored], listed, shards)
+    return KeyBatch([from_stored(each) for each in listed], [place[each] for each in stored], listed, shards)
 
 
 def grouped(

@@ -9,6 +9,8 @@ from typing import Any
 
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._operators.keyed.combiner import Combiner
+from tidewheel._operators.keyed.message_buffer import MessageBuffer
+from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._values import Batch, Shape
 
@@ -47,25 +49,43 @@ class Reduce(Operator):
 
 
 class _Folding:
-    """The function, and what happens when it fails: the record is rejected, and what was folded before it stays."""
+    """The function, and what happens when it fails: the record is rejected, and what was folded before it stays.
 
-    def __init__(self, function: Callable[[Any, Any], Any], context: Context) -> None:
-        self.function, self.context = function, context
+    With dead letters, `check` is called with each result, and raises where it cannot be stored.
+    """
+
+    def __init__(
+        self, function: Callable[[Any, Any], Any], context: Context, check: Callable[[Any], object] | None = None
+    ) -> None:
+        self.function, self.context, self.check = function, context, check
         self.careful = context.keeps_rejected()
 
     def fold(self, folded: MutableMapping[Any, Any], batch: Batch) -> None:
         """Fold each value into that of its key; None there says that there is nothing yet."""
-        function, careful = self.function, self.careful
+        function = self.function
         for position, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
             left = folded.get(key)
-            if left is None:
-                folded[key] = value
-            elif value is not None:
-                try:
-                    # A function that changes its left value and then fails must have changed a copy.
-                    folded[key] = function(copy.deepcopy(left) if careful else left, value)
-                except Exception as error:
-                    self.context.reject(error, batch, position)
+            try:
+                if self.careful:
+                    folded[key] = self._checked(left, value)
+                elif left is None:
+                    folded[key] = value
+                elif value is not None:
+                    folded[key] = function(left, value)
+            except Exception as error:
+                self.context.reject(error, batch, position)
+                folded.setdefault(key, None)
+
+    def _checked(self, left: Any, value: Any) -> Any:
+        # A function that changes its left value and then fails must have changed a copy.
+        new = self.folded(copy.deepcopy(left), value)
+        if self.check is not None and new is not None:
+            self.check(new)
+        return new
+
+    def folded(self, left: Any, value: Any) -> Any:
+        """Return two values as one; None says that there is nothing."""
+        return value if left is None else left if value is None else self.function(left, value)
 
 
 class _Touched:
@@ -113,15 +133,28 @@ class _Folded(Combiner):
 class _Reducing(Process):
     def __init__(self, operator: Reduce, context: Context) -> None:
         self.context = context
-        self.folding = _Folding(operator.function, context)
-        self.state = context.state(operator.state.resolved_codec(), lambda: None)
+        codec = operator.state.resolved_codec()
+        self.folding = _Folding(operator.function, context, codec.encode)
+        self.state = context.state(codec, lambda: None)
+        self.messages = MessageBuffer()
         self.touched = _Touched()
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        self.state.fetch(batch.keys)
-        self.folding.fold(self.state.overlay, batch)
+        self.messages.add(batch, self._process)
+
+    def _process(self, batch: Batch) -> None:
+        key_batch = self.state.open(batch.keys_made, batch.key_column)
+        folded = dict(zip(key_batch.keys, key_batch.states, strict=True))
+        self.folding.fold(folded, batch)
+        key_batch.states = [folded[key] for key in key_batch.keys]
+
+        def handle(position: int, left: Any) -> Any:
+            return self.folding.folded(left, batch.values[position])
+
+        keep_states(self.state, key_batch, key_batch.places, batch, self.context, handle)
         self.touched.add(batch)
 
     def on_end_of_data(self) -> None:
+        self.messages.finish(self._process)
         if self.touched.latest:
             self.context.emit(self.touched.finish(self.context.shapes[0], self.state.get))

@@ -13,13 +13,14 @@ from typing import Any
 from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
+from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
 from tidewheel._state.codec import StateCodec, msgpack_codec
-from tidewheel._state.key_batch import Opened
+from tidewheel._state.key_batch import KeyBatch
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import GraphError, OperatorError
 
-_PLAIN = (bool, int, float, str, bytes, type(None), frozenset)
+_IMMUTABLE = (bool, int, float, str, bytes, type(None), frozenset)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class StateSpec:
             return lambda: None
         if callable(default):
             return typing.cast(Callable[[], Any], default)
-        if isinstance(default, _PLAIN):
+        if isinstance(default, _IMMUTABLE):
             return lambda: default
         return lambda: copy.deepcopy(default)
 
@@ -137,10 +138,10 @@ class _Mapping(Process):
                 position = len(out) + len(rejected)
                 self.context.reject(self._explained(error), batch, position)
                 rejected.append(position)
-        self.state.keep(key_batch)
+        self._keep(key_batch, key_batch.places, batch)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
-    def _by_key(self, key_batch: Opened, batch: Batch) -> bool:
+    def _by_key(self, key_batch: KeyBatch, batch: Batch) -> bool:
         """Handle the messages one key after the other, if there are many; tell whether they were handled.
 
         What goes out is in that order too: between keys none is promised.
@@ -176,9 +177,15 @@ class _Mapping(Process):
         except Exception as error:
             self.context.reject(self._explained(error), batch, len(out))
         key_batch.states = left
-        self.state.keep(key_batch)
+        self._keep(key_batch, lambda: [place for place, count in enumerate(counts) for _ in range(count)], batch)
         self.context.emit(batch.with_values(self.context.shapes[0], out))
         return True
+
+    def _keep(self, key_batch: KeyBatch, places: Callable[[], list[int]], batch: Batch) -> None:
+        def handle(position: int, state: Any) -> Any:
+            return self.function(batch.keys[position], batch.values[position], state)[1]
+
+        keep_states(self.state, key_batch, places, batch, self.context, handle)
 
     def _fast(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
         """Handle the rest of the messages, each by the place of its key, until one fails or there are no more."""
@@ -194,21 +201,30 @@ class _Mapping(Process):
             append(result)
 
     def _careful(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
-        """As `_fast`, but a function that changes its state in place and then raises leaves the state as it was."""
+        """As `_fast`, but each message leaves a state that can be stored, or the state as it was.
+
+        A function may change its state in place and then raise, so the state before the message is kept as bytes.
+        """
         function, default, append = self.function, self.state.default, out.append
         encode, decode = self.codec.encode, self.codec.decode
+        encoded: dict[int, bytes] = {}
         for at, value in rest:
             state = states[at]
-            before = None if state is None or isinstance(state, _PLAIN) else encode(state)
+            before = None
+            if not isinstance(state, _IMMUTABLE):
+                before = encoded[at] if at in encoded else encode(state)
             try:
                 pair = function(keys[at], value, default() if state is None else state)
                 if pair.__class__ is not tuple:
                     _check_pair(function, pair)
-                result, states[at] = pair
+                result, new = pair
+                if new is not None:
+                    encoded[at] = encode(new)
             except Exception:
                 if before is not None:
                     states[at] = decode(before)
                 raise
+            states[at] = new
             append(result)
 
     def _explained(self, error: Exception) -> Exception:

@@ -12,6 +12,7 @@ from tidewheel._core.keys import shard_of
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
+from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
@@ -96,19 +97,31 @@ class LogicProcess(Process):
                 (output.mark(), None if state is None else self.codec.encode(state)) if careful else ((0, 0, 0), None)
             )
             try:
-                states[at] = handle(message, default() if state is None else state, output)
+                new = handle(message, default() if state is None else state, output)
+                if careful and new is not None:
+                    self.codec.encode(new)
+                states[at] = new
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)
                 states[at] = None if before is None else self.codec.decode(before)
         output.current = None
-        self.state.keep(key_batch)
+        keep_states(
+            self.state, key_batch, key_batch.places, batch, self.context, partial(self._handle_again, handle, batch)
+        )
         if output.timers:
             self._timers().apply(output.timers)
         self._send(output)
         if output.aside:
             self.context.count("late", len(output.aside))
             self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
+
+    def _handle_again(self, handle: Handler, batch: Batch, position: int, state: Any) -> Any:
+        """Return the state after a message whose output is not wanted."""
+        output = self._output()
+        time = None if batch.times is None else batch.times[position]
+        output.current = Message(batch.keys[position], batch.values[position], time)
+        return handle(output.current, state, output)
 
     def _timers(self) -> TimerService:
         if self.timer_service is None:

@@ -36,7 +36,7 @@ from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.window import check_names
-from tidewheel._state.key_batch import Opened
+from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.timers import Timer
 from tidewheel._time.panes import Ints, Panes
 from tidewheel._values import ROW, Batch, Shape
@@ -207,7 +207,7 @@ class _Windowing(Process):
                     firsts.append(timer.time)
         if not keys:
             return
-        key_batch = Opened(list(keys.values()), [], list(keys), shards)
+        key_batch = KeyBatch(list(keys.values()), [], list(keys), shards)
         stored = self._read(key_batch)
         # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder that had
         # been told less than this one.
@@ -217,7 +217,7 @@ class _Windowing(Process):
         rest = stored.filter(pa.array(self.panes.dropped(_ints(stored, PANE)) > epoch))
         self._write(key_batch, np.full(len(keys), _NEVER, np.int64), rest, epoch)
 
-    def _correct(self, key_batch: Opened, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
+    def _correct(self, key_batch: KeyBatch, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
         """Emit the windows that have ended already and were given something now."""
 
         def windows(table: pa.Table) -> tuple[Ints, Ints]:
@@ -241,7 +241,7 @@ class _Windowing(Process):
         found = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
         return found.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
-    def _emit(self, key_batch: Opened, found: pa.Table, corrections: pa.Array | None) -> None:
+    def _emit(self, key_batch: KeyBatch, found: pa.Table, corrections: pa.Array | None) -> None:
         if not len(found):
             return
         starts = _ints(found, _START)
@@ -265,7 +265,7 @@ class _Windowing(Process):
             )
         )
 
-    def _read(self, key_batch: Opened) -> pa.Table:
+    def _read(self, key_batch: KeyBatch) -> pa.Table:
         """Return the stored panes of the keys, each under its key's number."""
         found: list[bytes] = []
         for shard, part in key_batch.shards.items():
@@ -277,7 +277,7 @@ class _Windowing(Process):
         keys = np.repeat(np.arange(len(found)), counts)
         return pa.table([keys, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
 
-    def _write(self, key_batch: Opened, armed: Ints, table: pa.Table, epoch: int | None) -> None:
+    def _write(self, key_batch: KeyBatch, armed: Ints, table: pa.Table, epoch: int | None) -> None:
         """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
         keys, panes = _ints(table, KEY), _ints(table, PANE)
         order = np.lexsort((panes, keys))
@@ -298,7 +298,7 @@ class _Windowing(Process):
             if due[at] != _NEVER:
                 self.timers.put(Timer(key_batch.keys[at], int(due[at])))
 
-    def _timers(self, key_batch: Opened, table: pa.Table, epoch: int | None) -> Ints:
+    def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""
         times = np.full(len(key_batch.keys), _NEVER, np.int64)
         np.minimum.at(times, _ints(table, KEY), self.panes.next(_ints(table, PANE), epoch))
