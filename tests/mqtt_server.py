@@ -25,7 +25,7 @@ listeners:
   default:
     type: tcp
     bind: 127.0.0.1:{port}
-plugins:
+{tls}plugins:
   amqtt.plugins.authentication.FileAuthPlugin:
     password_file: {passwords}
 """
@@ -34,7 +34,7 @@ plugins:
 class Broker:
     """One broker with one user."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: Path | None = None) -> None:
         from pwdlib.hashers.argon2 import Argon2Hasher
 
         self.folder = folder
@@ -43,12 +43,14 @@ class Broker:
         passwords = folder / "passwords"
         hashed = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
         passwords.write_text(f"{USER}:{hashed}\n")
-        (folder / "broker.yaml").write_text(_CONFIG.format(port=self.port, passwords=passwords))
+        (folder / "broker.yaml").write_text(_CONFIG.format(port=self.port, passwords=passwords, tls=_tls(tls)))
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"mqtt://{USER}:{PASSWORD}@127.0.0.1:{self.port}"
+        login = f"{USER}:{PASSWORD}@127.0.0.1:{self.port}"
+        return f"mqtts://{login}?ca={self._tls}/ca.pem" if self._tls else f"mqtt://{login}"
 
     def start(self) -> None:
         """Start it; once more if it lets clients in and answers none of their subscriptions, as was seen of it."""
@@ -109,10 +111,17 @@ class Broker:
         return True
 
 
+def _tls(folder: Path | None) -> str:
+    if folder is None:
+        return ""
+    files = {"cafile": "ca.pem", "certfile": "server.pem", "keyfile": "server.key"}
+    return "    ssl: on\n" + "".join(f"    {name}: {folder / file}\n" for name, file in files.items())
+
+
 @contextlib.contextmanager
-def running_broker(folder: Path) -> Iterator[Broker]:
-    """Run a broker for a while."""
-    server = Broker(folder)
+def running_broker(folder: Path, tls: Path | None = None) -> Iterator[Broker]:
+    """Run a broker for a while; with `tls`, a folder of certificates, by TLS alone."""
+    server = Broker(folder, tls)
     try:
         server.start()
         yield server

@@ -11,18 +11,20 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from servers import _start, _wait, free_ports
 from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._connectors.nats.log import NatsLogOpener
+from tidewheel._core.urls import Url
 
 
 class Nats:
     """One server. Every acknowledged message is on the disk, so that it may be killed at any moment."""
 
-    def __init__(self, folder: Path, user: str = "", sync: str = "always") -> None:
+    def __init__(self, folder: Path, user: str = "", sync: str = "always", more: str = "") -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self._monitor = free_ports(2)
@@ -31,8 +33,9 @@ class Nats:
             f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self._monitor}"\n'
             f'jetstream {{ store_dir: "{folder / "data"}", sync_interval: "{sync}" }}\n'
             + ('authorization {{ user: "{}", password: "{}" }}\n'.format(*user.split(":")) if user else "")
+            + more
         )
-        self._user = f"{user}@" if user else ""
+        self._user = f"{':'.join(quote(part, safe='') for part in user.split(':'))}@" if user else ""
 
     def url(self, name: str = "tests") -> str:
         return f"{self.server}/{name}"
@@ -65,7 +68,7 @@ class Nats:
 
     def messages(self, stream: str, *subjects: str) -> list[tuple[str, bytes]]:
         """Return subject and data of all messages that a stream has, in their order."""
-        log = NatsLogOpener(self.server, stream, subjects, "earliest", "fail", None, 5.0)()
+        log = NatsLogOpener(Url(self.server), stream, subjects, "earliest", "fail", None, 5.0)()
         with contextlib.closing(log):
             (first,), (last,) = log.start().values(), log.end({}).values()
             rows = [row for batch in log.read(stream, first, last) for row in batch.to_pylist()]

@@ -293,7 +293,7 @@ class Etcd:
 
 
 def make_certificates(folder: Path) -> Path:
-    """Write an authority and a server certificate for 127.0.0.1: ca.pem, server.pem, server.key."""
+    """Write an authority and a certificate for 127.0.0.1, good for servers and clients: ca.pem, server.pem, server.key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

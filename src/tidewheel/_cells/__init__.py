@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tidewheel._cells.backends.base import Backend
 from tidewheel._cells.connection import Connection
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 __all__ = ["open_cells"]
@@ -18,31 +19,29 @@ __all__ = ["open_cells"]
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
-def open_cells(url: str, *, timeout: float = 10.0) -> Connection:
+def open_cells(url: str | Url, *, timeout: float = 10.0) -> Connection:
     """Connect to the cells at a URL.
 
     `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
     `az:`; `etcd://host:port,host:port/prefix`. `timeout` is in seconds, for this call and as the default
     for all commands.
     """
-    return Connection(_backend(url), timeout)
+    return Connection(_backend(Url(url)), timeout)
 
 
-def _backend(url: str) -> Backend:
-    scheme, colon, rest = url.partition(":")
-    if not colon or "/" in scheme:
-        scheme = "file"
+def _backend(url: Url) -> Backend:
+    scheme = url.scheme or "file"
     if scheme == "memory":
         from tidewheel._cells.backends.memory import MemoryBackend
 
-        return MemoryBackend(rest)
+        return MemoryBackend(url.reveal().removeprefix("memory:"))
     if scheme == "file":
         from tidewheel._cells.backends.file import FileBackend
         from tidewheel._storage.file import FileStore
 
-        if not url.removeprefix("file:"):
-            raise ConfigError(f"the URL {url!r} names no folder; write for example file:///var/lib/cells")
-        return FileBackend(FileStore.from_url(url))
+        if not url.reveal().removeprefix("file:"):
+            raise ConfigError(f"the URL {url} names no folder; write for example file:///var/lib/cells")
+        return FileBackend(FileStore.from_url(url.reveal()))
     if scheme in _OBJECT_STORES:
         from tidewheel._cells.backends.objectstore import ObjectStoreBackend
 
@@ -52,4 +51,4 @@ def _backend(url: str) -> Backend:
 
         return EtcdBackend(url)
     known = ", ".join(("memory", "file", *_OBJECT_STORES, "etcd", "etcds"))
-    raise ConfigError(f"the URL {url!r} has the unknown scheme {scheme!r}; cells can be at: {known}")
+    raise ConfigError(f"the URL {url} has the unknown scheme {scheme!r}; cells can be at: {known}")

@@ -20,6 +20,7 @@ from tidewheel._cells.cell import Cell, CellReader, CellWriter, Exchange, Snapsh
 from tidewheel._cells.connection import DEFAULT_NAMESPACE, Connection
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.tickets import Ticket, Validator
+from tidewheel._core.urls import Url
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -159,7 +160,7 @@ class AsyncConnection:
     """Opens cells for coroutines; use it in an `async with` block."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._url = url
+        self._url = Url(url)
         self._timeout = timeout
         self._connection: Connection | None = None
 

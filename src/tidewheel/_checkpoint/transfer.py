@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidewheel._checkpoint.names import folder, path
+from tidewheel._core.urls import Url
 from tidewheel._state.references import FileRef
 
 TRANSFERS = "transfers"
@@ -17,6 +18,9 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     job: str
     state: str
     cells: str | None = None
+
+    def __repr__(self) -> str:
+        return f"JobPlace({self.job!r}, {self.state!r}, {Url(self.cells or '')})"
 
 
 class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

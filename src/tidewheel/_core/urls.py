@@ -1,15 +1,148 @@
-"""URLs that may hold a password."""
+"""URLs that may hold a password: read once, and shown without it.
+
+A `Url` is what a user gave. Whatever prints it, be it `str`, `repr`, an f-string or a dataclass that holds it, shows no
+user, no password and no settings. `Url.server` reads it as the URL of a server, with everything decoded.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote
 
-def shown(url: str) -> str:
-    """Return a URL without user and password.
+from tidewheel.errors import ConfigError
 
-    >>> shown("nats://ada:secret@one:4222,two:4222")
-    'nats://one:4222,two:4222'
+_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+_WITH_CONTAINERS = ("abfs", "abfss")
+"""Their URLs name a container before the "@"."""
+_WITHOUT_SECRETS = ("", "file", "memory")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
+_PARTS = re.compile(r"([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
+
+
+class Url:
+    """The URL or the path of a place, as a user gave it.
+
+    >>> url = Url("nats://ada:secret@one:4222,two:4222/orders?replicas=3")
+    >>> url, f"{url}"
+    (nats://one:4222,two:4222/orders, 'nats://one:4222,two:4222/orders')
+    >>> url.reveal()
+    'nats://ada:secret@one:4222,two:4222/orders?replicas=3'
     """
-    scheme, separator, rest = url.partition("://")
-    hosts, slash, path = rest.partition("/")
-    named = ",".join(host.rpartition("@")[2] for host in hosts.split(","))
-    return f"{scheme}{separator}{named}{slash}{path}"
+
+    __slots__ = ("_shown", "_text")
+
+    def __init__(self, text: str | Url) -> None:
+        self._text: str = text._text if isinstance(text, Url) else text
+        self._shown = _masked(self._text)
+
+    @property
+    def scheme(self) -> str:
+        """What stands before the first colon; empty in a path."""
+        return _scheme(self._text)
+
+    @property
+    def has_login(self) -> bool:
+        """Whether there is a user or a password in it, so that it must not be stored."""
+        return self.scheme not in _WITHOUT_SECRETS and "@" in self._text and "@" not in self._shown
+
+    def reveal(self) -> str:
+        """Return the text as it was given, for a client that needs the password. Do not print or log it."""
+        return self._text
+
+    def server(self, schemes: Sequence[str], what: str, settings: Sequence[str] = ()) -> ServerUrl:
+        """Read `scheme://user:password@host:port,host:port/path?setting=value`, or say what is wrong with it.
+
+        `what` is what the URL must name, with an example. `settings` are the names that are allowed behind the "?". User,
+        password, path and settings are percent-decoded.
+        """
+        scheme, separator, rest = self._text.partition("://")
+        parts = _PARTS.fullmatch(rest)
+        if scheme not in schemes or not separator or parts is None:
+            raise ConfigError(f"the URL {self} must name {what}")
+        authority, path, query, fragment = parts.groups()
+        login, _, names = authority.rpartition("@")
+        if fragment or "@" in login or "@" in path or "@" in (query or ""):
+            raise ConfigError(
+                f"the URL {self} cannot be read: in a user or password write @ as %40, / as %2F, ? as %3F and # as %23. User and "
+                "password stand once, before the first host; elsewhere write @ as %40, and leave # out"
+            )
+        hosts = [_HOST.fullmatch(name) for name in names.split(",")]
+        if not all(hosts):
+            raise ConfigError(f"the URL {self} names no host, or a port that is none; it must name {what}")
+        given = dict(parse_qsl(query or "", keep_blank_values=True))
+        if unknown := sorted(set(given) - set(settings)):
+            known = f"known: {', '.join(settings)}" if settings else "it takes none"
+            raise ConfigError(f"the URL {self} has the unknown setting {unknown[0]!r}; {known}")
+        user, _, password = login.partition(":")
+        return ServerUrl(
+            scheme,
+            tuple(Host(host[1].strip("[]"), int(host[2]) if host[2] else None) for host in hosts if host),
+            unquote(user),
+            unquote(password),
+            unquote(path).strip("/"),
+            given,
+            self._shown,
+        )
+
+    def __str__(self) -> str:
+        return self._shown
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Url) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True)
+class Host:
+    """One server of a URL."""
+
+    name: str
+    port: int | None
+
+    def url(self, scheme: str, default_port: int) -> str:
+        """Return the URL of this server alone.
+
+        >>> Host("::1", None).url("nats", 4222)
+        'nats://[::1]:4222'
+        """
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{scheme}://{name}:{self.port or default_port}"
+
+
+@dataclass(frozen=True)
+class ServerUrl:
+    """What the URL of a server says. Its `repr` has no password; `shown` is the URL for messages."""
+
+    scheme: str
+    hosts: tuple[Host, ...]
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+    path: str
+    settings: Mapping[str, str] = field(repr=False)
+    shown: str
+
+
+def _scheme(text: str) -> str:
+    scheme, colon, _ = text.partition(":")
+    return scheme if colon and "/" not in scheme else ""
+
+
+def _masked(text: str) -> str:
+    """Return the text without user, password and settings: rather too little of it than too much."""
+    scheme = _scheme(text)
+    if scheme in _WITHOUT_SECRETS:
+        return text
+    slashes, rest = re.fullmatch(r"(/*)(.*)", text[len(scheme) + 1 :], re.DOTALL).groups()  # type: ignore[union-attr]
+    login, _, place = rest.rpartition("@")
+    if scheme in _STORES and ":" not in login and ("@" not in rest.partition("/")[0] or scheme in _WITH_CONTAINERS):
+        return re.split(r"[?#]", text)[0]
+    authority, path, *_ = _PARTS.fullmatch(place).groups()  # type: ignore[union-attr]
+    if rest and not all(_HOST.fullmatch(name) for name in authority.split(",")):
+        return f"{scheme}:{slashes}***"
+    return f"{scheme}:{slashes}{authority}{path}"

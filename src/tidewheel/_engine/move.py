@@ -36,6 +36,7 @@ from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._core.urls import Url
 from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.commit import next_shards
 from tidewheel._engine.control import cells_of
@@ -71,6 +72,11 @@ def move(
         raise ConfigError("say what moves: keys, or shards of the source")
     if (source.job, open_store(source.state).url) == (target.job, open_store(target.state).url):
         raise ConfigError(f"job {source.job!r} cannot be both the source and the target of a move")
+    if any(place.cells and Url(place.cells).has_login for place in (source, target)):
+        raise ConfigError(
+            "a move records where the cells are, and their URL has a user or password, which must not be stored: leave it out, "
+            "and set ETCDCTL_USER and ETCDCTL_PASSWORD"
+        )
     wanted = None if keys is None else {to_stored(key) for key in keys}
     with held(target) as taking, held(source) as giving:
         chosen = _chosen(giving.store, giving.head, wanted, None if shards is None else set(shards))

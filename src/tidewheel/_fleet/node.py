@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidewheel._cells import open_cells
@@ -77,8 +77,8 @@ class NodeOptions:
     """How a node takes part in a fleet."""
 
     name: str
-    cells: str
-    inbox: str
+    cells: str = field(repr=False)
+    inbox: str = field(repr=False)
     lease: float = LEASE_SECONDS
     restarts: int = 5
     """How many failures in a row to survive."""

@@ -9,6 +9,7 @@ b'one'
 
 from __future__ import annotations
 
+from tidewheel._core.urls import Url
 from tidewheel._storage.base import Entry, Store
 from tidewheel.errors import ConfigError
 
@@ -23,11 +24,10 @@ def open_store(url: str) -> Store:
     `file:///abs`, `file:rel` or a plain path; `memory:name`; `s3://bucket/prefix` and likewise `gs:` and
     `az:`. Nothing is created or contacted yet; the first access tells whether the store is there.
     """
-    scheme, colon, rest = url.partition(":")
-    if not colon or "/" in scheme:
-        scheme, rest = "file", url
+    place = Url(url)
+    scheme, rest = place.scheme or "file", url.removeprefix(f"{place.scheme}:") if place.scheme else url
     if not rest:
-        raise ConfigError(f"the URL {url!r} names no place; write for example file:///data/state or s3://bucket/prefix")
+        raise ConfigError(f"the URL {place} names no place; write for example file:///data/state or s3://bucket/prefix")
     if scheme == "file":
         from tidewheel._storage.file import FileStore
 
@@ -41,5 +41,5 @@ def open_store(url: str) -> Store:
 
         return RemoteStore(url)
     raise ConfigError(
-        f"the URL {url!r} has the unknown scheme {scheme!r}; known are file, memory, {', '.join(_REMOTE)}"
+        f"the URL {place} has the unknown scheme {scheme!r}; known are file, memory, {', '.join(_REMOTE)}"
     )

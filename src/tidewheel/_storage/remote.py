@@ -20,6 +20,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
+from tidewheel._core.urls import Url
 from tidewheel._storage.base import Entry, Store, check_length, check_path
 from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
@@ -146,14 +147,20 @@ def _advice(text: str) -> str:
 
 def settings(url: str) -> tuple[str, dict[str, Any], float]:
     """Return what a URL says: the place without settings, the settings, and for how many seconds to try again."""
-    parts = urlsplit(url)
+    parts, place = urlsplit(url), Url(url)
     options: dict[str, Any] = dict(parse_qsl(parts.query))
-    retry_s = float(options.pop("retry_s", _RETRY_S))
-    for name in options:
-        if _SECRET.search(name):
+    # A bucket has neither, but Azure's URLs name a container before the "@".
+    if ":" in parts.netloc or ("@" in parts.netloc and not parts.scheme.startswith("ab")):
+        raise ConfigError(f"the URL {place} has a user or password, which would show in logs; {_ENVIRONMENT}")
+    for name, value in options.items():
+        if _SECRET.search(name) or "@" in str(value):
             raise ConfigError(f"{name!r} in a URL would show in logs; {_ENVIRONMENT}")
+    try:
+        retry_s = float(options.pop("retry_s", _RETRY_S))
+    except ValueError:
+        raise ConfigError(f"retry_s in {place} must be a number of seconds") from None
     if not parts.netloc:
-        raise ConfigError(f"the URL {url!r} names no bucket; write for example s3://bucket/prefix")
+        raise ConfigError(f"the URL {place} names no bucket; write for example s3://bucket/prefix")
     if str(options.get("endpoint", "")).startswith("http://"):
         options["allow_http"] = True
     return urlunsplit(parts._replace(query="")), options, retry_s
@@ -180,4 +187,4 @@ def _client(url: str) -> Any:
             },
         )
     except (exceptions.BaseError, ValueError) as error:
-        raise ConfigError(f"the URL {url!r} cannot be used: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"the URL {Url(url)} cannot be used: {str(error).splitlines()[0]}") from error

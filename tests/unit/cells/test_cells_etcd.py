@@ -360,7 +360,7 @@ def test_urls_are_read_in_full():
     address = Address.parse("etcd://u:p%40@a:1,[::1]:2,c/deep/prefix")
     assert address.endpoints == (("a", 1), ("::1", 2), ("c", 2379))
     assert (address.prefix, address.user, address.password) == ("deep/prefix", "u", "p@")
-    assert address.shown == "etcd://u@a:1,[::1]:2,c/deep/prefix"
+    assert address.shown == "etcd://a:1,[::1]:2,c/deep/prefix"
     assert Address.parse("etcd://a").prefix == ""
 
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_an_inbox_is_refused(inbox, url):
         open_inbox(url + "x")
     with pytest.raises(ConfigError, match="has 4 shards, not 8"):
         open_inbox(url, 8)
-    for wrong in ("nats://localhost", "nats://localhost/a.b", "nats:///x"):
+    for wrong in ("nats://localhost", "nats://localhost/a.b"):
         with pytest.raises(ConfigError, match="must name a server and an inbox"):
             open_inbox(wrong)
     with pytest.raises(ConfigError, match="cannot be made: replicas > 1 not supported"):

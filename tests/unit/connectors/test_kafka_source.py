@@ -182,13 +182,14 @@ def test_an_option_that_the_client_does_not_know_is_named():
         offsets(sources.kafka("h:1", "t", options={"no.such": "1"}))
 
 
-def test_sparks_own_connector_gets_the_same_meaning():
+def test_sparks_own_connector_gets_the_same_meaning(monkeypatch):
+    monkeypatch.setenv("TIDEWHEEL_KAFKA_SASL_PASSWORD", PASSWORD)
     source = sources.kafka(
         "h:1",
         ["a", "b"],
         start={"a": {0: 5}},
         lost="earliest",
-        options={"sasl.mechanisms": "PLAIN", "sasl.username": "ada", "sasl.password": 'p"w'},
+        options={"sasl.mechanisms": "PLAIN", "sasl.username": "ada"},
     )
     assert spark_options(source.topics, 100) == {
         "subscribe": "a,b",
@@ -196,12 +197,30 @@ def test_sparks_own_connector_gets_the_same_meaning():
         "failOnDataLoss": "false",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="ada" password="p\\"w";',
+        'username="ada" password="${env:TIDEWHEEL_KAFKA_SASL_PASSWORD}";',
+        "kafka.config.providers": "env",
+        "kafka.config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "kafka.config.providers.env.param.allowlist.pattern": "TIDEWHEEL_KAFKA_.*",
         "kafka.bootstrap.servers": "h:1",
         "kafka.isolation.level": "read_committed",
         "maxOffsetsPerTrigger": "100",
         "startingOffsets": '{"a": {"0": 5}}',
     }
+
+
+@pytest.mark.parametrize("option", ["sasl.password", "ssl.key.password", "sasl.jaas.config"])
+def test_a_secret_never_becomes_an_option_of_spark(option):
+    source = sources.kafka("h:1", "t", options={"sasl.username": "ada", option: PASSWORD})
+    with pytest.raises(ConfigError, match=f"would show the option '{option}'.*TIDEWHEEL_KAFKA_") as refused:
+        spark_options(source.topics, None)
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_password_that_spark_s_connector_cannot_take_is_refused(monkeypatch):
+    monkeypatch.setenv("TIDEWHEEL_KAFKA_SASL_PASSWORD", 'hunter"2')
+    with pytest.raises(ConfigError, match="quotation mark") as refused:
+        spark_options(sources.kafka("h:1", "t", options={"sasl.username": "ada"}).topics, None)
+    assert "hunter" not in str(refused.value)
 
 
 def test_without_the_jar_sparks_connector_is_refused(spark):

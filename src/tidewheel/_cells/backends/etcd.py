@@ -26,6 +26,7 @@ from tidewheel._cells.backends.etcd_client import (
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import CellError, Offline, TooLarge
 from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._core.urls import Url
 
 _LIMIT = 1_500_000
 _ATTEMPT_S = 2.0
@@ -38,7 +39,7 @@ class EtcdBackend(Backend):
 
     limit = _LIMIT
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | Url) -> None:
         self._address = Address.parse(url)
         self.url = self._address.shown
         self._client = EtcdClient(self._address)

@@ -17,16 +17,17 @@ import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from tidewheel._cells.errors import AccessRefused
-from tidewheel.errors import ConfigError
+from tidewheel._core import tls
+from tidewheel._core.urls import Url
 
 _PERMISSION_DENIED = 7
 _NOT_CARRIED_OUT = {3, 8, 9, 11, 16}
 """gRPC codes by which a request was refused for what it is: invalid, too large, failed precondition, compacted, token."""
 _CONNECT_S = 1.0
-_SETTINGS = ("ca", "cert", "key")
+_PORT = 2379
 
 
 class NoAnswer(Exception):
@@ -72,59 +73,28 @@ class Address(NamedTuple):
     shown: str
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str | Url) -> Address:
         """Read a URL, or say what is wrong with it."""
-        parts = urlsplit(url)
-        login, _, hosts = parts.netloc.rpartition("@")
-        settings = dict(parse_qsl(parts.query))
-        if unknown := sorted(set(settings) - set(_SETTINGS)):
-            raise ConfigError(
-                f"the URL {_shown(url)!r} has the unknown setting {unknown[0]!r}; known: {', '.join(_SETTINGS)}"
-            )
-        user, _, password = (unquote(part) for part in (login or os.environ.get("ETCDCTL_USER", "")).partition(":"))
+        server = Url(url).server(
+            ("etcd", "etcds"), "the members of an etcd, as in etcd://host:2379,host:2379/prefix", tls.SETTINGS
+        )
+        user, password = server.user, server.password
+        if not user:
+            user, _, password = (unquote(part) for part in os.environ.get("ETCDCTL_USER", "").partition(":"))
+        variables = {"ca": "ETCDCTL_CACERT", "cert": "ETCDCTL_CERT", "key": "ETCDCTL_KEY"}
+        files = {name: server.settings.get(name) or os.environ.get(variable) for name, variable in variables.items()}
+        secure = server.scheme == "etcds" or files["ca"] or files["cert"]
         return cls(
-            tuple(_endpoint(host, url) for host in hosts.split(",")),
-            unquote(parts.path).strip("/"),
+            tuple(Endpoint(host.name, host.port or _PORT) for host in server.hosts),
+            server.path,
             user,
             password or os.environ.get("ETCDCTL_PASSWORD", ""),
-            _tls(parts.scheme == "etcds", settings, url),
-            _shown(url),
+            tls.tls_context(server.shown, **files) if secure else None,
+            server.shown,
         )
 
-
-def _shown(url: str) -> str:
-    """Return the URL without its password."""
-    parts = urlsplit(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{login.partition(':')[0]}{at}{hosts}{parts.path}"
-
-
-def _endpoint(text: str, url: str) -> Endpoint:
-    try:
-        parts = urlsplit(f"//{text}")
-        if not parts.hostname:
-            raise ValueError("no host")
-        return Endpoint(parts.hostname, parts.port or 2379)
-    except ValueError:
-        raise ConfigError(
-            f"the URL {_shown(url)!r} names no host; write etcd://host:2379/prefix, several hosts divided by commas"
-        ) from None
-
-
-def _tls(wanted: bool, settings: dict[str, str], url: str) -> ssl.SSLContext | None:
-    ca, cert, key = (
-        settings.get(name) or os.environ.get(variable)
-        for name, variable in (("ca", "ETCDCTL_CACERT"), ("cert", "ETCDCTL_CERT"), ("key", "ETCDCTL_KEY"))
-    )
-    if not (wanted or ca or cert):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert:
-            context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificates for {_shown(url)!r} cannot be read: {error}") from None
-    return context
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
 
 
 class EtcdClient:

@@ -14,6 +14,7 @@ from tidewheel._cells.backends.chained import ChainedBackend, explained
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import CellError, Offline
 from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StorageError
 
@@ -24,16 +25,16 @@ _RETRY_S = 3.0
 class ObjectStoreBackend(ChainedBackend):
     """Records below a prefix of a bucket, followed by polling."""
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+    def __init__(self, url: Url) -> None:
+        parts = urlsplit(url.reveal())
         query = dict(parse_qsl(parts.query))
         try:
             self._poll_s = float(query.pop("poll_s", _POLL_S))
         except ValueError:
-            raise ConfigError(f"poll_s in {url!r} must be a number of seconds") from None
+            raise ConfigError(f"poll_s in {url} must be a number of seconds") from None
         query.setdefault("retry_s", str(_RETRY_S))
         super().__init__(open_store(urlunsplit(parts._replace(query=urlencode(query, safe=":/")))))
-        self.url = urlunsplit(parts._replace(query=""))
+        self.url = str(url)
         self._stop = threading.Event()
         self._away: str | None = None
         self._thread = BackgroundThread(self._run, f"cells {self.url}", self._failed)

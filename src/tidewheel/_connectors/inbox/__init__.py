@@ -9,23 +9,24 @@
 from __future__ import annotations
 
 from tidewheel._connectors.inbox.base import Block, Events, Inbox, Stored, decode_events, encode_events, lag, limited
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 __all__ = ["Block", "Events", "Inbox", "Stored", "decode_events", "encode_events", "lag", "limited", "open_inbox"]
 
 
-def open_inbox(url: str, n_shards: int | None = None) -> Inbox:
+def open_inbox(url: str | Url, n_shards: int | None = None) -> Inbox:
     """Open the inbox at a URL: `file:///abs`, `file:rel` or a plain path; `nats://host:4222,host:4222/name`.
 
     It is made if it is not there, which takes `n_shards`. An inbox with another number of shards is refused.
     """
-    scheme, colon, _ = url.partition(":")
-    if not colon or "/" in scheme or scheme == "file":
+    url = Url(url)
+    if url.scheme in ("", "file"):
         from tidewheel._connectors.inbox.file import FileInbox
 
-        return FileInbox(url, n_shards)
-    if scheme in ("nats", "tls"):
+        return FileInbox(url.reveal(), n_shards)
+    if url.scheme in ("nats", "tls"):
         from tidewheel._connectors.inbox.nats import NatsInbox
 
         return NatsInbox(url, n_shards)
-    raise ConfigError(f"the URL {url!r} has the unknown scheme {scheme!r}; an inbox can be at file: or nats:")
+    raise ConfigError(f"the URL {url} has the unknown scheme {url.scheme!r}; an inbox can be at file: or nats:")

@@ -14,15 +14,14 @@ import re
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
-from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._core.keys import check_n_shards
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
 
 T = TypeVar("T")
@@ -57,28 +56,27 @@ _decode = msgspec.msgpack.Decoder(_Message).decode
 
 
 class NatsInbox(Inbox):
-    """`nats://user:password@host:4222,host:4222/name?replicas=3`; `tls:` for TLS. `timeout` is for each request."""
+    """`nats://user:password@host:4222,host:4222/name?replicas=3`, otherwise as `nats_server`. `timeout` is for each request."""
 
     marks_s = 3600.0
     """How many seconds a message stays in any case: a producer that got no answer tells by it what it has sent."""
 
-    def __init__(self, url: str, n_shards: int | None = None, *, timeout: float = 5.0) -> None:
-        parts = urlsplit(url)
-        self._name = parts.path.strip("/")
-        if not parts.netloc or not _NAME.fullmatch(self._name):
+    def __init__(self, url: str | Url, n_shards: int | None = None, *, timeout: float = 5.0) -> None:
+        server = nats_server(url, "replicas")
+        self.url, self._name = server.shown, server.path
+        replicas = server.settings.get("replicas", "1")
+        if not _NAME.fullmatch(self._name) or not replicas.isdecimal():
             raise ConfigError(
-                f"the URL {shown(url)!r} must name a server and an inbox of letters, digits, - and _, as in nats://localhost:4222/orders"
+                f"the URL {self.url} must name a server and an inbox of letters, digits, - and _, as in nats://localhost:4222/orders"
             )
         if n_shards is not None:
             check_n_shards(n_shards)
         self._last: dict[tuple[str, int], _Last] = {}
         with _as_inbox_errors():
-            self._connection = NatsConnection(url, timeout=timeout)
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{self._name}"
+            self._connection = NatsConnection(server, timeout=timeout)
         self._timeout, self._client, self._stream = timeout, self._connection.client, self._connection.jetstream
         try:
-            replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
-            self.n_shards = self._call(self._opened(n_shards, replicas))
+            self.n_shards = self._call(self._opened(n_shards, int(replicas)))
             self.max_block_bytes = int(self._client.max_payload) - _HEADROOM
         except BaseException:
             self.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel._values import ROW, Shape
 from tidewheel.errors import ConfigError
 
@@ -53,7 +53,7 @@ class InboxSource(Source):
 
     def __init__(
         self,
-        url: str,
+        url: str | Url,
         schema: Any,
         shards: list[int] | None,
         start: dict[int, int],
@@ -62,7 +62,7 @@ class InboxSource(Source):
         plain: bool = False,
     ) -> None:
         """Take the settings; the inbox is opened when the job starts."""
-        self.url, self.schema, self.shards, self.start = url, schema, shards, start
+        self.url, self.schema, self.shards, self.start = Url(url), schema, shards, start
         self.max_events, self.partitions, self.plain = max_events, partitions, plain
 
     def declared(self, shape: Shape) -> Source:
@@ -79,7 +79,7 @@ class InboxSource(Source):
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"inbox {shown(self.url)}"
+        return f"inbox {self.url}"
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 from tidewheel._core.keys import from_stored
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError, TidewheelError
 
 Offsets = dict[str, int]
@@ -22,7 +22,7 @@ Payload = Literal["raw", "columns", "plain"]
 class InboxSettings(msgspec.Struct, frozen=True):
     """How an inbox is read."""
 
-    url: str
+    url: Url
     shards: list[int] | None
     start: dict[int, int]
     max_events: int | None
@@ -115,7 +115,7 @@ class InboxReader(StreamReader):
             block = stored.block
             raise TidewheelError(
                 f"the events {block.first} to {block.last} of producer {stored.producer!r} for shard {block.shard}, at position "
-                f"{stored.position} of {shown(self.settings.url)}, cannot be read as {', '.join(self.schema.names)}: {error}"
+                f"{stored.position} of {self.settings.url}, cannot be read as {', '.join(self.schema.names)}: {error}"
             ) from error
         return table.to_batches()[0]
 

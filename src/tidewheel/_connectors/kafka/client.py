@@ -35,7 +35,7 @@ class Connection:
     def hidden(self, text: str) -> str:
         """Return a text without the values of options that are secret."""
         for name, value in self.options.items():
-            if value and any(word in name for word in _HIDDEN):
+            if value and is_secret(name):
                 text = text.replace(str(value), "***")
         return text
 
@@ -66,6 +66,10 @@ def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) 
     require()
     if not isinstance(brokers, str) or not brokers:
         raise ConfigError(f"the brokers of a Kafka are text such as 'host:9092,other:9092', not {brokers!r}")
+    if "@" in brokers:
+        raise ConfigError(
+            "the brokers of a Kafka are hosts and ports alone; user and password are the options sasl.username and sasl.password"
+        )
     if timeout <= 0:
         raise ConfigError(f"the timeout of a Kafka connector is a number of seconds above 0, not {timeout}")
     for name in options or {}:
@@ -79,6 +83,20 @@ def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) 
     return Connection(
         brokers, {**environment, **{name: str(value) for name, value in (options or {}).items()}}, timeout
     )
+
+
+def is_secret(option: str) -> bool:
+    """Tell whether the value of an option must not be shown."""
+    return any(word in option for word in _HIDDEN)
+
+
+def variable_of(option: str) -> str:
+    """Return the variable of the environment that an option comes from where it is not given.
+
+    >>> variable_of("sasl.password")
+    'TIDEWHEEL_KAFKA_SASL_PASSWORD'
+    """
+    return _ENVIRONMENT + option.upper().replace(".", "_")
 
 
 def require() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tidewheel._connectors.kafka.client import is_secret, variable_of
 from tidewheel._connectors.kafka.log import Topics, split
 from tidewheel.errors import ConfigError
 
@@ -17,6 +19,13 @@ _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+_LOOKED_UP = {
+    "config.providers": "env",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "config.providers.env.param.allowlist.pattern": "TIDEWHEEL_KAFKA_.*",
 }
 
 
@@ -73,8 +82,14 @@ def spark_options(topics: Topics, max_records: int | None) -> dict[str, str]:
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options as the Java client names them; names that both know stay."""
-    given = dict(options)
+    """Return librdkafka's options as the Java client names them; names that both know stay.
+
+    Spark shows the options of a source in plans and logs. So they have no secrets, only the names of the variables of the
+    environment that have them, in which the Java client looks them up.
+    """
+    given = {name: _reference(name, value) if is_secret(name) else value for name, value in options.items()}
+    if given != dict(options):
+        given |= _LOOKED_UP
     mechanism = given.pop("sasl.mechanisms", None) or given.get("sasl.mechanism")
     user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
     if mechanism is not None:
@@ -85,7 +100,21 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(
                 f'Spark\'s Kafka connector cannot log in by {mechanism} with a name; say connector="python"'
             )
-        given["sasl.jaas.config"] = f"{module} required username={json.dumps(user)} password={json.dumps(password)};"
+        if any(each in options["sasl.password"] for each in '"\\'):
+            raise ConfigError(
+                'Spark\'s Kafka connector cannot take a password with a quotation mark or a backslash; say connector="python"'
+            )
+        given["sasl.jaas.config"] = f'{module} required username={json.dumps(user)} password="{password}";'
     if "ssl.ca.location" in given:
         given |= {"ssl.truststore.location": given.pop("ssl.ca.location"), "ssl.truststore.type": "PEM"}
     return given
+
+
+def _reference(option: str, value: str) -> str:
+    variable = variable_of(option)
+    if os.environ.get(variable) != value:
+        raise ConfigError(
+            f"Spark's Kafka connector would show the option {option!r} in its plans and logs: leave it out, and set the variable "
+            f'{variable} where the driver and the executors run, or say connector="python"'
+        )
+    return f"${{env:{variable}}}"

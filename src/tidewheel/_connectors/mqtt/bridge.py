@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from tidewheel._connectors.inbox import Block, Inbox, Stored, open_inbox
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConnectorError, CorruptError, TidewheelError
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ _STOP = object()
 
 @dataclass(frozen=True)
 class Bridging:
-    """From where to where. It is not shown: the URL may hold a password."""
+    """From where to where."""
 
-    url: str = field(repr=False)
+    url: Url
     topics: tuple[str, ...]
-    buffer: str
+    buffer: Url
     client_id: str
     timeout: float
 
@@ -65,7 +65,7 @@ class MqttBridge:
 
     def __init__(self, bridging: Bridging) -> None:
         """Open the buffer, make it if it is not there, and connect."""
-        self._producer, self._url = bridging.client_id, shown(bridging.url)
+        self._producer, self._url = bridging.client_id, str(bridging.url)
         self._session = uuid.uuid4().hex
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failed: BaseException | None = None
@@ -170,7 +170,7 @@ class MqttBridge:
         self._number = stored.last
 
 
-def opened_buffer(url: str) -> Inbox:
+def opened_buffer(url: str | Url) -> Inbox:
     """Open a buffer: an inbox with one shard."""
     return open_inbox(url, n_shards=1)
 

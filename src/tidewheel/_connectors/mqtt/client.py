@@ -6,19 +6,20 @@ import ssl
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import unquote, urlsplit
 
-from tidewheel._core.urls import shown
+from tidewheel._core import tls
+from tidewheel._core.urls import ServerUrl, Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
+_PORT, _SECURE_PORT = 1883, 8883
 _REFUSED = {"Bad user name or password", "Not authorized"}
 
 
 class MqttConnection:
-    """`mqtt://user:password@host:1883`; `mqtts:` for TLS. `url` is the one to show.
+    """A connection to the broker of a URL, as `mqtt_broker` reads it. `url` is the one to show.
 
     With `keep` the broker keeps the session of the `client_id`, with its subscriptions and what was not acknowledged, while
     nobody is connected. `topics` are subscribed to, with quality 1, whenever the connection is made; `on_message` gets the client
@@ -28,7 +29,7 @@ class MqttConnection:
 
     def __init__(
         self,
-        url: str,
+        url: str | Url,
         client_id: str,
         *,
         keep: bool = False,
@@ -36,22 +37,30 @@ class MqttConnection:
         on_message: Callable[[Client, Any], None] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self.url, self._topics, self._timeout = shown(url), topics, timeout
+        server = mqtt_broker(url)
+        self.url, self._topics, self._timeout = server.shown, topics, timeout
         self._answered = threading.Event()
         self._refused = ""
-        host, port, user, password, secure = parsed(url)
         self.client = _client(client_id, keep, manual_ack=on_message is not None)
-        if user:
-            self.client.username_pw_set(user, password)
+        if server.user:
+            self.client.username_pw_set(server.user, server.password)
+        files = {name: server.settings.get(name) for name in tls.SETTINGS}
+        secure = server.scheme == "mqtts" or any(files.values())
         if secure:
-            self.client.tls_set_context(ssl.create_default_context())
+            self.client.tls_set_context(tls.tls_context(server.shown, **files))
         self.client.reconnect_delay_set(1, 5)
         self.client.on_connect = self._connected
         self.client.on_subscribe = self._subscribed
         if on_message is not None:
             self.client.on_message = lambda client, _data, message: on_message(client, message)
         try:
-            self.client.connect(host, port)
+            (host,) = server.hosts
+            self.client.connect(host.name, host.port or (_SECURE_PORT if secure else _PORT))
+        except ssl.SSLCertVerificationError as error:
+            self._forget()
+            raise ConnectorError(
+                f"{self.url} shows a certificate that is not trusted ({error.verify_message}); give its authority with ?ca=file"
+            ) from error
         except OSError as error:
             self._forget()
             raise ConnectorUnavailable(f"{self.url} does not answer: {error}") from error
@@ -99,29 +108,24 @@ class MqttConnection:
 
 def _client(client_id: str, keep: bool, manual_ack: bool) -> Client:
     try:
-        from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
+
+        from tidewheel._connectors.mqtt.secure import SecureClient
     except ImportError:
         raise ConfigError("what is at mqtt: needs the package paho-mqtt; run pip install 'tidewheel[mqtt]'") from None
-    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=not keep, manual_ack=manual_ack)
+    client = SecureClient(CallbackAPIVersion.VERSION2, client_id, clean_session=not keep, manual_ack=manual_ack)
     client.max_inflight_messages_set(1000)
     return client
 
 
-def parsed(url: str) -> tuple[str, int, str, str, bool]:
-    """Return host, port, user, password and whether to use TLS, or refuse what is no URL of a broker."""
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if parts.scheme not in ("mqtt", "mqtts") or not host:
-        raise ConfigError(f"the URL {shown(url)!r} must name an MQTT broker, as in mqtt://localhost:1883")
-    secure = parts.scheme == "mqtts"
-    return (
-        host,
-        port or (8883 if secure else 1883),
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
-        secure,
-    )
+def mqtt_broker(url: str | Url) -> ServerUrl:
+    """Read the URL of a broker, `mqtt://user:password@host:1883`, or refuse what is none.
+
+    `mqtts:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none.
+    """
+    server = Url(url).server(("mqtt", "mqtts"), "an MQTT broker, as in mqtt://localhost:1883", tls.SETTINGS)
+    if len(server.hosts) > 1 or server.path:
+        raise ConfigError(
+            f"the URL {server.shown} must name one MQTT broker and nothing else, as in mqtt://localhost:1883"
+        )
+    return server

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.messages import Form, MessagePartition, messages
-from tidewheel._connectors.mqtt.client import MqttConnection, parsed
+from tidewheel._connectors.mqtt.client import MqttConnection, mqtt_broker
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConnectorUnavailable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def mqtt(
     sends all of them again, in the same order. A broker has nothing to tell a repeat by: readers that need each record
     once tell it by an id of their own in the data.
 
-    A broker that does not answer is waited for `patience` seconds. `url` is `mqtt://user:password@host:1883`, or `mqtts:`.
+    A broker that does not answer is waited for `patience` seconds. `url` is as at the source.
     """
     return Mqtt(url, Form(topic, json() if codec is None else payload_codec(codec), "+#/\0"), retain, timeout, patience)
 
@@ -51,13 +51,13 @@ class Mqtt(Sink):
 
     def __init__(self, url: str, form: Form, retain: bool, timeout: float, patience: float) -> None:
         """Check the settings; the broker is spoken to when the job starts."""
-        parsed(url)
-        self._url, self.form, self.retain = url, form.checked("topic"), retain
+        mqtt_broker(url)
+        self._url, self.form, self.retain = Url(url), form.checked("topic"), retain
         self._timeout, self._patience = timeout, patience
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"messages to {self.form.address} at {shown(self._url)}"
+        return f"messages to {self.form.address} at {self._url}"
 
     def start(self, job: str) -> None:
         """Check that the broker lets us in."""
@@ -96,4 +96,4 @@ class Mqtt(Sink):
         return MqttConnection(self._url, f"tidewheel-{secrets.token_hex(6)}", timeout=self._timeout)
 
     def __repr__(self) -> str:
-        return f"mqtt({shown(self._url)!r}, {self.form.address!r})"
+        return f"mqtt({str(self._url)!r}, {self.form.address!r})"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidewheel._connectors.mqtt.bridge import Bridging
-from tidewheel._connectors.mqtt.client import parsed
+from tidewheel._connectors.mqtt.client import mqtt_broker
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ def mqtt(
     `tidewheel.connectors.MqttBridge`, and the job only reads.
     The `client_id` must be used by nobody else. The buffer must be reached by driver and tasks under the same path.
 
-    `url` is `mqtt://user:password@host:1883`, or `mqtts:`.
+    `url` is `mqtt://user:password@host:1883`. With `mqtts:`, or `?ca=file` for an authority of one's own and
+    `?cert=file&key=file` for a client's certificate, the connection is TLS or none is made.
     """
-    parsed(url)
+    mqtt_broker(url)
     wanted = (topics,) if isinstance(topics, str) else tuple(topics)
     if not wanted or not all(wanted):
         raise ConfigError("an mqtt source needs the topics that it reads, such as 'sensors/#'")
@@ -71,7 +72,7 @@ def mqtt(
         )
     if max_records is not None and max_records < 1:
         raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
-    return MqttSource(Bridging(url, wanted, buffer, client_id, timeout), max_records, bridge, keep, quiet)
+    return MqttSource(Bridging(Url(url), wanted, Url(buffer), client_id, timeout), max_records, bridge, keep, quiet)
 
 
 class MqttSource(Source):
@@ -83,7 +84,7 @@ class MqttSource(Source):
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"topics {', '.join(self.bridging.topics)} at {shown(self.bridging.url)}"
+        return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
 
     def reader(self) -> MqttReader:
         """Return the stream reader that Spark drives."""

@@ -4,39 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
-from tidewheel._core.urls import shown
+from tidewheel._core import tls
+from tidewheel._core.urls import ServerUrl, Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 T = TypeVar("T")
 
 _BETWEEN_TRIES_S = 0.1
+_PORT = 4222
 
 
 class NatsConnection:
-    """`nats://user:password@host:4222,host:4222`; `tls:` for TLS. `credentials` is the path of a `.creds` file.
+    """A connection to the servers of a URL, as `nats_server` reads it. `credentials` is the path of a `.creds` file.
 
     `timeout` is for each request, in seconds. A request that fails says so with `ConnectorUnavailable` if it may work later,
     with another `ConnectorError` if it will not. `url` is the URL without user and password: the one to show.
     """
 
-    def __init__(self, url: str, *, credentials: str | None = None, timeout: float = 5.0) -> None:
-        servers = server_urls(url)
-        self.url = shown(url)
+    def __init__(self, url: str | Url | ServerUrl, *, credentials: str | None = None, timeout: float = 5.0) -> None:
+        server = url if isinstance(url, ServerUrl) else nats_server(url)
+        self.url = server.shown
         self.timeout = timeout
-        self._said = ""
-        self._denied = asyncio.Event()
+        self._last_error = ""
+        self._refusal = ""
+        self._refused = asyncio.Event()
+        options = _options(server, credentials)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"nats {self.url}", daemon=True)
         self._thread.start()
         self.client: Any = None
         try:
-            self.client = self.call(self._connect(servers, credentials), max(timeout, 2.0))
+            self.client = self.call(self._connect(options), max(timeout, 2.0))
             self.jetstream = self.client.jetstream(timeout=timeout)
         except BaseException:
             self.close()
@@ -78,36 +83,48 @@ class NatsConnection:
     def __repr__(self) -> str:
         return f"NatsConnection({self.url!r})"
 
-    async def _connect(self, servers: list[str], credentials: str | None) -> Any:
-        try:
-            import nats
-        except ImportError:
-            raise ConfigError("what is at nats: needs the package nats-py; run pip install 'tidewheel[nats]'") from None
-        options = {} if credentials is None else {"user_credentials": credentials}
+    async def _connect(self, options: dict[str, Any]) -> Any:
+        import nats.aio.client
+
+        from tidewheel._connectors.nats.secure import SecureClient
+
+        client = SecureClient() if "tls" in options else nats.aio.client.Client()
         connecting = asyncio.ensure_future(
-            nats.connect(
-                servers,
+            client.connect(
                 connect_timeout=2,
-                reconnect_time_wait=0.1,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
                 error_cb=self._note,
                 **options,
             )
         )
-        # The client would go on trying with the same password.
-        denied = asyncio.ensure_future(self._denied.wait())
-        await asyncio.wait([connecting, denied], return_when=asyncio.FIRST_COMPLETED)
-        denied.cancel()
+        # The client would go on trying with the same password, or without TLS.
+        refused = asyncio.ensure_future(self._refused.wait())
+        await asyncio.wait([connecting, refused], return_when=asyncio.FIRST_COMPLETED)
+        refused.cancel()
         if not connecting.done():
             connecting.cancel()
-            raise nats.errors.AuthorizationError
-        return connecting.result()
+            raise ConnectorError(self._refusal)
+        connecting.result()
+        return client
 
     async def _note(self, error: Exception) -> None:
         """Keep what the server said for the request that will fail because of it."""
-        self._said = str(error)
-        if "authorization violation" in self._said.lower():
-            self._denied.set()
+        from nats.errors import SecureConnRequiredError
+
+        self._last_error = str(error)
+        if isinstance(error, SecureConnRequiredError):
+            self._refusal = (
+                f"{self.url} is to be reached by TLS, and the server does not offer it; no user or password was sent. Check the "
+                "server, or write nats: and leave ca= and cert= out"
+            )
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            untrusted = f"a certificate that is not trusted ({error.verify_message})"
+            self._refusal = f"{self.url} shows {untrusted}; give its authority with ?ca=file"
+        elif "authorization violation" in self._last_error.lower():
+            self._refusal = f"{self.url} refuses the user, the password or the token; check the URL and the credentials"
+        if self._refusal:
+            self._refused.set()
 
     async def _shut_down(self) -> None:
         """Close the connection, and end whatever it leaves running."""
@@ -130,15 +147,38 @@ class NatsConnection:
                 f"{self.url} refuses the user, the password or the token; check the URL and the credentials"
             ) from error
         except (TimeoutError, OSError, nats.errors.Error) as error:
-            said = f"; the last it said was: {self._said}" if self._said else ""
-            raise ConnectorUnavailable(f"{self.url} does not answer ({type(error).__name__} {error}{said})") from error
+            last = f"; the last it said was: {self._last_error}" if self._last_error else ""
+            raise ConnectorUnavailable(f"{self.url} does not answer ({type(error).__name__} {error}{last})") from error
 
 
-def server_urls(url: str) -> list[str]:
-    """Return the URL of each server of a cluster, or refuse what is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("nats", "tls") or not parts.netloc:
-        raise ConfigError(f"the URL {shown(url)!r} must name a NATS server, as in nats://localhost:4222")
-    hosts = parts.netloc.split(",")
-    user, at, _ = hosts[0].rpartition("@")
-    return [f"{parts.scheme}://{host if '@' in host else user + at + host}" for host in hosts]
+def nats_server(url: str | Url, *settings: str) -> ServerUrl:
+    """Read the URL of a NATS server or cluster, `nats://user:password@host:4222,host:4222`, or refuse what is none.
+
+    A user without a password is a token. `tls:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none;
+    `?creds=file` is a file with credentials. More `settings` may be allowed.
+    """
+    return Url(url).server(
+        ("nats", "tls"), "a NATS server, as in nats://localhost:4222", (*tls.SETTINGS, "creds", *settings)
+    )
+
+
+def _options(server: ServerUrl, credentials: str | None) -> dict[str, Any]:
+    """Return the options of the client, with everything decoded: it takes user and password of a URL as they stand."""
+    try:
+        import nats  # noqa: F401
+    except ImportError:
+        raise ConfigError("what is at nats: needs the package nats-py; run pip install 'tidewheel[nats]'") from None
+    files = {name: server.settings.get(name) for name in tls.SETTINGS}
+    secure = server.scheme == "tls" or any(files.values())
+    options: dict[str, Any] = {"servers": [host.url("tls" if secure else "nats", _PORT) for host in server.hosts]}
+    if secure:
+        options["tls"] = tls.tls_context(server.shown, **files)
+    if server.password:
+        options |= {"user": server.user, "password": server.password}
+    elif server.user:
+        options["token"] = server.user
+    if credentials := credentials or server.settings.get("creds"):
+        if not os.path.isfile(credentials):
+            raise ConfigError(f"there is no file {credentials} with credentials for {server.shown}")
+        options["user_credentials"] = credentials
+    return options

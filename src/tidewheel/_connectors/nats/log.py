@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidewheel._connectors.log_source import Log, Positions
 from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._connectors.nats.pull import Message, Pull, columns
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 T = TypeVar("T")
@@ -32,9 +33,9 @@ _CONSUMER_LIVES_S = 60
 
 @dataclass(frozen=True)
 class NatsLogOpener:
-    """Which stream, and how it is read. It travels to the tasks, and is not shown: the URL may hold a password."""
+    """Which stream, and how it is read. It travels to the tasks."""
 
-    url: str = field(repr=False)
+    url: Url
     stream: str
     subjects: tuple[str, ...]
     start: Start | int | datetime

@@ -7,11 +7,11 @@ import contextlib
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.messages import Form, MessagePartition
-from tidewheel._connectors.nats.client import NatsConnection, server_urls
+from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._connectors.nats.publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 
 
 def nats(
@@ -76,8 +76,8 @@ class Nats(Sink):
         patience: float,
     ) -> None:
         """Check the settings; the server is asked when the job starts."""
-        server_urls(url)
-        self._url, self.form, self.atomic = url, form.checked("subject"), atomic
+        nats_server(url)
+        self._url, self.form, self.atomic = Url(url), form.checked("subject"), atomic
         self._stream, self._marker = stream, marker or f"{form.pattern('*').partition('.')[0]}.tidewheel"
         self._credentials, self._timeout, self._patience = credentials, timeout, patience
         if not atomic:
@@ -85,7 +85,7 @@ class Nats(Sink):
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"messages to {self.form.address} at {shown(self._url)}"
+        return f"messages to {self.form.address} at {self._url}"
 
     def start(self, job: str) -> None:
         """Check that there is a stream which takes the messages and the markers."""
@@ -118,7 +118,7 @@ class Nats(Sink):
         )
 
     def __repr__(self) -> str:
-        return f"nats({shown(self._url)!r}, {self.form.address!r})"
+        return f"nats({str(self._url)!r}, {self.form.address!r})"
 
 
 def _word(name: str) -> str:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import get_args
 
 from tidewheel._connectors.log_source import PartitionedSource
-from tidewheel._connectors.nats.client import server_urls
+from tidewheel._connectors.nats.client import nats_server
 from tidewheel._connectors.nats.log import NatsLogOpener, OnLost, Start
 from tidewheel._connectors.nats.pull import SCHEMA
-from tidewheel._core.urls import shown
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 
@@ -40,10 +40,13 @@ def nats(
     with both numbers; with `lost="earliest"` it goes on with the oldest that are there. Messages that are deleted one by one, or
     by a limit per subject, are not missed.
 
-    `url` is `nats://user:password@host:4222,host:4222`, or `tls:`; `credentials` is the path of a `.creds` file, which driver
-    and tasks all need. A server that does not answer is asked again for `timeout` times four seconds.
+    `url` is `nats://user:password@host:4222,host:4222` (a user without a password is a token); with `tls:`, or `?ca=file` for
+    an authority of one's own and `?cert=file&key=file` for a client's certificate, the connection is TLS or none is made.
+    `credentials` is the path of a `.creds` file. Driver and tasks all need these files.
+
+    A server that does not answer is asked again for `timeout` times four seconds.
     """
-    server_urls(url)
+    nats_server(url)
     if not stream or any(each in stream for each in ". *>/\\"):
         raise ConfigError(f"{stream!r} cannot name a stream: it has no blanks, dots, wildcards or slashes")
     if isinstance(start, str) and start not in get_args(Start):
@@ -55,7 +58,7 @@ def nats(
     if lost not in get_args(OnLost):
         raise ConfigError(f"lost is {' or '.join(get_args(OnLost))}, not {lost!r}")
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
-    return NatsSource(NatsLogOpener(url, stream, wanted, start, lost, credentials, timeout), max_records, tasks)
+    return NatsSource(NatsLogOpener(Url(url), stream, wanted, start, lost, credentials, timeout), max_records, tasks)
 
 
 class NatsSource(PartitionedSource):
@@ -64,7 +67,7 @@ class NatsSource(PartitionedSource):
     def __init__(self, opener: NatsLogOpener, max_records: int | None, tasks: int) -> None:
         """Take how to read the stream."""
         super().__init__(opener, SCHEMA, max_records, tasks)
-        self._where = f"stream {opener.stream} at {shown(opener.url)}"
+        self._where = f"stream {opener.stream} at {opener.url}"
 
     def describe(self) -> str:
         """Return a few words for messages."""

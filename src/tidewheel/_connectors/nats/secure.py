@@ -1,0 +1,27 @@
+"""A NATS client that speaks TLS or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nats.aio.client import Client
+from nats.errors import SecureConnRequiredError
+
+
+class SecureClient(Client):
+    """Sends no log-in over a connection that is not encrypted.
+
+    The package's own client upgrades a connection only if the server asks for it, and logs in whether or not it did.
+    """
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if info.get("tls_available"):
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        transport: Any = self._transport
+        if transport._io_writer.get_extra_info("ssl_object") is None:
+            raise SecureConnRequiredError
+        command: bytes = super()._connect_command()
+        return command
