@@ -57,6 +57,6 @@ def checked_ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | Non
     return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
 
 
-def checked_silence(option: str, duration: Duration | None) -> int | None:
-    """Return in ns how long an input may be silent, None if for ever."""
+def checked_duration(option: str, duration: Duration | None) -> int | None:
+    """Return an optional duration in ns; None stays None."""
     return None if duration is None else nanoseconds(duration, option)

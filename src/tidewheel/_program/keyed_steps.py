@@ -92,7 +92,11 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
         def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[KeyedStream[Key, Value], ...]: ...
 
         def assign_timestamps(
-            self, name: str, time: str | Callable[[Value], int | datetime.datetime]
+            self,
+            name: str,
+            time: str | Callable[[Value], int | datetime.datetime],
+            *,
+            max_ahead: Duration | None = None,
         ) -> KeyedStream[Key, Value]: ...
 
         def generate_epochs(
@@ -103,6 +107,7 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             idle_after: Duration | None = ...,
             advance_after: Duration | None = None,
             partition: str | Callable[[Value], Any] | None = None,
+            max_ahead: Duration | None = ...,
         ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
 
         def limit_out_of_orderness(
@@ -113,6 +118,7 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             idle_after: Duration | None = ...,
             advance_after: Duration | None = None,
             partition: str | Callable[[Value], Any] | None = None,
+            max_ahead: Duration | None = ...,
         ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
 
         def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> KeyedStream[Key, Value]: ...

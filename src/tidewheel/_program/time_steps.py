@@ -11,7 +11,7 @@ from tidewheel._operators.logic import Message
 from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
 from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
-from tidewheel._program.arguments import checked_function, checked_silence
+from tidewheel._program.arguments import checked_duration, checked_function
 from tidewheel._program.steps import Steps
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values.type_variables import Value
@@ -22,16 +22,27 @@ if TYPE_CHECKING:
 
 IDLE_AFTER = datetime.timedelta(minutes=1)
 """How long an input of the clock may be without data before it stops holding back the clock."""
+MAX_AHEAD = datetime.timedelta(days=1)
+"""How far the timestamp of a message may be ahead of its batch's time before it is set aside."""
 
 
 class TimeSteps(Steps[Value]):
     """The steps of a stream that give its messages timestamps, and the job its clock."""
 
-    def assign_timestamps(self, name: str, time: str | Callable[[Value], int | datetime.datetime]) -> Stream[Value]:
+    def assign_timestamps(
+        self,
+        name: str,
+        time: str | Callable[[Value], int | datetime.datetime],
+        *,
+        max_ahead: Duration | None = None,
+    ) -> Stream[Value]:
         """Give each message a timestamp: when it happened.
 
         - `time`: a column, or a function of the value. A timestamp is an int, nanoseconds since 1970 UTC, or a `datetime`; one
-          without a time zone is taken as UTC.
+          without a time zone is taken as UTC. A message whose timestamp does not fit in 64 bits, as that of the year 9999
+          does not, is rejected.
+        - `max_ahead`: a duration, a `timedelta` or nanoseconds. A message whose timestamp is further ahead of the batch's time
+          is rejected. None: none is. `limit_out_of_orderness` sends such messages to the late stream.
 
         >>> from datetime import datetime, timedelta
         >>> from tidewheel import Job, sinks, sources
@@ -46,7 +57,7 @@ class TimeSteps(Steps[Value]):
         """
         if not isinstance(time, str) and not callable(time):
             raise GraphError(f"operator {name!r}: it takes a column's name or a function, not {type(time).__name__}")
-        return self._same(name, AssignTimestamps(time))
+        return self._same(name, AssignTimestamps(time, checked_duration("max_ahead", max_ahead)))
 
     def generate_epochs(
         self,
@@ -56,6 +67,7 @@ class TimeSteps(Steps[Value]):
         idle_after: Duration | None = IDLE_AFTER,
         advance_after: Duration | None = None,
         partition: str | Callable[[Value], Any] | None = None,
+        max_ahead: Duration | None = MAX_AHEAD,
     ) -> tuple[Stream[Value], Stream[Value]]:
         """Say how far time has come; return the stream of messages that are on time, and the stream of those that are late.
 
@@ -64,13 +76,16 @@ class TimeSteps(Steps[Value]):
 
         - `function`: called with each message and the last epoch (None at first). It returns an epoch in nanoseconds since
           1970 UTC, a promise that no message up to it comes any more, or None.
-        - `idle_after`: a duration, a `timedelta` or nanoseconds. An input with no data for so long stops holding back the clock.
-          None: it always holds it back.
+        - `idle_after`: a duration, a `timedelta` or nanoseconds. An input that was asked for
+          data for so long, and had none, stops holding back the clock. None: it always holds it back.
         - `advance_after`: a duration, a `timedelta` or nanoseconds. The epoch of an input with no data for so long goes on as the
           machine's clock does, so that windows close on a stream that is silent for good. What comes after all is then late.
           None: it stands still.
         - `partition`: a column, or a function of the value, that tells several inputs in one stream apart, such as the
           partitions of a topic. None: the stream is one input.
+        - `max_ahead`: a duration, a `timedelta` or nanoseconds, a day if not given. A message whose timestamp is further ahead of
+          the batch's time goes to the late stream and is counted, as `name/ahead`: it says nothing about how far time has come.
+          None: every timestamp is believed.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -85,9 +100,10 @@ class TimeSteps(Steps[Value]):
         epochs = GenerateEpochs(
             checked_function(name, function),
             0,
-            checked_silence("idle_after", idle_after),
+            checked_duration("idle_after", idle_after),
             partition,
-            checked_silence("advance_after", advance_after),
+            checked_duration("advance_after", advance_after),
+            checked_duration("max_ahead", max_ahead),
         )
         return self._epochs(name, epochs)
 
@@ -99,11 +115,12 @@ class TimeSteps(Steps[Value]):
         idle_after: Duration | None = IDLE_AFTER,
         advance_after: Duration | None = None,
         partition: str | Callable[[Value], Any] | None = None,
+        max_ahead: Duration | None = MAX_AHEAD,
     ) -> tuple[Stream[Value], Stream[Value]]:
         """As `generate_epochs`, by how far a message may be behind the latest one and still be on time.
 
         - `bound`: that duration, from 0 on: a `timedelta` or nanoseconds.
-        - `idle_after`, `advance_after`, `partition`: as in `generate_epochs`.
+        - `idle_after`, `advance_after`, `partition`, `max_ahead`: as in `generate_epochs`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -118,9 +135,10 @@ class TimeSteps(Steps[Value]):
         epochs = GenerateEpochs(
             None,
             nanoseconds(bound, f"operator {name!r}: the bound"),
-            checked_silence("idle_after", idle_after),
+            checked_duration("idle_after", idle_after),
             partition,
-            checked_silence("advance_after", advance_after),
+            checked_duration("advance_after", advance_after),
+            checked_duration("max_ahead", max_ahead),
         )
         return self._epochs(name, epochs)
 

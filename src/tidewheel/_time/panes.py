@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidewheel._time.windows import Fixed
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -38,11 +38,12 @@ class Panes:
         """How long a pane is: the common divisor of length and step."""
         return gcd(self.windows.length, self.windows.every)
 
+    def far(self, times: Ints) -> Flags:
+        """Tell which timestamps are too far from 1970 to be in any pane."""
+        return (times <= -FAR) | (times >= FAR)
+
     def of(self, times: Ints) -> Ints:
-        """Return the start of each timestamp's pane."""
-        if len(times) and not -FAR < int(times.min()) <= int(times.max()) < FAR:
-            far = int(times.max() if times.max() >= FAR else times.min())
-            raise OperatorError(f"the timestamp {far} is more than a century from 1970; timestamps are in ns")
+        """Return the start of each timestamp's pane; none of them may be far."""
         return times - (times - self.windows.offset) % self.length
 
     def over(self, panes: Ints, epoch: int | None) -> Flags:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidewheel._time.panes import FAR, Panes
 from tidewheel._time.windows import sliding, tumbling
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError
 
 panes_of = st.builds(
     lambda length, every, offset, lateness: Panes(sliding(length, every, offset=offset), lateness),
@@ -52,8 +52,7 @@ def test_next_is_the_first_end_of_a_window_after_an_epoch_or_the_end_of_the_pane
             assert time == (min(later) if later else max(ends) + panes.lateness)
 
 
-def test_what_64_bits_could_not_compute_is_refused():
-    with pytest.raises(OperatorError, match="more than a century from 1970"):
-        Panes(tumbling(10), 0).of(np.array([FAR]))
+def test_what_64_bits_could_not_compute_is_told_or_refused():
+    assert Panes(tumbling(10), 0).far(np.array([-FAR, 1 - FAR, 0, FAR - 1, FAR])).tolist() == [1, 0, 0, 0, 1]
     with pytest.raises(GraphError, match="at the most"):
         Panes(tumbling(10), 2**60)

@@ -10,20 +10,28 @@ import pyarrow as pa
 
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, without
 from tidewheel._operators.keyed.key_by import column_of
-from tidewheel._time.duration import instant
+from tidewheel._time.duration import MAX_TIME, instant
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import GraphError, OperatorError
+
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
-    """Give each message a timestamp: a column of ns or of Arrow timestamps, or what a function returns for its value."""
+    """Give each message a timestamp: a column of ns or of Arrow timestamps, or what a function returns for its value.
+
+    A message whose timestamp does not fit in 64 bits, or is more than `max_ahead` ns after the batch's time, is rejected.
+    """
 
     time: str | Callable[[Any], Any]
+    max_ahead: int | None = None
     kind = "assign_timestamps"
 
     def start(self, context: Context) -> Process:
-        return _ByColumn(self.time, context) if isinstance(self.time, str) else _ByFunction(self.time, context)
+        if isinstance(self.time, str):
+            return _ByColumn(self.time, self.max_ahead, context)
+        return _ByFunction(self.time, self.max_ahead, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -40,9 +48,40 @@ class AssignTimestamps(Operator):
             raise GraphError(f"there is no column {self.time!r}; {inputs[0].describe()} has {', '.join(known)}")
 
 
-class _ByColumn(Process):
-    def __init__(self, column: str, context: Context) -> None:
-        self.column, self.context = column, context
+class _Assigning(Process):
+    def __init__(self, max_ahead: int | None, context: Context) -> None:
+        self.context = context
+        self.latest = MAX_TIME - 1 if max_ahead is None else min(context.now + max_ahead, MAX_TIME - 1)
+        self.max_ahead = max_ahead
+
+    def emit(self, batch: Batch, times: list[int]) -> None:
+        """Send the messages with their timestamps, and reject those that have none that can be."""
+        if not times:
+            return
+        if max(times) <= self.latest and min(times) >= -MAX_TIME:
+            self.context.emit(batch.with_times(times))
+            return
+        wrong = [position for position, time in enumerate(times) if not -MAX_TIME <= time <= self.latest]
+        for position in wrong:
+            self.context.reject(self._error(times[position]), batch, position)
+        gone = set(wrong)
+        fine = [time for position, time in enumerate(times) if position not in gone]
+        self.context.emit(without(batch, wrong).with_times(fine))
+
+    def _error(self, time: int) -> OperatorError:
+        if not -MAX_TIME <= time < MAX_TIME:
+            return OperatorError(
+                f"the timestamp is {time} ns since 1970, which does not fit in 64 bits: they hold the years 1678 to 2262"
+            )
+        return OperatorError(
+            f"the timestamp {time} is more than max_ahead, {self.max_ahead} ns, after the batch's time, {self.context.now}"
+        )
+
+
+class _ByColumn(_Assigning):
+    def __init__(self, column: str, max_ahead: int | None, context: Context) -> None:
+        super().__init__(max_ahead, context)
+        self.column = column
 
     def on_batch(self, batch: Batch, port: int) -> None:
         column = column_of(self.context, batch, self.column)
@@ -52,11 +91,16 @@ class _ByColumn(Process):
                 error = OperatorError(f"the time column {self.column!r} is null; filter such records out before")
                 self.context.reject(error, batch, position)
             batch, column = without(batch, empty), column.drop_null()
-        self.context.emit(batch.with_times(self._nanoseconds(column)))
+        self.emit(batch, self._nanoseconds(column))
 
     def _nanoseconds(self, column: pa.Array) -> list[int]:
         if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+            try:
+                column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+            except pa.ArrowInvalid:
+                # Some year does not fit in 64 bits of ns, as Python integers it does: it is one record's error.
+                factor = _NANOSECONDS[column.type.unit]
+                return [time * factor for time in column.cast(pa.int64()).to_pylist()]
         elif not pa.types.is_integer(column.type):
             raise OperatorError(
                 f"operator {self.context.operator!r}: a time column holds integers (ns since 1970 UTC) or timestamps, and "
@@ -66,10 +110,11 @@ class _ByColumn(Process):
         return times
 
 
-class _ByFunction(Process):
-    def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
-        self.function, self.context = function, context
+class _ByFunction(_Assigning):
+    def __init__(self, function: Callable[[Any], Any], max_ahead: int | None, context: Context) -> None:
+        super().__init__(max_ahead, context)
+        self.function = function
 
     def on_batch(self, batch: Batch, port: int) -> None:
         times, rejected = each(self.context, batch, lambda value: instant(self.function(value)))
-        self.context.emit(without(batch, rejected).with_times(times))
+        self.emit(without(batch, rejected), times)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from tidewheel._operators.base import Context, Operator, Process, Reads
+from tidewheel._operators.base import Context, Operator, Process, Reads, without
 from tidewheel._operators.logic import Message
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._time.frontier import Input
@@ -31,6 +31,8 @@ class GenerateEpochs(Operator):
     idle_after: int | None
     partition: str | Callable[[Any], Any] | None = None
     advance_after: int | None = None
+    max_ahead: int | None = None
+    """How far a timestamp may be after the batch's time, in ns; a message that is further ahead goes to the late output."""
     kind = "generate_epochs"
     ports = 2
 
@@ -59,6 +61,10 @@ class _Generating(Process):
             raise OperatorError(
                 f"operator {self.context.operator!r}: the messages have no timestamps; put assign_timestamps before it"
             )
+        batch = self._without_ahead(batch, batch.times)
+        if not len(batch):
+            return
+        assert batch.times is not None
         self._tell(batch, batch.times)
         if self.last is None or min(batch.times) > self.last:
             self.context.emit(batch, ON_TIME)
@@ -68,6 +74,18 @@ class _Generating(Process):
         self.context.count("late", len(late))
         self.context.emit(batch.take([position for position, time in enumerate(batch.times) if time > last]), ON_TIME)
         self.context.emit(batch.take(late), LATE)
+
+    def _without_ahead(self, batch: Batch, times: list[int]) -> Batch:
+        """Set messages aside that are too far in the future: one of them would make all that follow late."""
+        if self.operator.max_ahead is None:
+            return batch
+        latest = self.context.now + self.operator.max_ahead
+        if max(times) <= latest:
+            return batch
+        ahead = [position for position, time in enumerate(times) if time > latest]
+        self.context.count("ahead", len(ahead))
+        self.context.emit(batch.take(ahead), LATE)
+        return without(batch, ahead)
 
     def _tell(self, batch: Batch, times: list[int]) -> None:
         """Report the latest epoch among the messages, by partition where there are any."""

@@ -119,10 +119,18 @@ class FixedAggregates(Operator):
                 f"operator {context.operator!r}: the messages have no timestamps; put assign_timestamps and generate_epochs "
                 "before it"
             )
-        try:
-            panes = self.panes.of(np.array(batch.times, np.int64))
-        except OperatorError as error:
-            raise OperatorError(f"operator {context.operator!r}: {error}") from None
+        times = np.array(batch.times, np.int64)
+        far = self.panes.far(times)
+        if far.any():
+            for position in np.flatnonzero(far).tolist():
+                error = OperatorError(
+                    f"the timestamp {times[position]} is more than a century from 1970; timestamps are in ns"
+                )
+                context.reject(error, batch, position)
+            batch, times = batch.take(np.flatnonzero(~far).tolist()), times[~far]
+            if not len(batch):
+                return None, None
+        panes = self.panes.of(times)
         over = self.panes.over(panes, context.last_epoch)
         if not over.any():
             return None, grouped(batch, self.accumulators, context, {PANE: pa.array(panes)}, latest=False)
