@@ -80,6 +80,16 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         return self.after < sequence < self.before
 
 
+class StateField(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One field of a declared state type. A type without fields is one field with an empty name."""
+
+    name: str
+    """With dots, where a field is a record itself."""
+    type: str
+    required: bool
+    """Whether stored state must have it: it has no default."""
+
+
 class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an operator's state is made of, so that tools can read it and a changed program is noticed."""
 
@@ -88,8 +98,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     version: int
     keys: int | None = None
     fingerprint: str = ""
-    fields: tuple[tuple[str, str], ...] = ()
-    """The declared state type: each field's name and type. A type without fields is one entry with an empty name."""
+    fields: tuple[StateField, ...] = ()
+    """The declared state type; empty where none is declared."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

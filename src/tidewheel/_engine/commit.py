@@ -11,6 +11,7 @@ from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
+from tidewheel._engine.state_type import declared_fields
 from tidewheel._state.compaction import merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
@@ -83,9 +84,14 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     infos = {}
     for node in plan.nodes:
         if node.operator.stateful:
-            version = getattr(getattr(node.operator, "state", None), "version", 1)
+            spec = getattr(node.operator, "state", None)
+            declared = None if getattr(spec, "codec", None) is not None else getattr(spec, "type", None)
             infos[node.name] = OperatorInfo(
-                node.operator.kind, node.operator.codec_name, version, fingerprint=node.operator.state_layout
+                node.operator.kind,
+                node.operator.codec_name,
+                getattr(spec, "version", 1),
+                fingerprint=node.operator.state_layout,
+                fields=declared_fields(declared),
             )
     return infos
 

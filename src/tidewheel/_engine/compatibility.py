@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
+from tidewheel._engine.state_type import check_fields
 from tidewheel.errors import StateError
 
 
@@ -47,6 +48,8 @@ def check_program(
                 f"operator {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
                 "one to the other; give upgrade="
             )
+        if was.version == now.version:
+            check_fields(name, was.fields, now.fields)
         if was.codec != now.codec:
             raise StateError(
                 f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "

@@ -1,4 +1,5 @@
-"""State follows the program: operators that have a new name or a new version get their state as they need it.
+"""State follows the program: operators with a new name or version get their state as they need it, and the state of
+operators that the program has given up goes.
 
 It is one commit of its own, before the first batch: afterwards all state is today's, and neither tasks nor tools know of
 earlier names and versions.
@@ -42,18 +43,25 @@ def upgrades(plan: Plan) -> frozenset[str]:
 
 
 def evolve(run: JobRun) -> None:
-    """Commit the state under today's names and versions, if it is not so already. The program was checked before."""
+    """Commit the state under today's names and versions, if it is not so already.
+
+    The program was checked before: operators that it lacks may be dropped.
+    """
     stored, infos = run.head.operators, operator_infos(run.plan)
     former = renamed(stored, infos, run.job.aliases)
     nodes = {node.name: node for node in run.plan.nodes}
     was = {name: former.get(name, name) for name in infos if former.get(name, name) in stored}
     changed = {name: old for name, old in was.items() if name != old or stored[old].version != infos[name].version}
-    if not changed:
+    dropped = set(stored) - set(infos) - set(former.values())
+    if not changed and not dropped:
         return
     fetch = opener(run.store, run.job.name)
     files = DeltaFiles(run)
     for shard, parts in sorted(run.head.shards.items()):
         tables = shard_tables(parts, shard, fetch)
+        for table in sorted(tables):
+            if table.partition("/")[0] in dropped:
+                files.add(shard, table, [(key, None) for key in shard_table(parts, shard, fetch, table)])
         for name, old in changed.items():
             for table in sorted(tables):
                 own, slash, rest = table.partition("/")
@@ -66,7 +74,7 @@ def evolve(run: JobRun) -> None:
                     files.add(shard, table, [(key, None) for key in held])
                     items = {key: value for key, value in items.items() if value is not None}
                 files.add(shard, f"{name}{slash}{rest}", list(items.items()))
-    gone = {old for name, old in changed.items() if name != old}
+    gone = dropped | {old for name, old in changed.items() if name != old}
     operators = {name: info for name, info in {**stored, **infos}.items() if name not in gone}
     spec = run.spec(run.head.parallelism, "")
     run.commit(spec, files.finish(), "upgrade", None, operators=operators)

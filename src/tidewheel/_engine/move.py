@@ -42,6 +42,7 @@ from tidewheel._engine.commit import next_shards
 from tidewheel._engine.control import cells_of
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.report import Report
+from tidewheel._engine.state_type import check_fields
 from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -136,6 +137,8 @@ def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> N
                 f"operator {name!r} keeps its state as {gives.codec}, version {gives.version} in {source.id.stream_id!r} and as "
                 f"{takes.codec}, version {takes.version} in {target.id.stream_id!r}; bring both to the same first"
             )
+        if gives is not None:
+            check_fields(name, gives.fields, takes.fields)
 
 
 def owner(table: str, key: bytes) -> bytes:

@@ -12,6 +12,7 @@ from tidewheel._checkpoint.manifest import (
     Span,
     SparkLog,
     StagedOutput,
+    StateField,
 )
 from tidewheel._checkpoint.transfer import JobPlace, Transfer
 from tidewheel._state.references import FileRef, PartRef, ShardParts
@@ -21,7 +22,7 @@ names = st.text(max_size=8)
 counts = st.integers(0, 2**63 - 1)
 numbers = st.integers(-(2**63), 2**63 - 1)
 checksums = st.integers(0, 2**64 - 1)
-fields = st.lists(st.tuples(names, names), max_size=2).map(tuple)
+fields = st.lists(st.builds(StateField, names, names, st.booleans()), max_size=2).map(tuple)
 spans = st.builds(Span, counts, counts)
 places = st.builds(JobPlace, names, names, st.none() | names)
 
@@ -138,7 +139,7 @@ def full_state() -> Manifest:
         n_shards=2,
         parallelism=2,
         now=1_700_000_000_000_000_001,
-        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (("total", "int"),))},
+        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (StateField("total", "int", True),))},
         shards={0: parts, 1: ShardParts(None, (PartRef(delta, 2, 10, 1),))},
         driver=ShardParts(None, (PartRef(delta, 2, 5, 1),)),
         outputs=(StagedOutput("files", 10, (b"t1", b"t2")),),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from tidewheel import Job, StoredJob
+from tidewheel._engine.stopped_job import states
 from tidewheel.errors import StateError
-from tidewheel.sinks import collect
+from tidewheel.sinks import collect, discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
@@ -128,3 +129,29 @@ def test_state_goes_on_after_an_upgrade_from_the_store_alone(url):
     stored.restore(2, keep_output=True)
     send(job, ("ada", 5))
     assert StoredJob("orders", state=url).get("total", "ada").value == 15
+
+
+def counting(url: str, *names: str) -> Job:
+    job = Job("counts", state=url, n_shards=4, snapshot_every=2)
+    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    for name in names:
+        stream.stateful_map(name, lambda key, record, n: (n, n + 1), default=0).sink(f"out-{name}", discard())
+    return job
+
+
+def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_again(url):
+    records = {"in": [{"user": f"u{number}"} for number in range(50)]}
+    with MemoryRun(counting(url, "a", "b")) as run:
+        run.batch(records)
+    with pytest.raises(StateError, match="names the operator 'b'"):
+        MemoryRun(counting(url, "a"))
+    with MemoryRun(counting(url, "a"), allow_dropped_state=True) as run:
+        run.batch(records)
+    with MemoryRun(counting(url, "a")) as run:
+        assert list(run.run.head.operators) == ["a"]
+        assert set(states(run.run.store, run.run.head)) == {"a"}
+    with MemoryRun(counting(url, "a", "b")) as run:
+        run.batch(records)
+        kept = states(run.run.store, run.run.head)
+    assert kept["b"]["u7"] == b"\x01", "the operator begins anew"
+    assert kept["a"]["u7"] == b"\x03"

@@ -135,7 +135,7 @@ def test_state_of_another_type_than_declared_says_what_to_do():
         stream.stateful_map("op", lambda k, row, s: (1, s or row.n), state=declared, default=0).sink("out", collect())
         return made
 
-    with MemoryRun(job(int)) as memory:
+    with MemoryRun(job(None)) as memory:
         memory.batch({"in": [{"user": "a", "n": 1}]})
     with MemoryRun(job(dict[str, int])) as memory, pytest.raises(StateError, match="does not fit the declared type"):
         memory.batch({"in": [{"user": "a", "n": 1}]})

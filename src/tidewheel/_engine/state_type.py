@@ -1,0 +1,105 @@
+"""The declared type of an operator's state as a manifest records it, and what a program may change about it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import inspect
+
+from tidewheel._checkpoint.manifest import StateField
+from tidewheel.errors import StateError
+
+_RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
+_ANY = "Any"
+
+
+def declared_fields(declared: Any) -> tuple[StateField, ...]:
+    """Return the fields of a declared state type; none where it says nothing that can be checked.
+
+    >>> declared_fields(dict[str, int])
+    (StateField(name='', type='dict[str, int]', required=True),)
+    """
+    if declared is None:
+        return ()
+    try:
+        return tuple(_fields(inspect.type_info(declared), "", True, ()))
+    except (TypeError, NotImplementedError):
+        return ()  # A type of the user's own, which only a codec of the user's own can store.
+
+
+def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
+    """Refuse a declared type that the stored state does not fit: another type of a field, or a new one without a default."""
+    if not stored or not declared:
+        return
+    before = {field.name: field for field in stored}
+    for field in declared:
+        was = before.get(field.name)
+        if was is not None and not _widens(was.type, field.type):
+            where = f"the field {field.name!r} of its state" if field.name else "its state"
+            raise StateError(
+                f"operator {operator!r}: {where} is stored as {was.type}, and the program declares {field.type}; "
+                "declare the old type, or raise version= and give upgrade="
+            )
+        if was is None and field.required:
+            what = f"the field {field.name!r}" if field.name else f"a plain {field.type}"
+            raise StateError(
+                f"operator {operator!r}: the program declares its state with {what}, which the stored state lacks; give "
+                "it a default, or raise version= and give upgrade="
+            )
+
+
+def _fields(info: inspect.Type, name: str, required: bool, within: tuple[Any, ...]) -> Iterator[StateField]:
+    if not isinstance(info, _RECORDS) or info.cls in within:
+        yield StateField(name, _text(info), required)
+        return
+    for field in info.fields:
+        inner = f"{name}.{field.encode_name}" if name else field.encode_name
+        yield from _fields(field.type, inner, required and field.required, (*within, info.cls))
+
+
+def _text(info: inspect.Type) -> str:
+    """Return a type as text that is the same in every process."""
+    match info:
+        case inspect.UnionType():
+            return " | ".join(sorted(map(_text, info.types)))
+        case inspect.DictType():
+            return f"dict[{_text(info.key_type)}, {_text(info.value_type)}]"
+        case inspect.TupleType():
+            return f"tuple[{', '.join(map(_text, info.item_types))}]"
+        case inspect.ListType() | inspect.SetType() | inspect.FrozenSetType() | inspect.VarTupleType():
+            return f"{_kind(info)}[{_text(info.item_type)}]"
+        case inspect.LiteralType():
+            return f"Literal[{', '.join(map(repr, info.values))}]"
+        case inspect.Metadata():
+            return _text(info.type)
+        case inspect.CustomType():
+            return _ANY
+    named = getattr(info, "cls", None)
+    return _kind(info) if named is None else named.__name__
+
+
+def _kind(info: inspect.Type) -> str:
+    name = type(info).__name__.removesuffix("Type")
+    return {"VarTuple": "tuple", "FrozenSet": "frozenset"}.get(name, name if name == _ANY else name.lower())
+
+
+def _widens(stored: str, declared: str) -> bool:
+    """Tell whether every stored value of one type is one of the other, as far as is known."""
+    members = _members(declared)
+    return _ANY in (stored, declared) or all(
+        member in members or (member == "int" and "float" in members) for member in _members(stored)
+    )
+
+
+def _members(text: str) -> set[str]:
+    """Return the members of a union; those inside brackets belong to what is around them."""
+    parts, depth = [""], 0
+    for piece in re.split(r"([\[\]]| \| )", text):
+        depth += {"[": 1, "]": -1}.get(piece, 0)
+        if piece == " | " and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return set(parts)

@@ -1,0 +1,106 @@
+"""Which changes of a declared state type stored state allows."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidewheel import Job
+from tidewheel._engine.state_type import check_fields, declared_fields
+from tidewheel.errors import StateError
+from tidewheel.sinks import discard
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+
+
+class Inner(msgspec.Struct):
+    cents: int
+
+
+@dataclass
+class Totals:
+    count: int = 0
+    inner: Inner | None = None
+    parts: list[Inner] = field(default_factory=list)
+
+
+class Nested(msgspec.Struct):
+    inner: Inner
+    next: Nested | None = None
+
+
+def test_a_record_is_told_by_its_fields_and_those_of_records_within():
+    fields = [(each.name, each.type, each.required) for each in declared_fields(Nested)]
+    assert fields == [("inner.cents", "int", True), ("next", "Nested | none", False)]
+
+
+@pytest.mark.parametrize("declared", [None, Any, object])
+def test_a_type_that_says_nothing_is_not_checked(declared):
+    check_fields("op", declared_fields(int), declared_fields(declared))
+    check_fields("op", declared_fields(declared), declared_fields(int))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(int, int), (int, float), (int, int | None), (list[int], list[int]), (list[int | str], list[str | int])],
+)
+def test_a_type_that_holds_all_stored_values_fits(before, after):
+    check_fields("op", declared_fields(before), declared_fields(after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(int, str), (float, int), (int | None, int), (list[int], list[str]), (int, list[int])]
+)
+def test_a_type_that_does_not_is_refused_with_operator_and_both_types(before, after):
+    with pytest.raises(
+        StateError, match=r"operator 'op': its state is stored as .*, and the program declares .*upgrade="
+    ):
+        check_fields("op", declared_fields(before), declared_fields(after))
+
+
+def record(**fields: Any) -> Any:
+    """Return a record type; a field is its type, or a pair of type and default."""
+    return msgspec.defstruct("State", [(name, *(f if isinstance(f, tuple) else (f,))) for name, f in fields.items()])
+
+
+def test_a_field_may_come_with_a_default_and_go():
+    before = declared_fields(record(a=int, b=int))
+    check_fields("op", before, declared_fields(record(a=int, b=int, c=(str, ""))))
+    check_fields("op", before, declared_fields(record(a=int)))
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (record(a=int, c=int), "with the field 'c', which the stored state lacks"),
+        (record(a=str), "the field 'a' of its state is stored as int, and the program declares str"),
+        (int, "with a plain int, which the stored state lacks"),
+    ],
+)
+def test_a_changed_record_is_refused_by_field(after, told):
+    with pytest.raises(StateError, match=told):
+        check_fields("op", declared_fields(record(a=int, b=int)), declared_fields(after))
+
+
+def job(url: str, declared: Any, **options: Any) -> Job:
+    made = Job("typed", state=url, n_shards=4)
+    keyed = made.source("in", lambda spark: None).key_by("k", "user")
+    keyed.stateful_map("sum", lambda k, v, s: (None, s), state=declared, default=declared(), **options).sink(
+        "o", discard()
+    )
+    return made
+
+
+def test_a_program_whose_state_type_changed_is_refused_at_the_start():
+    url = f"memory:typed-{next(_names)}"
+    with MemoryRun(job(url, int)) as run:
+        run.batch({"in": [{"user": "a"}]})
+    with pytest.raises(StateError, match="operator 'sum': its state is stored as int, and the program declares str"):
+        MemoryRun(job(url, str))
+    with MemoryRun(job(url, str, version=2, upgrade=lambda state, version: str(state))) as run:
+        assert [field.type for field in run.run.head.operators["sum"].fields] == ["str"]
