@@ -6,7 +6,7 @@ from benchmarks.state import measure, session
 from benchmarks.state.generate import SCHEMA
 
 from tidewheel import Job
-from tidewheel._operators import sum_
+from tidewheel import sum_
 from tidewheel.sinks import discard
 from tidewheel.sources import files
 
