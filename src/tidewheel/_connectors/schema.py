@@ -42,10 +42,12 @@ def spark_schema(declared: Any) -> StructType:
     return from_arrow_schema(schema)
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark takes these columns from Python."""
+def arrow_schema(schema: StructType, timezone: str = "UTC") -> pa.Schema:
+    """Return the Arrow schema in which Spark takes these columns from Python, and gives them in a session of that time zone."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Before Spark 4.2, UTC is what it takes without being told.
-    options: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    options: dict[str, Any] = (
+        {"timezone": timezone} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    )
     return to_arrow_schema(schema, **options)

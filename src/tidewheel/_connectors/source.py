@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._values import ROW, Shape
 from tidewheel._values.type_variables import Record
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -26,6 +28,10 @@ class Source(ABC, Generic[Record]):
     @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
+
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        """Return how tasks read this source's columns themselves, or why only Spark can."""
+        return "Spark reads it"
 
     def declared(self, shape: Shape) -> Source[Any]:
         """Return the source for a program that declares this shape of its records; most have no use for it."""

@@ -8,6 +8,7 @@ import msgspec
 
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, SparkLog, StagedOutput
 from tidewheel._checkpoint.unpublished import carried, settled
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
@@ -17,11 +18,14 @@ from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError
 
-_FAILURES: dict[str, type[TidewheelError]] = {kind.__name__: kind for kind in (OperatorError, StateError)}
+_FAILURES: dict[str, type[Exception]] = {kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark)}
 
 
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
-    """Refuse a batch in which a task failed or did not report, or messages were lost between levels."""
+    """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
+
+    It raises what the task met; a `ReadBySpark` where a task could not read its splits as Spark would.
+    """
     for report in reports:
         if report.failure is not None:
             raise _FAILURES.get(report.failure.kind, OperatorError)(report.failure.text)

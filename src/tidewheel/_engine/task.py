@@ -7,7 +7,7 @@ in-memory runtime.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidewheel._cells.live import pin
 from tidewheel._checkpoint.names import Suffix, folder, state_file
+from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.sink import Staging
 from tidewheel._core import faults
 from tidewheel._engine import report as reports
@@ -36,6 +37,9 @@ from tidewheel._time.told import earliest
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError, StateError
 
+SourceSplit = tuple[int, Split]
+"""The number of a source among the plan's, and a part of its batch."""
+
 STARTED = faults.declare("task.started", "a task has begun, nothing is read")
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
 
@@ -51,9 +55,16 @@ class TaskIdentity:
 
 
 def run_level(
-    plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity, batches: Iterator[pa.RecordBatch]
+    plan: Plan,
+    spec: BatchSpec,
+    level: int,
+    task: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+    splits: Sequence[SourceSplit] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Run one partition of a level and yield wire rows, the report of the task last.
+
+    `splits` are what level 0 reads itself, each with the number of its source; its rows from Spark are then none.
 
     A program error becomes a report with a failure, so that the driver knows operator, key and record as they are; any other
     error is raised, and whoever runs the tasks may try again.
@@ -67,8 +78,8 @@ def run_level(
     try:
         pin(plan.cells, spec.cell_values())
         step = _Step(plan, spec, level, task)
-        yield from step.run(batches)
-    except (OperatorError, StateError) as error:
+        yield from step.run(batches, splits)
+    except (OperatorError, StateError, ReadBySpark) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
         failure = Failure(str(error), type(error).__name__)
@@ -107,9 +118,12 @@ class _Step:
     def _keyed_by_spark(self) -> bool:
         return self.spec.keyed_by_spark and self.level == 1
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit]) -> Iterator[pa.RecordBatch]:
         if self.spec.behind and self.level > 0:
             self._tell_behind()
+            if self.pending:
+                yield self._drained()
+        for _ in self._read_splits(splits):
             if self.pending:
                 yield self._drained()
         for _ in self._read(batches):
@@ -148,6 +162,14 @@ class _Step:
                 process.on_epoch(epoch)
         for context in self.contexts.values():
             context.begin()
+
+    def _read_splits(self, splits: Sequence[SourceSplit]) -> Iterator[None]:
+        """Feed what this task reads itself to its source, one batch of columns at a time."""
+        sources = self.plan.sources()
+        for number, split in splits:
+            for columns in split.read():
+                self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=columns))
+                yield
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
         """Feed the input to the operators, one batch of messages at a time."""

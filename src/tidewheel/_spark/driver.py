@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidewheel._checkpoint.names import folder
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.spark.ticks import ticks
 from tidewheel._core import faults
 from tidewheel._engine import report as reports
@@ -31,12 +33,13 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark import jvm
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
+from tidewheel._spark.direct_reading import DirectReading, hands_of
 from tidewheel._spark.failures import disk_full, said, text_of, worker_crashed
 from tidewheel._spark.hosts import check_hosts, explained
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.options import RunOptions
-from tidewheel._spark.program import Program, source_frame, with_ticks
+from tidewheel._spark.program import Program, pruned, source_frame, with_ticks
 from tidewheel._spark.progress import BatchProgress, RunResult
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
@@ -58,6 +61,8 @@ FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, 
 _KEEP_BATCHES = 1000
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
+SMALL_BYTES = 256 * 1024
+"""The same for a batch whose tasks read its files themselves, in bytes of the files."""
 _POLL_SECONDS = 0.2
 _STARTING = "Initializing sources"
 """What Spark says of a query that has no sources yet."""
@@ -249,18 +254,24 @@ class Driver:
         if self._already_committed(batch, offsets):
             self.run.publish(self.spark)
             return
-        spec, found, tasks = self._run_tasks(frame)
+        log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
+        spec, found, tasks = self._run_tasks(frame, fresh)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
-        log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
         names = [node.name for node in self.plan.sources()]
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, dict(zip(names, source_offsets(offsets), strict=False)), log, seen)
         self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, tasks, started, ran)
 
-    def _run_tasks(self, frame: DataFrame) -> tuple[BatchSpec, list[Report], int]:
+    def _run_tasks(self, frame: DataFrame, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
+        if self.direct.why_not is None:
+            try:
+                return self._run_directly(fresh)
+            except ReadBySpark:
+                # Nothing is committed, and Spark's own frame of the batch has the same records.
+                pass
         levels = self.program.python_levels
         spec = self._spec(keyed_by_spark=self.program.key is not None)
         if self._expects_few():
@@ -270,6 +281,15 @@ class Driver:
                 return spec, self._reports(rows, levels, alone), 1
             # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
         return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
+
+    def _run_directly(self, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
+        """Run the batch with tasks that read the files of Spark's log themselves; a small one in one task."""
+        spec = self._spec()
+        splits = self.direct.splits(fresh, spec.parallelism)
+        few = sum(split.size for _, split in splits) <= SMALL_BYTES
+        pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
+        rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()
+        return spec, self._reports(rows, list(range(len(self.plan.levels))), pinned), pinned.parallelism
 
     def _expects_few(self) -> bool:
         """Whether the batch is likely small, judged by the last one: one task is then faster than a shuffle.
@@ -359,7 +379,9 @@ class Driver:
                 raise ConfigError(
                     f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {said(error)}"
                 ) from error
-        frame = source_frame(self.plan, frames)
+        chosen = pruned(self.plan, frames)
+        self.direct = DirectReading(self.plan, chosen)
+        frame = source_frame(chosen)
         return with_ticks(frame, ticks(self.options.tick).load(self.spark)) if self._ticks else frame
 
     @property
@@ -379,7 +401,7 @@ class Driver:
         return f"spark-{folder(self.run.stream)}-"
 
     def _gather_durations(self, query: StreamingQuery) -> None:
-        durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress if p.numInputRows > 0}
+        durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress}
         self.batches = [
             entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
             for entry in self.batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.task import TaskIdentity, run_level
+from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
 from tidewheel._spark.masters import local_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -19,17 +19,27 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _plans: dict[str, Plan] = {}
 
 
-def levels_function(program: bytes, digest: str, spec: BatchSpec, levels: range) -> ArrowFunction:
-    """Return the function that Spark runs for each partition: one level, or several where there is one partition only."""
+def levels_function(
+    program: bytes, digest: str, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]] = ()
+) -> ArrowFunction:
+    """Return the function that Spark runs for each partition: one level, or several where there is one partition only.
+
+    `hands` are the splits that the partitions read themselves, by partition.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _run(program, digest, spec, levels, batches)
+        return _run(program, digest, spec, levels, batches, hands)
 
     return run
 
 
 def _run(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, batches: Iterator[pa.RecordBatch]
+    program: bytes,
+    digest: str,
+    spec: BatchSpec,
+    levels: range,
+    batches: Iterator[pa.RecordBatch],
+    hands: Sequence[Sequence[SourceSplit]],
 ) -> Iterator[pa.RecordBatch]:
     if digest not in _plans:
         # One program at a time: a worker that outlives a job must not keep it.
@@ -40,6 +50,10 @@ def _run(
     task = TaskIdentity(context.partitionId(), context.taskAttemptId())
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
+    if hands:
+        # The one row that Spark gives a partition only says that it is there.
+        batches = iter([batch for batch in batches if False])
     for level in levels:
-        batches = run_level(_plans[digest], spec, level, task, batches)
+        splits = hands[task.partition] if hands and level == 0 else ()
+        batches = run_level(_plans[digest], spec, level, task, batches, splits)
     return batches

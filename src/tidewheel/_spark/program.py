@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark
+from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function
@@ -26,6 +28,7 @@ class Program:
     def __init__(self, plan: Plan, frame: DataFrame) -> None:
         """Take the plan and the streaming DataFrame that its sources make together."""
         self.plan = plan
+        self._session = frame.sparkSession
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -53,6 +56,16 @@ class Program:
             return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
+    def direct_query(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> DataFrame:
+        """Return the query of a batch whose tasks read its splits themselves: a partition for each hand."""
+        session = self._session
+        rows = session.range(0, len(hands), 1, len(hands))
+        if len(hands) == 1 and spec.parallelism == 1:
+            levels = range(len(self.plan.levels))
+            return rows.mapInArrow(levels_function(self._bytes, self._digest, spec, levels, hands), SPARK_SCHEMA)
+        first = levels_function(self._bytes, self._digest, spec, range(1), hands)
+        return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec)
+
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows."""
         for level in range(first, len(self.plan.levels)):
@@ -70,9 +83,13 @@ def _hashable(column: str, kind: str) -> str:
     return quoted if kind == "string" else f"cast({quoted} as bigint)"
 
 
-def source_frame(plan: Plan, frames: list[DataFrame]) -> DataFrame:
-    """Return one DataFrame of all sources: the columns that are read, or one struct column per source where there are several."""
-    chosen = [_pruned(plan, node, frame) for node, frame in zip(plan.sources(), frames, strict=True)]
+def pruned(plan: Plan, frames: list[DataFrame]) -> list[DataFrame]:
+    """Return each source's DataFrame with the columns that the program reads."""
+    return [_pruned(plan, node, frame) for node, frame in zip(plan.sources(), frames, strict=True)]
+
+
+def source_frame(chosen: list[DataFrame]) -> DataFrame:
+    """Return one DataFrame of all sources: the columns of the only one, or one struct column for each."""
     if len(chosen) == 1:
         return chosen[0]
     structs = [F.struct(*[F.col(f"`{name}`") for name in frame.columns]) for frame in chosen]

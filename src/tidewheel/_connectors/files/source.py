@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Literal
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.files.ordered import FORMATS, OrderedFiles
+from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+Reader = Literal["auto", "spark", "arrow"]
 _OWN_SCHEMA = ("parquet", "orc", "avro")
 """Formats whose files tell their columns, and tell them alike at every start."""
 
@@ -28,6 +31,7 @@ def files(
     schema: Any = None,
     max_files_per_trigger: int | None = None,
     ordered: bool = False,
+    reader: Reader = "auto",
     **options: Any,
 ) -> Source:
     """Read the files of a folder, and those that are added to it: parquet, json, csv, text, orc, whatever Spark reads.
@@ -40,6 +44,9 @@ def files(
     large ones and packs small ones. On replay a batch has the same files again, so they must still be there: what is
     deleted must be older than the job's last commit. Which files were read is part of the job's state.
 
+    Tasks read Parquet and JSON files of a local folder themselves, in columns, where that gives the values that Spark would give;
+    Spark reads all others. `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
+
     `ordered=True` reads one file per batch, unsplit, in the order of their names, for parquet, json (a line each), csv and
     text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
     that turns up behind the last one read is an error, not a gap. Reading is done in Python, and slower.
@@ -51,12 +58,12 @@ def files(
     if not ordered:
         if max_files_per_trigger is not None:
             options["maxFilesPerTrigger"] = max_files_per_trigger
-        return Files(where, format, schema, options)
+        return Files(where, format, schema, options, reader)
     if format not in FORMATS:
         raise ConfigError(f"ordered=True reads {', '.join(FORMATS)}, not {format}; leave it out, or convert the files")
     if max_files_per_trigger not in (None, 1):
         raise ConfigError("ordered=True reads one file per batch; leave max_files_per_trigger out")
-    local = _local(where)
+    local = local_path(where)
     if local is None:
         raise ConfigError(f"ordered=True reads local folders, and {where} is none")
     return OrderedFiles(local, format, schema, options)
@@ -65,25 +72,38 @@ def files(
 class Files(Source):
     """Spark's file source."""
 
-    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any]) -> None:
+    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any], reader: Reader = "auto") -> None:
         """Take the settings; the folder is looked at when the job starts."""
-        self.path, self.format, self.schema, self.options = path, format, schema, options
+        self.path, self.format, self.schema, self.options, self.reader = path, format, schema, options, reader
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""
         if self.schema is not None or shape.schema() is None:
             return self
-        return Files(self.path, self.format, shape.schema(), self.options)
+        return Files(self.path, self.format, shape.schema(), self.options, self.reader)
 
     def describe(self) -> str:
         """Return a few words for messages."""
         return f"{self.format} files in {self.path}"
 
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        if self.reader == "spark":
+            return "the program asks for Spark's reader"
+        from tidewheel._connectors.files.direct import FilesReader, readable
+
+        root = local_path(self.path)
+        why_not = (
+            "the files are not on this machine's disk" if root is None else readable(self.format, columns, self.options)
+        )
+        if why_not is not None and self.reader == "arrow":
+            raise ConfigError(f'{self.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
+        return why_not or FilesReader(root or "", self.format, columns)
+
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
         from pyspark.errors import PySparkException
 
-        local = _local(self.path)
+        local = local_path(self.path)
         if local is not None and os.path.isfile(local):
             raise ConfigError(f"{self.path} is a file, and a source reads a folder; give the folder that it is in")
         try:
@@ -130,11 +150,3 @@ def _refuse_clean_source(options: dict[str, Any]) -> None:
 
 def _absolute(path: str) -> str:
     return path if ":" in path.split("/")[0] else os.path.abspath(path)
-
-
-def _local(path: str) -> str | None:
-    """Return the path on this machine that a path or `file:` URL names, None for any other URL."""
-    if ":" not in path.split("/")[0]:
-        return path
-    parts = urlsplit(path)
-    return unquote(parts.path) if parts.scheme == "file" else None

@@ -1,0 +1,60 @@
+"""Direct reading: tasks read a batch of a source themselves, in columns, and Spark's rows are never made.
+
+Spark still decides what is in a batch. A source that can be read directly turns that into splits: small descriptions that
+travel to the tasks. What it gives must equal, value by value, what Spark would give.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class ReadBySpark(Exception):
+    """Raised by a split that cannot promise to give the values that Spark would; the batch is then read by Spark."""
+
+
+class Split(ABC):
+    """A part of a batch that one task reads. It is small, and it can be pickled."""
+
+    size: int
+    """How much work it is, in bytes; splits are compared by it."""
+
+    @abstractmethod
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records, in the columns of the source, in the order of the source."""
+
+
+class ListedFile(NamedTuple):
+    """A file of a batch, as Spark listed it: its URL, and when it was changed last, in milliseconds since 1970."""
+
+    url: str
+    changed_at: int
+
+
+class DirectReader(ABC):
+    """How the batches of one source are read directly."""
+
+    @abstractmethod
+    def splits(self, files: Sequence[ListedFile], tasks: int) -> list[Split]:
+        """Return the splits of a batch that is these files, enough to keep this many tasks busy."""
+
+
+def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:
+    """Return the positions of these sizes as at most `tasks` hands of about equal sum, each in ascending order.
+
+    The largest go first, each to the hand that is smallest so far.
+
+    >>> dealt([5, 9, 1, 4], 2)
+    [[1, 2], [0, 3]]
+    """
+    hands: list[list[int]] = [[] for _ in range(min(tasks, len(sizes)))]
+    sums = [0] * len(hands)
+    for position in sorted(range(len(sizes)), key=lambda position: (-sizes[position], position)):
+        smallest = sums.index(min(sums))
+        hands[smallest].append(position)
+        sums[smallest] += sizes[position] + 1
+    return [sorted(hand) for hand in hands]

@@ -1,0 +1,214 @@
+"""Files that tasks read themselves: the values that Spark would give, or Spark's own reader."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from tidewheel import Job
+from tidewheel._connectors.direct import ListedFile, ReadBySpark, dealt
+from tidewheel._connectors.files.direct import FilesReader, JsonSplit, ParquetSplit
+from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel.errors import ConfigError, StorageError, TidewheelError
+from tidewheel.sinks import collect
+from tidewheel.sources import files
+
+UTC = datetime.UTC
+# Spark shifts older days between calendars.
+TIMES = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
+COLUMNS = {
+    "text": ("string", pa.string(), st.text(st.characters(codec="utf-8"), max_size=8)),
+    "long": ("bigint", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "int": ("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "short": ("smallint", pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    "wide": ("bigint", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "double": ("double", pa.float64(), st.floats(allow_nan=False)),
+    "float": ("float", pa.float32(), st.floats(width=32, allow_nan=False)),
+    "flag": ("boolean", pa.bool_(), st.booleans()),
+    "bytes": ("binary", pa.binary(), st.binary(max_size=8)),
+    "day": ("date", pa.date32(), st.dates(datetime.date(1900, 1, 1), datetime.date(2200, 1, 1))),
+    "at": ("timestamp", pa.timestamp("us", "UTC"), TIMES.map(lambda time: time.replace(tzinfo=UTC))),
+    "milli": (
+        "timestamp",
+        pa.timestamp("ms", "UTC"),
+        TIMES.map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000, tzinfo=UTC)),
+    ),
+    "local": ("timestamp_ntz", pa.timestamp("us"), TIMES),
+    "money": (
+        "decimal(12,2)",
+        pa.decimal128(12, 2),
+        st.decimals(-(10**9), 10**9, places=2).map(lambda number: decimal.Decimal(number)),
+    ),
+    "list": ("array<bigint>", pa.list_(pa.int64()), st.lists(st.integers(-9, 9), max_size=3)),
+    "nested": (
+        "struct<a:bigint,b:string>",
+        pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        st.fixed_dictionaries({"a": st.integers(-9, 9), "b": st.text("ab", max_size=2)}),
+    ),
+    "missing": ("string", None, st.none()),
+}
+
+
+@st.composite
+def tables(draw):
+    names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True))
+    rows = draw(st.integers(0, 6))
+    declared = ", ".join(f"{name} {COLUMNS[name][0]}" for name in names)
+    arrays, fields = [], []
+    for name in names:
+        _, kind, values = COLUMNS[name]
+        if kind is not None:
+            column = draw(st.lists(st.none() | values, min_size=rows, max_size=rows))
+            arrays.append(pa.array(column, kind))
+            # Spark finds a column whatever the case of its name.
+            fields.append(pa.field(draw(st.sampled_from([name, name.upper()])), kind))
+    if not arrays:
+        return declared, pa.table({"other": pa.array(range(rows), pa.int64())})
+    return declared, pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def by_spark(spark, schema, path) -> list[dict]:
+    def packed(batches):
+        for batch in batches:
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_pydict({"data": [out.getvalue().to_pybytes()]})
+
+    rows = spark.read.schema(schema).parquet(str(path)).coalesce(1).mapInArrow(packed, "data binary").collect()
+    return [row for data in rows for row in pa.ipc.open_stream(bytes(data.data)).read_all().to_pylist()]
+
+
+@pytest.mark.parametrize("int96", [False, True])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables())
+def test_a_parquet_file_has_the_values_that_spark_reads(spark, tmp_path, table, int96):
+    declared, contents = table
+    path = tmp_path / "part.parquet"
+    parquet.write_table(contents, path, use_deprecated_int96_timestamps=int96)
+    schema = spark_schema(declared)
+    columns = arrow_schema(schema, spark.conf.get("spark.sql.session.timeZone"))
+    try:
+        direct = [row for batch in ParquetSplit(str(path), 1, columns).read() for row in batch.to_pylist()]
+    except ReadBySpark:
+        # Times without a zone in a column with one, for example; such a batch is Spark's.
+        assert int96
+        assert "local" in declared
+        return
+    assert direct == by_spark(spark, schema, path)
+
+
+def listed(path) -> ListedFile:
+    return ListedFile(f"file://{path}", os.stat(path).st_mtime_ns // 1_000_000)
+
+
+COLUMNS_OF_CLICKS = pa.schema([("user", pa.string()), ("cents", pa.int64())])
+
+
+def reader(tmp_path, format="parquet") -> FilesReader:
+    return FilesReader(str(tmp_path), format, COLUMNS_OF_CLICKS)
+
+
+def test_a_large_file_is_split_by_row_groups_and_gives_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("tidewheel._connectors.files.direct._LARGE", 100)
+    table = pa.table({"user": [f"u{n}" for n in range(100)], "cents": list(range(100))})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=30)
+    splits = reader(tmp_path).splits([listed(tmp_path / "a.parquet")], 2)
+    assert [split.groups for split in splits] == [(0,), (1,), (2,), (3,)]
+    assert [row for split in splits for batch in split.read() for row in batch.to_pylist()] == table.to_pylist()
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"b\.parquet is gone"):
+        reader(tmp_path).splits([ListedFile(f"file://{tmp_path}/b.parquet", 0)], 1)
+    with pytest.raises(StorageError, match=r"b\.parquet is gone"):
+        list(ParquetSplit(f"{tmp_path}/b.parquet", 1, COLUMNS_OF_CLICKS).read())
+
+
+def test_a_file_that_was_changed_after_spark_listed_it_is_refused(tmp_path):
+    parquet.write_table(pa.table({"user": ["ada"], "cents": [1]}), tmp_path / "a.parquet")
+    entry = listed(tmp_path / "a.parquet")
+    os.utime(tmp_path / "a.parquet", ns=(0, 10**18))
+    with pytest.raises(StorageError, match=r"a\.parquet was changed after Spark had listed it"):
+        reader(tmp_path).splits([entry], 1)
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"user": ["ada"], "cents": [1]}), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(TidewheelError, match=r"a\.parquet cannot be read as a Parquet file"):
+        list(ParquetSplit(str(path), 1, COLUMNS_OF_CLICKS).read())
+
+
+def test_a_file_of_another_type_is_left_to_spark(tmp_path):
+    parquet.write_table(pa.table({"user": ["ada"], "cents": ["1"]}), tmp_path / "a.parquet")
+    with pytest.raises(ReadBySpark, match=r"a\.parquet has string where the source has int64"):
+        list(ParquetSplit(str(tmp_path / "a.parquet"), 1, COLUMNS_OF_CLICKS).read())
+
+
+def test_a_folder_that_is_a_column_is_left_to_spark(tmp_path):
+    (tmp_path / "day=1").mkdir()
+    with pytest.raises(ReadBySpark):
+        reader(tmp_path).splits([ListedFile(f"file://{tmp_path}/day=1/a.parquet", 0)], 1)
+
+
+@pytest.mark.parametrize("line", ['{"user": 5, "cents": 1}', '{"user": "a", "cents": "1"}', "nonsense"])
+def test_a_json_line_that_arrow_refuses_is_left_to_spark(tmp_path, line):
+    path = tmp_path / "a.json"
+    path.write_text('{"user": "ada", "cents": 1}\n' + line + "\n")
+    with pytest.raises(ReadBySpark, match=r"a\.json"):
+        list(JsonSplit(str(path), path.stat().st_size, COLUMNS_OF_CLICKS).read())
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
+def test_splits_are_dealt_each_once_and_evenly(sizes, tasks):
+    hands = dealt(sizes, tasks)
+    assert sorted(position for hand in hands for position in hand) == list(range(len(sizes)))
+    assert len(hands) == min(tasks, len(sizes))
+    sums = [sum(sizes[position] + 1 for position in hand) for hand in hands]
+    assert not sums or max(sums) - min(sums) <= max(sizes) + 1
+
+
+def test_a_reader_that_cannot_be_is_refused(tmp_path, spark):
+    (tmp_path / "a.csv").write_text("ada,1\n")
+    job = Job("clicks", state=f"file://{tmp_path}/state")
+    source = files(tmp_path, format="csv", schema="user string, cents long", reader="arrow")
+    job.source("in", source).sink("out", collect())
+    with pytest.raises(ConfigError, match="csv files are Spark's to read"):
+        job.run(bounded=True, spark=spark)
+
+
+@pytest.mark.parametrize("chosen", ["auto", "spark"])
+def test_both_readers_give_the_same_job(tmp_path, spark, chosen):
+    for number in range(3):
+        table = pa.table({"user": ["ada", "bob"], "cents": [number, 2 * number]})
+        (tmp_path / "in").mkdir(exist_ok=True)
+        parquet.write_table(table, tmp_path / "in" / f"{number}.parquet")
+    (tmp_path / "in" / "odd.parquet").write_bytes((tmp_path / "in" / "0.parquet").read_bytes())
+    sink = collect()
+    job = Job("clicks", state=f"file://{tmp_path}/state")
+    stream = job.source("in", files(tmp_path / "in", schema="user string, cents long", reader=chosen))
+    stream.key_by("by-user", "user", value="cents").stateful_map(
+        "total", lambda user, cents, total: (total + cents, total + cents), default=0
+    ).sink("out", sink)
+    result = job.run(bounded=True, spark=spark)
+    assert result.event_count == 8
+    assert max(row["value"] for row in sink.records if row["user"] == "bob") == 6
+
+
+def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path, spark):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"user": 5, "cents": 1}\n')
+    sink = collect()
+    job = Job("clicks", state=f"file://{tmp_path}/state")
+    job.source("in", files(tmp_path / "in", format="json", schema="user string, cents long")).sink("out", sink)
+    job.run(bounded=True, spark=spark)
+    assert [(row["user"], row["cents"]) for row in sink.records] == [("5", 1)]
