@@ -5,8 +5,7 @@ from pathlib import Path
 from benchmarks.state import measure, session
 from benchmarks.state.generate import SCHEMA
 
-from tidewheel import Job
-from tidewheel import sum_
+from tidewheel import Job, sum_
 from tidewheel.sinks import discard
 from tidewheel.sources import files
 
