@@ -6,7 +6,7 @@ import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.sink import Publication
-from tidewheel.errors import StateError
+from tidewheel.errors import CorruptError, StateError
 
 _REMEMBERED = 64
 
@@ -56,7 +56,12 @@ class Marker(msgspec.Struct, frozen=True):
     @staticmethod
     def decoded(data: bytes | str | None) -> Marker:
         """Return the marker that was encoded; None is the marker of a place that holds nothing."""
-        return Marker() if data is None else msgspec.json.decode(data, type=Marker)
+        try:
+            return Marker() if data is None else msgspec.json.decode(data, type=Marker)
+        except msgspec.DecodeError as error:
+            raise CorruptError(
+                f"what should be a sink's marker does not decode ({error}); something else wrote it"
+            ) from None
 
 
 def digest(publication: Publication) -> int:

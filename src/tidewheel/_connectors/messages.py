@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
 import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, StagedRef, published_batches
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel._connectors.staging import StagedBatches, StagedRef, published_batches, read_token
+from tidewheel.errors import ConfigError, CorruptError, OperatorError
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 
@@ -79,19 +78,33 @@ class MessagePartition(SinkPartition):
 
 def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Message]:
     """Give the messages of a publication in their order, which is always the same, without the first `skip`."""
-    for batch in published_batches(publication.store, publication.tokens):
+    for batch in published_batches(publication):
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
         rest = batch.slice(skip)
         skip = 0
-        addresses = rest["address"].to_pylist() if form.columns else itertools.repeat(form.address)
+        addresses = _staged_addresses(rest, form, publication) if form.columns else itertools.repeat(form.address)
         yield from zip(addresses, rest["data"].to_pylist(), strict=False)
+
+
+def _staged_addresses(columns: pa.RecordBatch, form: Form, publication: Publication) -> list[str]:
+    """Return the staged addresses, or refuse those that the form cannot have made: another's subject may mean a lot there."""
+    value = f"[^{re.escape(form.forbidden)}\\s]+"
+    made = re.compile(value.join(map(re.escape, _COLUMN.sub("{}", form.address).split("{}"))))
+    addresses: list[str] = columns["address"].to_pylist()
+    for address in set(addresses):
+        if not isinstance(address, str) or not made.fullmatch(address):
+            raise CorruptError(
+                f"sink {publication.sink!r}: a staged message is for {address!r}, which cannot come of {form.address!r}; "
+                "something else has written to the state store"
+            )
+    return addresses
 
 
 def count(publication: Publication) -> int:
     """Return how many messages a publication has."""
-    return sum(msgspec.msgpack.decode(token, type=StagedRef).rows for token in publication.tokens)
+    return sum(read_token(token, StagedRef, publication.sink).rows for token in publication.tokens)
 
 
 def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:

@@ -1,27 +1,52 @@
-"""Output staged in the job's own store, for sinks whose work is done in the driver: Arrow streams, checked when read back."""
+"""Output staged in the job's own store, for sinks whose work is done in the driver: Arrow streams, checked when read back.
+
+Whoever may write to the store could change what is staged and the tokens that name it. So both are read as a stranger's
+input: a token names a staged file and nothing else, and the columns are checked before anybody relies on them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.names import staged_file
-from tidewheel._connectors.sink import SinkPartition, Staging
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, OperatorError, StorageError
 
+T = TypeVar("T")
+
+_STAGED = re.compile(r"staged/\d{20}-[A-Za-z0-9_.]+-\d+-\d+-[^\0]+")
+
 
 class StagedRef(msgspec.Struct, frozen=True, array_like=True):
-    """A staged file: its name below the job's folder, and what it must hold."""
+    """A staged file: its name below the job's folder, and what it must hold. No other name can be in one."""
 
     name: str
     size: int
     checksum: int
     rows: int
+
+    def __post_init__(self) -> None:
+        if not _STAGED.fullmatch(self.name) or ".." in self.name.split("/") or self.rows < 0:
+            raise ValueError(f"{self.name!r} is not the name of a staged file")
+
+
+def read_token(token: bytes, kind: type[T], sink: str) -> T:
+    """Return what a token says, or refuse it: it was not made by the sink's own tasks."""
+    try:
+        return msgspec.msgpack.decode(token, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptError(
+            f"sink {sink!r}: a token of the commit is not one that its tasks made ({error}); something else has written to the "
+            "state store. Nothing was published: restore the job to an earlier checkpoint"
+        ) from None
 
 
 def staged_name(staging: Staging, suffix: str) -> str:
@@ -84,16 +109,25 @@ def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def from_arrow(data: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `to_arrow` wrote."""
+    """Yield the batches that `to_arrow` wrote, each checked: Arrow itself trusts its offsets and texts."""
     source = pa.BufferReader(data)
     while source.tell() < len(data):
-        yield from pa.ipc.open_stream(source)
+        for batch in pa.ipc.open_stream(source):
+            batch.validate(full=True)
+            yield batch
 
 
-def published_batches(store: Store, tokens: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield what the tasks staged, task by task, in each task's order."""
-    for token in tokens:
-        yield from from_arrow(unstage(store, msgspec.msgpack.decode(token, type=StagedRef)))
+def published_batches(publication: Publication, tokens: Iterable[bytes] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield what the tasks staged, task by task, in each task's order; of some tokens, if they are given."""
+    for token in publication.tokens if tokens is None else tokens:
+        ref = read_token(token, StagedRef, publication.sink)
+        try:
+            yield from from_arrow(unstage(publication.store, ref))
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise CorruptError(
+                f"sink {publication.sink!r}: {ref.name} at {publication.store.url} does not hold columns ({error}); restore the "
+                "file from a copy of the store"
+            ) from None
 
 
 def together(tables: list[pa.Table], sink: str) -> pa.Table:

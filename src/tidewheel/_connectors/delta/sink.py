@@ -79,7 +79,7 @@ class Delta(Sink):
         if not publication.tokens:
             return
         who = f"sink {publication.sink!r}"
-        batches = published_batches(publication.store, publication.tokens)
+        batches = published_batches(publication)
         rows = together([pa.Table.from_batches([batch]) for batch in batches], publication.sink)
         # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
         table, self._table = self._table or self.place.open(who), None

@@ -15,7 +15,7 @@ from tidewheel._connectors.files.formats import Format, RowWriter, row_writer
 from tidewheel._connectors.files.places import explained, place_at
 from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, whole
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import typed
+from tidewheel._connectors.staging import read_token, typed
 from tidewheel._core import faults
 from tidewheel._storage import open_store
 from tidewheel._storage.file import FileStore
@@ -107,10 +107,14 @@ class Files(Sink):
     def publish(self, publication: Publication) -> None:
         """Move the staged files into place, then set the marker, then clear away what failed attempts left."""
         sequence = publication.sequence
-        placed = [file for token in publication.tokens for file in msgspec.msgpack.decode(token, type=list[OutputFile])]
+        folder = TargetFolder(place_at(self.path), publication.job, publication.sink)
+        placed = [
+            folder.checked(file, sequence)
+            for token in publication.tokens
+            for file in read_token(token, list[OutputFile], publication.sink)
+        ]
         if not placed:
             return
-        folder = TargetFolder(place_at(self.path), publication.job, publication.sink)
         marker = folder.marker()
         if sequence <= marker:
             folder.refuse_other_life(placed, sequence, marker)

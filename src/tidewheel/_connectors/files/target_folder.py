@@ -54,6 +54,21 @@ class TargetFolder:
         """Return the name of an output file: the same for the same committed work."""
         return f"{self.prefix}~{sequence:020}~{task}-{number}.{suffix}"
 
+    def checked(self, file: OutputFile, sequence: int) -> OutputFile:
+        """Return what a token says, or refuse it: it moves a staged file of this sequence to a name of its own, and nothing else.
+
+        Tokens are in the state store. Whoever may write there must not reach further than that.
+        """
+        *parts, name = file.final.split("/")
+        own = name.startswith(f"{self.prefix}~{sequence:020}~") and file.staged.startswith(f"{sequence:020}-")
+        plain = all("=" in part for part in parts) and "/" not in file.staged
+        if not own or not plain or "\0" in file.final + file.staged:
+            raise CorruptError(
+                f"a token of the commit {sequence} moves {file.staged!r} to {file.final!r}, which the sink {self.prefix} never "
+                "does; something else has written to the state store. Nothing was published: restore an earlier checkpoint"
+            )
+        return file
+
     def create_staged(self, sequence: int, attempt: str, number: int, suffix: str) -> tuple[CheckedFile, str]:
         """Create a file in the staging folder; return it, open, and its name."""
         name = f"{sequence:020}-{attempt}-{number}.{suffix}"

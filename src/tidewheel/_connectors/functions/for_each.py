@@ -36,7 +36,7 @@ class ForEach(Sink):
     def publish(self, publication: Publication) -> None:
         """Call the function, record by record."""
         assert self.function is not None
-        for batch in published_batches(publication.store, publication.tokens):
+        for batch in published_batches(publication):
             for record in records(batch):
                 try:
                     self.function(record)

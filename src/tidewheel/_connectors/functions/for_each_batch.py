@@ -11,7 +11,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedRef, stage, together, unstage
+from tidewheel._connectors.staging import StagedRef, read_token, stage, together, unstage
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError, OperatorError
 
@@ -111,7 +111,7 @@ def _frame(publication: Publication) -> DataFrame:
             f"sink {publication.sink!r}: for_each_batch gives its function a Spark DataFrame, and there is no Spark here; "
             "use for_each or collect"
         )
-    tokens = [msgspec.msgpack.decode(token, type=_Token) for token in publication.tokens]
+    tokens = [read_token(token, _Token, publication.sink) for token in publication.tokens]
     digests = {token.schema for token in tokens}
     store = publication.store
     if isinstance(store, FileStore) and len(digests) == 1 and 0 not in digests and not _GLOB.search(store.root):

@@ -164,7 +164,7 @@ def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any
 
 def payloads(publication: Publication) -> Iterator[Message]:
     """Yield key and value of each message, task by task, in each task's order."""
-    for batch in published_batches(publication.store, publication.tokens):
+    for batch in published_batches(publication):
         yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
 
 

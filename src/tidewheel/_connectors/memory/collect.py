@@ -39,7 +39,7 @@ class Collect(Sink):
         """Add the rows of each task whose rows were not added before."""
         # A token names a file that no other attempt of any run has, so it tells repeats also where numbers start anew.
         fresh = [token for token in publication.tokens if token not in self._added]
-        for batch in published_batches(publication.store, fresh):
+        for batch in published_batches(publication, fresh):
             self.records.extend(records(batch))
         self._added.update(fresh)
 

@@ -33,7 +33,7 @@ class Console(Sink):
 
     def publish(self, publication: Publication) -> None:
         """Print."""
-        rows = [row for batch in published_batches(publication.store, publication.tokens) for row in records(batch)]
+        rows = [row for batch in published_batches(publication) for row in records(batch)]
         if not rows:
             return
         shown = rows if self.limit is None else rows[: self.limit]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from pyarrow import compute, csv
 from pyarrow import types as kinds
 
 from tidewheel._values.columns import is_bytes, values
-from tidewheel.errors import OperatorError
+from tidewheel.errors import CorruptError, OperatorError
 
 _INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
 _NUMBERS = {*_INTEGERS, "numeric", "float4", "float8"}
@@ -20,6 +21,10 @@ _JSON = {"json", "jsonb"}
 _MOMENTS = {"timestamp", "timestamptz"}
 _NARROW = {"int2": (-(2**15), 2**15 - 1), "int4": (-(2**31), 2**31 - 1), "int8": (-(2**63), 2**63 - 1)}
 _TYPE = b"postgres"
+_CREATED = re.compile(
+    r"boolean|bigint|integer|numeric(\(\d{1,4}, -?\d{1,4}\))?|double precision|real|timestamp(tz)?|date|time|bytea|jsonb|text"
+)
+"""What `created_type` returns."""
 _ZERO_IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
 _to_json = msgspec.json.Encoder().encode
 
@@ -36,8 +41,24 @@ class TableColumn:
 
 def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
     """Return the columns of a table for these rows, and their types."""
-    said = {field.name: field.metadata[_TYPE].decode() for schema in staged for field in schema if field.metadata}
-    return {field.name: said.get(field.name) or created_type(field.type) for field in rows}
+    declared = {
+        field.name: _checked_type(field.name, field.metadata[_TYPE])
+        for schema in staged
+        for field in schema
+        if field.metadata and _TYPE in field.metadata
+    }
+    return {field.name: declared.get(field.name) or created_type(field.type) for field in rows}
+
+
+def _checked_type(name: str, kind: bytes) -> str:
+    """Return a type that a staged file names, if it is one of ours: it becomes a part of a statement."""
+    text = kind.decode(errors="replace")
+    if not _CREATED.fullmatch(text):
+        raise CorruptError(
+            f"a staged file says that the column {name!r} is a {text!r}, which the sink never writes; something else has written "
+            "to the state store"
+        )
+    return text
 
 
 def created_type(kind: pa.DataType) -> str:

@@ -119,7 +119,7 @@ class Postgres(Sink):
         if not self._started:
             self.start(publication.job)
         who = f"sink {publication.sink!r}"
-        tables = [pa.Table.from_batches([batch]) for batch in published_batches(publication.store, publication.tokens)]
+        tables = [pa.Table.from_batches([batch]) for batch in published_batches(publication)]
         rows = together(tables, publication.sink)
         if self.table.key:
             rows = last_of_each(rows, self.table.key, self.table.by)
