@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from servers import ACCESS_KEY, SECRET_KEY, running_seaweedfs
 from tidewheel import sinks
+from tidewheel._connectors.delta import table as delta_table
 from tidewheel._connectors.delta.table import Place
 from tidewheel.errors import ConfigError, OperatorError, StateError, StorageError
 from tidewheel.testing.connectors import SinkConformance, SinkHarness
@@ -108,6 +109,21 @@ def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness):
     for sequence in (2, 9):
         with pytest.raises(StateError, match=rf"sequence {sequence} .*9 is published already"):
             harness.publish(sequence, harness.stage(sequence, [{"n": 2}], run="r2"))
+
+
+def test_another_life_is_told_apart_after_any_number_of_commits_of_others(harness, url, monkeypatch):
+    monkeypatch.setattr(delta_table, "_LOOK_BACK", 2)
+    harness = harness()
+    token = harness.stage(9, [{"n": 1}])
+    harness.publish(9, token)
+    for number in range(5):
+        write_deltalake(url, pa.table({"n": [number]}), mode="append")
+    before = rows(url)
+    harness.sink._table = None
+    harness.publish(9, token)
+    with pytest.raises(StateError, match=r"sequence 9 .*9 is published already"):
+        harness.publish(9, harness.stage(9, [{"n": 2}], run="r2"))
+    assert rows(url) == before
 
 
 def test_sinks_and_jobs_share_a_table(tmp_path, url, harnessed):

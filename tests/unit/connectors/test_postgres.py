@@ -124,6 +124,23 @@ def test_upsert_changes_the_columns_that_records_have(harness, rows):
     assert rows() == [("a", 3, "kept"), ("b", 1, "none"), ("c", 1, "none")]
 
 
+def test_upsert_leaves_columns_alone_that_some_records_of_a_batch_do_not_have(harness, rows):
+    harness = harness("k int PRIMARY KEY, a int, b int DEFAULT 7", mode="upsert", key="k")
+    harness.publish(2, harness.stage(2, [{"k": 1, "a": 10, "b": 20}, {"k": 2, "a": 10, "b": 20}]))
+    harness.publish(
+        3, harness.stage(3, [{"k": 1, "a": 11}]), harness.stage(3, [{"k": 2, "b": 22}, {"k": 3, "b": 23}], task=1)
+    )
+    assert rows() == [(1, 11, 20), (2, 10, 22), (3, None, 23)]
+    harness.publish(4, harness.stage(4, [{"k": 1, "a": 12}], [{"k": 1, "b": 24}], [{"k": 4, "a": 1}]))
+    assert rows() == [(1, 12, 24), (2, 10, 22), (3, None, 23), (4, 1, 7)]
+
+
+def test_inserted_records_without_a_column_get_its_default(harness, rows):
+    harness = harness("n int, note text DEFAULT 'none'")
+    harness.publish(2, harness.stage(2, [{"n": 1}], [{"n": 2, "note": "some"}]))
+    assert rows() == [(1, "none"), (2, "some")]
+
+
 def test_latest_replaces_the_whole_row(harness, rows):
     harness = harness("k text PRIMARY KEY, n int, note text DEFAULT 'none'", mode="latest", key="k")
     harness.publish(2, harness.stage(2, [{"k": "a", "note": "old"}]))
@@ -216,6 +233,11 @@ def test_records_that_the_table_cannot_take_fail_before_the_commit(harness, colu
     [
         ("n int", {"mode": "upsert", "key": "n"}, "no unique constraint over n.*unique is: nothing.*ADD PRIMARY KEY"),
         ("n int, m int, UNIQUE (n, m)", {"mode": "upsert", "key": "n"}, "unique is: m, n"),
+        (
+            "n int UNIQUE DEFERRABLE",
+            {"mode": "upsert", "key": "n"},
+            "no unique constraint over n, or only a deferrable one",
+        ),
         ("m int", {"mode": "upsert", "key": "n"}, "no column n; it has m"),
     ],
 )
@@ -279,6 +301,26 @@ def test_a_stopped_run_that_holds_the_lock_is_sent_away(harness, rows, postgres,
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1")
     assert rows() == [(1,)]
+
+
+def test_a_run_that_takes_long_to_publish_is_waited_for(harness, rows, postgres, table, monkeypatch, capfd):
+    """Holder and taker of a hand-over publish the same commit: neither ends the other's session."""
+    from tidewheel._connectors.postgres import table as postgres_table
+
+    monkeypatch.setattr(postgres_table, "_LOCK_WAIT", "50ms")
+    harness = harness()
+    postgres.query(
+        f"CREATE FUNCTION nap_{table}() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END' LANGUAGE plpgsql"
+    )
+    postgres.query(f"CREATE TRIGGER nap BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION nap_{table}()")
+    token = harness.stage(2, [{"n": n} for n in range(10)])
+    drivers = [threading.Thread(target=harness.publish, args=(2, token)) for _ in range(2)]
+    for each in drivers:
+        each.start()
+    for each in drivers:
+        each.join()
+    assert len(rows()) == 10
+    assert "is away" not in capfd.readouterr().err
 
 
 def test_two_drivers_at_once_add_a_batch_once(harness, rows):

@@ -106,7 +106,10 @@ class Place:
         said = _Said(name, publication.sequence, digest(publication))
         properties = deltalake.CommitProperties(
             custom_metadata={_SAID: msgspec.json.encode(said).decode()},
-            app_transactions=[deltalake.Transaction(name, publication.sequence)],
+            app_transactions=[
+                deltalake.Transaction(name, publication.sequence),
+                deltalake.Transaction(_digest_name(name), said.digest),
+            ],
         )
         for _ in range(_TRIES):
             if _is_there(table, publication):
@@ -167,16 +170,20 @@ def name_of(publication: Publication) -> str:
     return f"tidewheel:{publication.job}:{publication.sink}"
 
 
+def _digest_name(name: str) -> str:
+    """Return the name under which a table keeps the digest of the sink's newest batch, however long ago that was."""
+    return f"{name}:digest"
+
+
 def _is_there(table: DeltaTable, publication: Publication) -> bool:
     name = name_of(publication)
     newest = table.transaction_version(name)
     if newest is None or newest < publication.sequence:
         return False
+    if newest == publication.sequence and (known := table.transaction_version(_digest_name(name))) is not None:
+        return Marker({newest: known}).has(publication)
     said = [msgspec.json.decode(commit[_SAID], type=_Said) for commit in table.history(_LOOK_BACK) if _SAID in commit]
     published = {each.sequence: each.digest for each in said if each.sink == name}
-    # A table forgets its oldest commits in time, and what we publish again at every start is the newest of ours.
-    if newest == publication.sequence and newest not in published:
-        return True
     return Marker({newest: -1, **published}).has(publication)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -121,10 +122,16 @@ class Postgres(Sink):
         who = f"sink {publication.sink!r}"
         tables = [pa.Table.from_batches([batch]) for batch in published_batches(publication)]
         rows = together(tables, publication.sink)
-        if self.table.key:
-            rows = last_of_each(rows, self.table.key, self.table.by)
         create = created(rows.schema, (table.schema for table in tables)) if self.create else None
-        self.server.persist(who, lambda connection: self.table.add(connection, rows, publication, create))
+        # Records without a column leave it as it is: they are added apart from those that have it.
+        parts = [together(list(alike), publication.sink) for _, alike in itertools.groupby(tables, _names)]
+        if self.table.key:
+            parts = [last_of_each(part, self.table.key, self.table.by) for part in parts]
+        self.server.persist(who, lambda connection: self.table.add(connection, parts, publication, create))
+
+
+def _names(table: pa.Table) -> list[str]:
+    return sorted(table.schema.names)
 
 
 class _PostgresPartition(StagedBatches):

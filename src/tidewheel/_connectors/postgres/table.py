@@ -71,9 +71,10 @@ class Table:
             unique = [set(names) for (names,) in connection.execute(_UNIQUE, {"table": self._regclass()})]
             if set(self.key) not in unique:
                 there = "; ".join(", ".join(sorted(names)) for names in unique) or "nothing"
+                key = ", ".join(self.key)
                 raise ConfigError(
-                    f"the table {self.name} has no unique constraint over {', '.join(self.key)}, so its rows cannot be found by "
-                    f"that key (unique is: {there}). Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({', '.join(self.key)})"
+                    f"the table {self.name} has no unique constraint over {key}, or only a deferrable one, so its rows cannot be "
+                    f"found by that key (unique is: {there}). Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({key})"
                 )
 
     def prepare_markers(self, connection: Connection) -> None:
@@ -94,9 +95,17 @@ class Table:
     # One batch.
 
     def add(
-        self, connection: Connection, rows: pa.Table, publication: Publication, create: Mapping[str, str] | None
+        self,
+        connection: Connection,
+        parts: Sequence[pa.Table],
+        publication: Publication,
+        create: Mapping[str, str] | None,
     ) -> None:
-        """Add a batch, unless it is there already; all of it or nothing. `create` has the columns of a table to be made."""
+        """Add a batch, unless it is there already; all of it or nothing.
+
+        The rows of a part have the same columns; parts are added one after the other. `create` has the columns of a table
+        to be made.
+        """
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             connection.execute("SET LOCAL TIME ZONE 'UTC'")
@@ -107,30 +116,39 @@ class Table:
                 return
             if create:
                 connection.execute(self._creation(create))
-            if self.mode == "insert":
-                self._copy(connection, self._identifier(), rows)
-            else:
-                self._merge(connection, rows)
+            for rows in parts:
+                if self.mode == "insert":
+                    self._copy(connection, self._identifier(), rows)
+                else:
+                    self._merge(connection, rows)
             faults.point(COPIED)
             self._mark(connection, publication, marker.after(publication))
             faults.point(MARKED)
         faults.point(DONE)
 
     def _lock(self, connection: Connection, publication: Publication) -> None:
-        """Wait for whoever publishes for this sink; one that does not get on is an overtaken run, and is sent away.
+        """Wait for whoever publishes for this sink; send away one whose process has stopped in the middle.
 
-        A process that was stopped in the middle of its transaction holds the lock as long as it stands.
+        A process that stands still holds the lock as long as it stands. The server works for one that only takes long, or
+        gets more rows from it: that one is waited for.
         """
         psycopg = driver()
         number = _lock_number(f"{publication.job}\0{publication.sink}")
         connection.execute("SELECT set_config('lock_timeout', %s, true)", [_LOCK_WAIT])
+        before: Any = None
         while True:
             try:
                 with connection.transaction():
                     connection.execute("SELECT pg_advisory_xact_lock(%s)", [number])
                 break
             except psycopg.errors.LockNotAvailable:
-                connection.execute(_SEND_AWAY, {"number": number})
+                connection.execute("SELECT pg_stat_clear_snapshot()")
+                holder = connection.execute(_HOLDER, {"number": number}).fetchone()
+                if holder is not None and holder == before:
+                    pid, waits_for_its_process, *_ = holder
+                    if waits_for_its_process:
+                        connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+                before = holder
         connection.execute("SELECT set_config('lock_timeout', '0', true)")
 
     def _marker(self, connection: Connection, publication: Publication) -> Marker:
@@ -174,6 +192,7 @@ class Table:
             )
             + action
         )
+        connection.execute(sql.SQL("DROP TABLE {}").format(fresh))
 
     def _copy(self, connection: Connection, into: Any, rows: pa.Table) -> None:
         statement = driver().sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, _listed(rows.schema.names))
@@ -224,15 +243,19 @@ _PERSISTENCE = "SELECT relpersistence::text, relkind::text FROM pg_class WHERE o
 _UNIQUE = """
 SELECT array_agg(a.attname::text) FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
-WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indimmediate
+AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid
 """
 # With it off, a crash of the server may lose the batch after the job has gone on.
 _DURABLE = """
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
 """
-_SEND_AWAY = """
-SELECT pg_terminate_backend(pid) FROM pg_locks
-WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = %(number)s AND pid <> pg_backend_pid()
+# What tells a holder that gets on from one that stands still, as long as the server is not at work for it.
+_HOLDER = """
+SELECT a.pid, a.state = 'idle in transaction' OR a.wait_event_type = 'Client', a.backend_start, a.state_change, a.query_start,
+coalesce((SELECT bytes_processed FROM pg_stat_progress_copy c WHERE c.pid = a.pid), 0)
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND l.objsubid = 1 AND ((l.classid::bigint << 32) | l.objid::bigint) = %(number)s AND l.pid <> pg_backend_pid()
 """
