@@ -30,94 +30,52 @@ New = TypeVar("New")
 class JoinSteps(KeyedSteps[Key, Value]):
     """The steps of a stream with keys that take a second one."""
 
+    # fmt: off
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["inner"] = "inner",
     ) -> KeyedStream[Key, Joined[Value, Other]]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["left"],
     ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["right"],
     ) -> KeyedStream[Key, Joined[Value | None, Other]]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["full"],
     ) -> KeyedStream[Key, Joined[Value | None, Other | None]]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["inner"] = "inner",
-        function: Callable[[Value, Other], New],
-        returns: Any = None,
+        function: Callable[[Value, Other], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["left"],
-        function: Callable[[Value, Other | None], New],
-        returns: Any = None,
+        function: Callable[[Value, Other | None], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["right"],
-        function: Callable[[Value | None, Other], New],
-        returns: Any = None,
+        function: Callable[[Value | None, Other], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        before: Duration = 0,
-        after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
         how: Literal["full"],
-        function: Callable[[Value | None, Other | None], New],
-        returns: Any = None,
+        function: Callable[[Value | None, Other | None], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
+    # fmt: on
     def interval_join(
         self,
         name: str,
@@ -158,86 +116,44 @@ class JoinSteps(KeyedSteps[Key, Value]):
         later = nanoseconds(after, f"operator {name!r}: after")
         return self._at(self._joined(name, right, IntervalJoin(how, function, returns, *sides, earlier, later)))
 
+    # fmt: off
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["inner"] = "inner",
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["inner"] = "inner",
     ) -> WindowedStream[Key, Joined[Value, Other], Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["left"],
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["left"],
     ) -> WindowedStream[Key, Joined[Value, Other | None], Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["right"],
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["right"],
     ) -> WindowedStream[Key, Joined[Value | None, Other], Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["full"],
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["full"],
     ) -> WindowedStream[Key, Joined[Value | None, Other | None], Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["inner"] = "inner",
-        function: Callable[[Value, Other], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["inner"] = "inner",
+        function: Callable[[Value, Other], New], returns: Any = None,
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["left"],
-        function: Callable[[Value, Other | None], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["left"],
+        function: Callable[[Value, Other | None], New], returns: Any = None,
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["right"],
-        function: Callable[[Value | None, Other], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["right"],
+        function: Callable[[Value | None, Other], New], returns: Any = None,
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        windows: Windows,
-        *,
-        how: Literal["full"],
-        function: Callable[[Value | None, Other | None], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["full"],
+        function: Callable[[Value | None, Other | None], New], returns: Any = None,
     ) -> WindowedStream[Key, New, Value | Other]: ...
+    # fmt: on
     def window_join(
         self,
         name: str,
@@ -277,46 +193,26 @@ class JoinSteps(KeyedSteps[Key, Value]):
         sides = self._sides(name, right)
         return WindowedStream(self.job, self._joined(name, right, WindowJoin(how, function, returns, *sides, windows)))
 
+    # fmt: off
     @overload
     def as_of_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        tolerance: Duration | None = None,
-        how: Literal["inner"],
+        self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["inner"],
     ) -> KeyedStream[Key, Joined[Value, Other]]: ...
     @overload
     def as_of_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        tolerance: Duration | None = None,
-        how: Literal["left"] = "left",
+        self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["left"] = "left",
     ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
     @overload
     def as_of_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        tolerance: Duration | None = None,
-        how: Literal["inner"],
-        function: Callable[[Value, Other], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["inner"],
+        function: Callable[[Value, Other], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def as_of_join(
-        self,
-        name: str,
-        right: KeyedStream[Key, Other],
-        *,
-        tolerance: Duration | None = None,
-        how: Literal["left"] = "left",
-        function: Callable[[Value, Other | None], New],
-        returns: Any = None,
+        self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["left"] = "left",
+        function: Callable[[Value, Other | None], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
+    # fmt: on
     def as_of_join(
         self,
         name: str,

@@ -12,6 +12,7 @@ from tidewheel._operators.keyed.deduplicate import Deduplicate
 from tidewheel._operators.keyed.reduce import Reduce
 from tidewheel._operators.keyed.stateful_map import StatefulMap, StateSpec, state_spec
 from tidewheel._operators.keyed.stateful_op import StatefulOp, as_logic
+from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._operators.keyed.ttl_map import ExpiringMap, TtlMap
 from tidewheel._operators.logic import Message, Output, StatefulLogic
 from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state, checked_ttl
@@ -46,61 +47,36 @@ class KeyedStream(WindowSteps[Key, Value]):
     `KeyedStream[str, Order]` has text as keys and orders as values.
     """
 
+    # fmt: off
     @overload
     def stateful_map(
-        self,
-        name: str,
-        function: Callable[[Key, Value, Any], tuple[Any, Any]],
-        *,
-        returns: type[New],
-        default: Any = None,
-        state: Any = None,
+        self, name: str, function: Callable[[Key, Value, Any], tuple[Any, Any]], *,
+        returns: type[New], state: Any = None, default: Any = None, **options: Unpack[StateOptions],
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def stateful_map(
+        self, name: str, function: Callable[[Key, Value, Any], tuple[New, Any]], *,
+        returns: UnionType | None = None, state: UnionType | None = None, default: None = None,
         **options: Unpack[StateOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def stateful_map(
-        self,
-        name: str,
-        function: Callable[[Key, Value, Any], tuple[New, Any]],
-        *,
-        default: None = None,
-        state: UnionType | None = None,
-        returns: UnionType | None = None,
+        self, name: str, function: Callable[[Key, Value, S], tuple[New, S | None]], *,
+        returns: UnionType | None = None, state: type[S], default: Any = None, **options: Unpack[StateOptions],
+    ) -> KeyedStream[Key, New]: ...
+    @overload
+    def stateful_map(
+        self, name: str, function: Callable[[Key, Value, S], tuple[New, S | None]], *,
+        returns: UnionType | None = None, state: UnionType | None = None, default: Factory[S],
         **options: Unpack[StateOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def stateful_map(
-        self,
-        name: str,
-        function: Callable[[Key, Value, S], tuple[New, S | None]],
-        *,
-        default: Any = None,
-        state: type[S],
-        returns: UnionType | None = None,
+        self, name: str, function: Callable[[Key, Value, S], tuple[New, S | None]], *,
+        returns: UnionType | None = None, state: UnionType | None = None, default: S,
         **options: Unpack[StateOptions],
     ) -> KeyedStream[Key, New]: ...
-    @overload
-    def stateful_map(
-        self,
-        name: str,
-        function: Callable[[Key, Value, S], tuple[New, S | None]],
-        *,
-        default: Factory[S],
-        state: UnionType | None = None,
-        returns: UnionType | None = None,
-        **options: Unpack[StateOptions],
-    ) -> KeyedStream[Key, New]: ...
-    @overload
-    def stateful_map(
-        self,
-        name: str,
-        function: Callable[[Key, Value, S], tuple[New, S | None]],
-        *,
-        default: S,
-        state: UnionType | None = None,
-        returns: UnionType | None = None,
-        **options: Unpack[StateOptions],
-    ) -> KeyedStream[Key, New]: ...
+    # fmt: on
     def stateful_map(
         self,
         name: str,
@@ -109,12 +85,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         default: Any = None,
         state: Any = None,
         returns: Any = None,
-        codec: StateCodec | None = None,
-        version: int = 1,
-        upgrade: Callable[[Any, int], Any] | None = None,
-        aliases: Sequence[str] = (),
-        ttl: Duration | None = None,
-        ttl_clock: Clock = "event",
+        **options: Unpack[StateOptions],
     ) -> KeyedStream[Any, Any]:
         """Call a function with each message and the state of its key; go on with the output that it returns.
 
@@ -143,33 +114,24 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> result.outputs["out"], result.states["total"]
         ([{'user': 'ada', 'value': 250}, {'user': 'ada', 'value': 300}], {'ada': 300})
         """
-        spec = state_spec(checked_function(name, function), 2, state, default, codec, version, upgrade)
-        self.job.alias(name, *aliases)
-        operator = StatefulMap(function, checked_state(name, spec), returns, checked_ttl(name, ttl, ttl_clock))
-        return KeyedStream(self.job, self._then(name, operator))
+        spec, ttl = self._state(name, checked_function(name, function), 2, state, default, **options)
+        return KeyedStream(self.job, self._then(name, StatefulMap(function, spec, returns, ttl)))
 
+    # fmt: off
     @overload
     def stateful_op(
-        self,
-        name: str,
-        logic: StatefulLogic[S, Value, New, Key] | Callable[[Message[Key, Value], S, Output[New]], S | None],
-        *,
-        default: S | Callable[[], S] | None = None,
-        state: type[S] | UnionType | None = None,
-        returns: UnionType | None = None,
-        **options: Unpack[StateOptions],
+        self, name: str,
+        logic: StatefulLogic[S, Value, New, Key] | Callable[[Message[Key, Value], S, Output[New]], S | None], *,
+        returns: UnionType | None = None, state: type[S] | UnionType | None = None,
+        default: S | Callable[[], S] | None = None, **options: Unpack[StateOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def stateful_op(
-        self,
-        name: str,
-        logic: StatefulLogic[Any, Value, Any, Key] | Callable[[Message[Key, Value], Any, Output], Any],
-        *,
-        default: Any = None,
-        state: Any = None,
-        returns: type[New],
-        **options: Unpack[StateOptions],
+        self, name: str,
+        logic: StatefulLogic[Any, Value, Any, Key] | Callable[[Message[Key, Value], Any, Output], Any], *,
+        returns: type[New], state: Any = None, default: Any = None, **options: Unpack[StateOptions],
     ) -> KeyedStream[Key, New]: ...
+    # fmt: on
     def stateful_op(
         self,
         name: str,
@@ -178,12 +140,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         default: Any = None,
         state: Any = None,
         returns: Any = None,
-        codec: StateCodec | None = None,
-        version: int = 1,
-        upgrade: Callable[[Any, int], Any] | None = None,
-        aliases: Sequence[str] = (),
-        ttl: Duration | None = None,
-        ttl_clock: Clock = "event",
+        **options: Unpack[StateOptions],
     ) -> KeyedStream[Any, Any]:
         """Run a `StatefulLogic`: any number of messages out, epochs, schedules, timers.
 
@@ -206,12 +163,29 @@ class KeyedStream(WindowSteps[Key, Value]):
         """
         if isinstance(logic, type) and issubclass(logic, StatefulLogic):
             raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
-        wrapped = as_logic(logic)
         function = logic.on_data if isinstance(logic, StatefulLogic) else checked_function(name, logic)
-        spec = state_spec(function, 1, state, default, codec, version, upgrade)
+        spec, ttl = self._state(name, function, 1, state, default, **options)
+        return KeyedStream(self.job, self._then(name, StatefulOp(as_logic(logic), spec, returns, ttl)))
+
+    def _state(
+        self,
+        name: str,
+        function: Any,
+        position: int,
+        type: Any,
+        default: Any,
+        *,
+        codec: StateCodec | None = None,
+        version: int = 1,
+        upgrade: Callable[[Any, int], Any] | None = None,
+        aliases: Sequence[str] = (),
+        ttl: Duration | None = None,
+        ttl_clock: Clock = "event",
+    ) -> tuple[StateSpec, Ttl | None]:
+        """Return how a step's state begins, is stored and ends; `position` is that of the function's parameter for it."""
+        spec = checked_state(name, state_spec(function, position, type, default, codec, version, upgrade))
         self.job.alias(name, *aliases)
-        operator = StatefulOp(wrapped, checked_state(name, spec), returns, checked_ttl(name, ttl, ttl_clock))
-        return KeyedStream(self.job, self._then(name, operator))
+        return spec, checked_ttl(name, ttl, ttl_clock)
 
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream[Key, Row]:
         """Keep aggregates of each key, column-wise; emit, once for each batch and touched key, a row with all of them.

@@ -34,67 +34,37 @@ S = TypeVar("S")
 class WindowSteps(JoinSteps[Key, Value]):
     """The step of a stream with keys that folds by windows."""
 
+    # fmt: off
     @overload
     def window(
-        self,
-        name: str,
-        windows: Windows,
-        add: None = None,
-        *,
-        default: None = None,
-        merge: None = None,
-        state: None = None,
-        allowed_lateness: Duration = 0,
-        **aggregates: Aggregate,
+        self, name: str, windows: Windows, add: None = None, *, default: None = None, state: None = None,
+        merge: None = None, allowed_lateness: Duration = 0, **aggregates: Aggregate,
     ) -> WindowedStream[Key, Row, Value]: ...
     @overload
     def window(
-        self,
-        name: str,
-        windows: Windows,
-        add: Callable[[Any, Value], New],
-        *,
-        default: None = None,
-        merge: Callable[[New, New], New] | None = None,
-        state: UnionType | None = None,
-        allowed_lateness: Duration = 0,
+        self, name: str, windows: Windows, add: Callable[[Any, Value], New], *,
+        default: None = None, state: UnionType | None = None,
+        merge: Callable[[New, New], New] | None = None, allowed_lateness: Duration = 0,
     ) -> WindowedStream[Key, WindowResult[New], Value]: ...
     @overload
     def window(
-        self,
-        name: str,
-        windows: Windows,
-        add: Callable[[S, Value], S],
-        *,
-        default: Factory[S],
-        merge: Callable[[S, S], S] | None = None,
-        state: UnionType | None = None,
-        allowed_lateness: Duration = 0,
-    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
-    @overload
-    def window(
-        self,
-        name: str,
-        windows: Windows,
-        add: Callable[[S, Value], S],
-        *,
-        default: S,
-        merge: Callable[[S, S], S] | None = None,
-        state: UnionType | None = None,
-        allowed_lateness: Duration = 0,
-    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
-    @overload
-    def window(
-        self,
-        name: str,
-        windows: Windows,
-        add: Callable[[S, Value], S],
-        *,
+        self, name: str, windows: Windows, add: Callable[[S, Value], S], *, state: type[S],
         default: Any = None,
-        merge: Callable[[S, S], S] | None = None,
-        state: type[S],
-        allowed_lateness: Duration = 0,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    @overload
+    def window(
+        self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: Factory[S],
+        state: UnionType | None = None,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    @overload
+    def window(
+        self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: S,
+        state: UnionType | None = None,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
+    ) -> WindowedStream[Key, WindowResult[S], Value]: ...
+    # fmt: on
     def window(
         self,
         name: str,
