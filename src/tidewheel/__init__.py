@@ -6,6 +6,15 @@ from typing import TYPE_CHECKING, Any
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
+    from tidewheel import cells as cells
+    from tidewheel import checkpoints as checkpoints
+    from tidewheel import codecs as codecs
+    from tidewheel import connectors as connectors
+    from tidewheel import errors as errors
+    from tidewheel import fleet as fleet
+    from tidewheel import sinks as sinks
+    from tidewheel import sources as sources
+    from tidewheel import testing as testing
     from tidewheel._cells.live import JobCell
     from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
     from tidewheel._operators.joins.join import Joined
@@ -87,13 +96,15 @@ _HOMES = {
 _MODULES = ("cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
+if not TYPE_CHECKING:
+    # A type checker would take any name for one that is here.
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

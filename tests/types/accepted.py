@@ -9,6 +9,7 @@ from typing import Any, assert_type
 
 import msgspec
 
+import tidewheel
 from tidewheel import (
     Job,
     JobCell,
@@ -30,6 +31,7 @@ from tidewheel import (
     sum_,
     tumbling,
 )
+from tidewheel.cells import CellMapWriter, Once
 from tidewheel.connectors import Sink, Source
 
 HOUR = datetime.timedelta(hours=1)
@@ -251,6 +253,13 @@ assert_type(limit, JobCell[int])
 assert_type(limit.value, int)
 assert_type(job.cell("empty", str).value, str | None)
 assert_type(job.cell("words", list[str], default=[]).value, list[str])
+
+assert_type(tidewheel.codecs.raw().decode(b"x"), bytes)
+
+with tidewheel.cells.open("memory:") as connection:
+    assert_type(connection.writer("threshold", float).read(), float | None)
+    assert_type(connection.map_writer("limits", int), CellMapWriter[int])
+    assert_type(connection.once("seed", int), Once[int])
 
 # Connectors of one's own.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tidewheel
 from tidewheel import Job, Message, Output, StatefulLogic, sinks, sources, tumbling
 from tidewheel.connectors import Sink
 
@@ -33,6 +34,7 @@ class OfText(StatefulLogic[int, str, str]):
 
 
 job = Job("wrong")
+tidewheel.Jobb("wrong")  # error: Jobb
 orders = job.source("orders", sources.files("orders/"), value=Order)
 by_user = orders.key_by("by-user", lambda order: order.user)
 by_cents = orders.key_by("by-cents", lambda order: order.cents)

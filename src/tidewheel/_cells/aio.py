@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
+from types import UnionType
 from typing import Any, Generic, Self, TypeVar
 
 from tidewheel._cells import open_cells, when
@@ -172,7 +173,12 @@ class AsyncConnection:
         return self._connection
 
     async def reader(
-        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: type[T] | UnionType,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
     ) -> AsyncCellReader[T]:
         """Follow a cell; as `Connection.reader`."""
         cell: CellReader[T] = await _in_thread(
@@ -181,7 +187,12 @@ class AsyncConnection:
         return AsyncCellReader(cell)
 
     async def writer(
-        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: type[T] | UnionType,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
     ) -> AsyncCellWriter[T]:
         """Follow and change a cell; as `Connection.writer`."""
         cell: CellWriter[T] = await _in_thread(

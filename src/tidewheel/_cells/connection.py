@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from types import UnionType
 from typing import Any, Self, TypeVar, overload
 from urllib.parse import quote
 
@@ -84,19 +85,34 @@ class Connection:
         return self._opened(CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
 
     def map_reader(
-        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: type[T] | UnionType,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
     ) -> CellMapReader[T]:
         """Follow all cells whose names start with `name/`, as one mapping."""
         return self._opened_map(CellMapReader(self, check_namespace(namespace), check_name(name), declared, type_name))
 
     def map_writer(
-        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: type[T] | UnionType,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
     ) -> CellMapWriter[T]:
         """Follow and change all cells whose names start with `name/`."""
         return self._opened_map(CellMapWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
 
     def once(
-        self, name: str, declared: type[T] | Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: type[T] | UnionType,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
     ) -> Once[T]:
         """Open a value that is written once."""
         return Once(self.writer(name, declared, namespace=namespace, type_name=type_name))
