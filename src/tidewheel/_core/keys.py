@@ -7,6 +7,7 @@ signed there and unsigned here; a power of two is the only modulus under which t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -67,6 +68,36 @@ def from_stored(stored: bytes) -> Any:
     if kind == b"b":
         return body
     return _frozen(msgspec.msgpack.decode(body))
+
+
+def kinds_of(keys: Iterable[Any]) -> dict[str, set[str]]:
+    """Return the types of keys; of tuples also the types of the numbers in them, by position.
+
+    1, 1.0 and True are one key to a Python dict and three to the store, so keys that mix them must be refused, wherever they
+    meet. Other types are told apart by both.
+
+    >>> kinds_of([("a", 1), ("b", None)])
+    {'': {'tuple'}, '/1': {'int'}}
+    """
+    kinds: dict[str, set[str]] = {}
+    plain = set()
+    for key in keys:
+        if isinstance(key, tuple):
+            _add_kinds(kinds, "", key)
+        else:
+            plain.add(type(key))
+    if plain:
+        kinds.setdefault("", set()).update(kind.__name__ for kind in plain)
+    return kinds
+
+
+def _add_kinds(kinds: dict[str, set[str]], place: str, key: tuple[Any, ...]) -> None:
+    kinds.setdefault(place, set()).add("tuple")
+    for position, part in enumerate(key):
+        if isinstance(part, tuple):
+            _add_kinds(kinds, f"{place}/{position}", part)
+        elif isinstance(part, int | float):
+            kinds.setdefault(f"{place}/{position}", set()).add(type(part).__name__)
 
 
 def shard_of_stored(stored: bytes, n_shards: int) -> int:

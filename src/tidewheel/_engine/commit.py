@@ -10,6 +10,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, Operato
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
@@ -161,6 +162,7 @@ def next_manifest(
         now=spec.now,
         cells=spec.cells,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
+        key_kinds=merged_kinds(base.key_kinds, *(report.key_kinds for report in reports)),
         shards=next_shards(base.shards, reports),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,

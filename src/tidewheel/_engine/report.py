@@ -39,6 +39,8 @@ class Report(msgspec.Struct, frozen=True):
     changed: dict[str, int] = {}
     """Keys of each table whose state changed."""
     rejected: int = 0
+    key_kinds: dict[str, str] = {}
+    """The type of the keys that each `key_by` gave, and of the numbers in tuples by their place, as `operator/1`."""
     frontiers: dict[str, int | None] = {}
     """The inputs of the frontier that gave data, each with the latest epoch that follows from it."""
 

@@ -7,7 +7,7 @@ in-memory runtime.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import BatchState
+from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Failure, Report
 from tidewheel._engine.task_output import TaskOutput
@@ -105,6 +106,7 @@ class _Step:
         self.counts: dict[str, int] = {}
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
+        self.key_kinds: dict[str, str] = {}
         self.frontiers: dict[str, int | None] = {}
         self.combiners: dict[int, Combiner] = {}
         levels = (0, 1) if self._keyed_by_spark else (level,)
@@ -266,6 +268,7 @@ class _Step:
             received=self.received,
             changed=changed,
             rejected=self.output.rejected,
+            key_kinds=self.key_kinds,
             frontiers=self.frontiers,
         )
 
@@ -318,6 +321,9 @@ class _NodeContext:
         before = self._step.frontiers.get(name)
         if epoch is None or before is None or epoch > before:
             self._step.frontiers[name] = before if epoch is None else epoch
+
+    def keyed(self, kinds: Mapping[str, set[str]]) -> None:
+        self._step.key_kinds = merged_kinds(self._step.key_kinds, kinds_by_name(self.operator, kinds))
 
     def count(self, label: str, number: int) -> None:
         name = f"{self.operator}/{label}"

@@ -123,6 +123,7 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         shards=shards,
         fleet=_stored(ledger, head.fleet.closed_by if head.fleet is not None else None),
         operators={name: info for state in known for name, info in state.operators.items()},
+        key_kinds={name: kind for state in known for name, kind in state.key_kinds.items()},
         frontiers=_latest(state.frontiers for state in known),
         epoch=latest(state.epoch for state in known),
         delivered_epoch=delivered,

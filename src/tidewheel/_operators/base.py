@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -59,6 +59,9 @@ class Context(Protocol):
 
     def saw(self, name: str, epoch: int | None) -> None:
         """Report that an input of the frontier gave data, and the epoch that follows from it, if any."""
+
+    def keyed(self, kinds: Mapping[str, set[str]]) -> None:
+        """Report the types of the keys that the operator gave, as `kinds_of` tells them; an `OperatorError` if they are mixed."""
 
     def count(self, label: str, number: int) -> None:
         """Add to a counter of the operator, `operator/label` in the manifest."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.memory.iterable import iterable
 from tidewheel._core.keys import check_n_shards, from_stored, shard_of_stored, to_stored
+from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._operators.base import Process
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.key_by import KeyBy
@@ -75,6 +76,7 @@ class OperatorTester:
         self._outputs = [stream.port for stream in (built if isinstance(built, tuple) else (built,))]
         self._nodes = self.graph.nodes[2:]
         self._copies = PlainCopies()
+        self._key_kinds: dict[str, str] = {}
         self._taken: list[list[Message]] = [[] for _ in self._outputs]
 
     def send(self, key: Any, value: Any, time: int | None = None) -> list[Message]:
@@ -279,6 +281,10 @@ class _NodeContext:
     def saw(self, name: str, epoch: int | None) -> None:
         known = [time for time in (self._step.tester.seen.get(name), epoch) if time is not None]
         self._step.tester.seen[name] = max(known, default=None)
+
+    def keyed(self, kinds: Mapping[str, set[str]]) -> None:
+        tester = self._step.tester
+        tester._key_kinds = merged_kinds(tester._key_kinds, kinds_by_name(self.operator, kinds))
 
     def count(self, label: str, number: int) -> None:
         counts, name = self._step.tester.counts, f"{self.operator}/{label}"

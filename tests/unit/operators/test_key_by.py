@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import math
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tidewheel import Job
+from tidewheel._core.keys import kinds_of
 from tidewheel._operators.keyed.key_by import key_array
 from tidewheel.errors import GraphError, OperatorError
+from tidewheel.sinks import collect
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 from unit.operators.running import failure, run
 
 ROWS = [{"user": "ada", "n": 1}, {"user": "bob", "n": 2}, {"user": "ada", "n": 3}]
@@ -209,3 +217,59 @@ def test_other_columns_cannot_be_keys():
         OperatorError, match=r"operator 'k': a key must be a string, integer.*; this one is of type date32"
     ):
         key_array(pa.array([datetime.date(2026, 1, 1)]), "k")
+
+
+def tuple_keys(state):
+    job = Job("tuples", state=state, n_shards=8)
+    rows = job.source("in", iterable([]), value=dict).map("parse", lambda row: json.loads(row["text"]))
+    keyed = rows.key_by("k", lambda row: (row["user"], row["n"]))
+    keyed.stateful_map("count", lambda key, row, n: (None, n + 1), default=0).sink("out", collect())
+    return job
+
+
+def texts(*numbers):
+    return {"in": [{"text": json.dumps({"user": f"u{user}", "n": n})} for n in numbers for user in range(20)]}
+
+
+MIXED = "'k': the numbers at place 1 of its tuple keys must be of one type, not float and int"
+
+
+@pytest.mark.parametrize(("parallelism", "partitions"), [(1, 1), (4, 1), (4, 2), (4, 4)])
+def test_tuple_keys_with_1_and_with_1_0_are_refused_however_they_are_divided(parallelism, partitions):
+    job = tuple_keys(f"memory:tuples-{parallelism}-{partitions}")
+    with MemoryRun(job, parallelism=parallelism, partitions=partitions) as run:
+        with pytest.raises(OperatorError, match=MIXED):
+            run.batch(texts(1, 1.0))
+        run.batch(texts(1, None))
+        assert run.run.head.key_kinds == {"k": "tuple", "k/1": "int"}
+
+
+def test_keys_of_another_type_than_those_of_earlier_batches_are_refused_after_a_restart_too():
+    state = "memory:tuples-restarted"
+    with MemoryRun(tuple_keys(state)) as run:
+        run.batch(texts(1))
+    with MemoryRun(tuple_keys(state)) as run, pytest.raises(OperatorError, match=MIXED):
+        run.batch(texts(1.0))
+
+
+@pytest.mark.parametrize("other", [True, 1.0, "1"])
+def test_all_keys_of_one_key_by_are_of_one_type_over_all_batches(other):
+    def build(stream):
+        return stream.key_by("k", lambda value: value).stateful_map("n", lambda k, v, n: (None, n + 1), default=0)
+
+    assert "operator 'k': all keys must be of one type, not" in failure(build, [1], [other])
+
+
+def test_a_key_column_keeps_its_type_over_all_batches():
+    def build(stream):
+        return stream.key_by("k", "n").stateful_map("count", lambda k, v, n: (None, n + 1), default=0)
+
+    text = failure(build, [{"n": 1}], [{"n": 1.5}], plain=False)
+    assert "operator 'k': all keys must be of one type, not float and int" in text
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 1.0, True, None, "x"]))))
+def test_kinds_are_the_numbers_of_each_place(keys):
+    kinds = kinds_of(keys)
+    assert kinds.get("/1", set()) == {type(n).__name__ for _, n in keys if isinstance(n, int | float)}
+    assert kinds.get("", set()) == ({"tuple"} if keys else set())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._core.keys import to_stored
+from tidewheel._core.keys import kinds_of, to_stored
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, without
 from tidewheel._values import Batch, Shape
 from tidewheel._values.exact import plain_array
@@ -101,6 +101,9 @@ _CARRIED = (
 )
 """Types of columns that can be keys, each with the type that it is carried as."""
 
+_KINDS = {pa.string(): "str", pa.int64(): "int", pa.binary(): "bytes", pa.bool_(): "bool", pa.float64(): "float"}
+"""What keys of the carried types are in Python."""
+
 
 class _ByColumn(Process):
     def __init__(self, column: str, operator: KeyBy, context: Context) -> None:
@@ -118,6 +121,8 @@ class _ByColumn(Process):
                 self.context.reject(error, batch, position)
             batch = without(batch, refused)
             keys = keys.filter(pa.array(_mask(len(keys), refused)))
+        if len(keys):
+            self.context.keyed({"": {_KINDS[keys.type]}})
         self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(column=keys))
 
 
@@ -137,7 +142,6 @@ def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:
 class _ByFunction(Process):
     def __init__(self, function: Callable[[Any], Any], operator: KeyBy, context: Context) -> None:
         self.function, self.operator, self.context = function, operator, context
-        self.kinds: set[type] = set()
 
     def on_batch(self, batch: Batch, port: int) -> None:
         keys, rejected = each(self.context, batch, self.function)
@@ -145,13 +149,8 @@ class _ByFunction(Process):
         column = plain_array(keys)
         if column is None or pa.types.is_floating(column.type):
             batch, keys, column = self._checked(batch, keys)
-        self.kinds.update(map(type, keys))
-        if len(self.kinds) > 1:
-            # 1, 1.0 and True are one key to a Python dict and three to the store.
-            raise OperatorError(
-                f"operator {self.context.operator!r}: all keys must be of one type, "
-                f"not {' and '.join(sorted(kind.__name__ for kind in self.kinds))}; convert them in the key function"
-            )
+        if keys:
+            self.context.keyed(kinds_of(keys) if column is None else {"": {_KINDS[column.type]}})
         self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(keys=keys, column=column))
 
     def _checked(self, batch: Batch, keys: list[Any]) -> tuple[Batch, list[Any], pa.Array | None]:
