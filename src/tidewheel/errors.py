@@ -9,6 +9,7 @@ __all__ = [
     "FencedError",
     "GraphError",
     "HeldError",
+    "LocalDiskFull",
     "NotFound",
     "OperatorError",
     "StateError",
@@ -51,6 +52,10 @@ class CorruptError(TidewheelError):
 
 class StateError(TidewheelError):
     """The stored state and the program do not fit together."""
+
+
+class LocalDiskFull(TidewheelError):
+    """The local disk has no room for copies of state or for a batch's changes; nothing is lost, and it may work later."""
 
 
 class ConnectorError(TidewheelError):

@@ -27,10 +27,11 @@ import msgspec
 from tidewheel._core import faults
 from tidewheel._state.catch_up import Applied, lacking
 from tidewheel._state.long_keys import MAX_KEY, long_key
+from tidewheel._state.private_folder import make_private
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_reader import Handles, ShardReader
 from tidewheel._state.state_file import Block, IndexEntry, StateFile, Table
-from tidewheel.errors import CorruptError, StateError
+from tidewheel.errors import CorruptError, LocalDiskFull, StateError, TidewheelError
 
 Fetch = Callable[[FileRef], StateFile]
 
@@ -40,6 +41,7 @@ _MAX_DATABASES = 512
 _MAX_READERS = 1024
 _FETCHED_AHEAD = 64 << 20
 _MANY_KEYS = 2000
+_OPEN_ATTEMPTS = 100
 
 # Names in the main database: the record of what was applied, and for each table a database of its keys and
 # one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
@@ -69,6 +71,7 @@ class ShardCopy:
         self._known_at = 0
         self._reached = threading.local()
         self._environment = self._open(map_size)
+        self._opened_file = self._file()
 
     @property
     def applied(self) -> int:
@@ -82,11 +85,16 @@ class ShardCopy:
         same time. A copy that is ahead of the manifest, or of another history, is a `StateError` and is left
         as it is.
         """
+        if self._file() != self._opened_file:
+            # Somebody has removed the folder: begin anew where other processes find it too.
+            self._reopen()
         applied = self._applied()
-        if todo := self._lacking(parts, sequence, applied):
+        while todo := self._lacking(parts, sequence, applied):
             applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
-            if sum(part.keys for part in todo) > _MANY_KEYS:
-                self._reopen()
+            if sum(part.keys for part in todo) <= _MANY_KEYS or not self._reopen():
+                break
+            # The folder may have been removed since it was opened first; then all is lacking again.
+            applied = self._applied()
         self._known_at = max(self._known_at, sequence)
         self._reached.sequence = _sequence(applied)
 
@@ -124,34 +132,47 @@ class ShardCopy:
             self._environment.close()
             return True
 
-    def _reopen(self) -> None:
-        """Give back the memory of a large transaction: LMDB keeps every page it ever wrote at once for the next one."""
+    def _reopen(self) -> bool:
+        """Close the environment and open it again, unless somebody reads; tell whether it was done.
+
+        It gives back the memory of a large transaction: LMDB keeps every page it ever wrote at once for the next one.
+        """
         with self._lock:
-            if not self._readers:
-                map_size = self._environment.info()["map_size"]
-                self._environment.close()
-                self._environment = self._open(map_size)
-                self._handles, self._names_known = {}, 0
+            if self._readers:
+                return False
+            map_size = self._environment.info()["map_size"]
+            self._environment.close()
+            self._environment = self._open(map_size)
+            self._opened_file = self._file()
+            self._handles, self._names_known = {}, 0
+            return True
+
+    def _file(self) -> tuple[int, int] | None:
+        """Return what tells the copy's file from another of the same name, or None if there is none."""
+        try:
+            status = os.stat(self.path / "data.mdb")
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _open(self, map_size: int) -> Any:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for attempt in (1, 2):
-                try:
-                    return lmdb.open(
-                        str(self.path),
-                        map_size=map_size,
-                        max_dbs=_MAX_DATABASES,
-                        max_readers=_MAX_READERS,
-                        sync=False,
-                        metasync=False,
-                        meminit=False,
-                    )
-                except lmdb.Error as error:
-                    if os.strerror(errno.EMFILE) not in str(error) or attempt == 2 or not _allow_more_files():
-                        raise
-        except (OSError, lmdb.Error) as error:
-            raise self._error(f"it cannot be opened ({error})") from error
+        for attempt in range(_OPEN_ATTEMPTS):
+            try:
+                make_private(self.path.parent)
+                self.path.mkdir(0o700, exist_ok=True)
+                return lmdb.open(
+                    str(self.path),
+                    map_size=map_size,
+                    max_dbs=_MAX_DATABASES,
+                    max_readers=_MAX_READERS,
+                    sync=False,
+                    metasync=False,
+                    meminit=False,
+                    mode=0o600,
+                )
+            except (OSError, lmdb.Error) as error:
+                if attempt == _OPEN_ATTEMPTS - 1 or not _may_open_again(error):
+                    raise self._failed("opened", error) from error
 
     def _applied(self) -> Applied | None:
         with self._lock, self._begin() as transaction:
@@ -190,12 +211,12 @@ class ShardCopy:
                             transaction.put(_APPLIED, _encode(applied))
                         faults.point(FILLED)
                     return applied
-                except lmdb.MapFullError:
-                    self._resize(self._environment.info()["map_size"] * 2)
+                except lmdb.MapFullError as error:
+                    self._resize(self._environment.info()["map_size"] * 2, error)
                 except lmdb.DbsFullError:
                     raise self._error(f"the shard has more than {_MAX_DATABASES} tables") from None
                 except lmdb.Error as error:
-                    raise self._error(f"it cannot be written ({error})") from error
+                    raise self._failed("written", error) from error
 
     def _apply_part(
         self,
@@ -276,19 +297,37 @@ class ShardCopy:
         if map_size > info["map_size"] and not self._readers:
             self._resize(map_size)
 
-    def _resize(self, map_size: int) -> None:
+    def _resize(self, map_size: int, cause: Exception | None = None) -> None:
         """Take a larger map, or with 0 the size that another process has chosen."""
         if self._readers:
-            raise self._error(f"the map must grow, but {self._readers} readers of this process are open")
-        self._environment.set_mapsize(map_size)
+            raise LocalDiskFull(
+                self._about(f"the map must grow, but {self._readers} readers of this process are open")
+            ) from cause
+        try:
+            self._environment.set_mapsize(map_size)
+        except lmdb.Error as error:
+            raise LocalDiskFull(self._about(f"the map cannot grow to {map_size} bytes ({error})")) from error
 
     def _reader_closed(self) -> None:
         with self._lock:
             self._readers -= 1
 
+    def _failed(self, done: str, error: Exception) -> TidewheelError:
+        """Return the error for a copy that could not be opened or written."""
+        if disk_is_full(error):
+            return LocalDiskFull(
+                f"the local disk is full, or fails: the copy of shard {self.number} in {self.path} "
+                f"({free_bytes(self.path)} free) could not be {done} ({error}). Nothing is lost: make room there, or choose "
+                "another folder (--local, TIDEWHEEL_LOCAL), and the copy is built anew from the store"
+            )
+        return self._error(f"it cannot be {done} ({error})")
+
     def _error(self, found: str, to_do: str = "") -> StateError:
-        return StateError(
-            f"local copy of shard {self.number} in {self.path} ({_free(self.path)} free): {found}. {to_do}The copy "
+        return StateError(self._about(found, to_do))
+
+    def _about(self, found: str, to_do: str = "") -> str:
+        return (
+            f"local copy of shard {self.number} in {self.path} ({free_bytes(self.path)} free): {found}. {to_do}The copy "
             "is only a cache: stop what uses it, delete its folder, and it is built anew from the store"
         )
 
@@ -334,6 +373,17 @@ def _names(transaction: Any) -> list[bytes]:
     return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]
 
 
+def _may_open_again(error: Exception) -> bool:
+    """Tell whether opening failed for a reason that may be gone at the next attempt."""
+    if isinstance(error, lmdb.MapResizedError):
+        # Another process has enlarged the map after this one had read its size.
+        return True
+    if isinstance(error, FileNotFoundError) or os.strerror(errno.ENOENT) in str(error):
+        # The folder was removed after it was made.
+        return True
+    return os.strerror(errno.EMFILE) in str(error) and _allow_more_files()
+
+
 def _allow_more_files() -> bool:
     """Raise this process's limit of open files to what it may set itself: an environment takes three."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -343,9 +393,19 @@ def _allow_more_files() -> bool:
     return True
 
 
-def _free(path: Path) -> str:
+def disk_is_full(error: Exception) -> bool:
+    """Tell whether the disk has no room for what LMDB or the system was to write."""
+    # A write that a full disk cuts short is an input/output error to LMDB.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    return isinstance(error, lmdb.DiskError) or any(
+        getattr(error, "errno", None) == code or os.strerror(code) in str(error) for code in full
+    )
+
+
+def free_bytes(path: Path) -> str:
+    """Return how much room the disk of a folder has, for an error."""
     try:
-        stat = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
-        return "an unknown amount"
-    return f"{stat.f_bavail * stat.f_frsize >> 20} MiB"
+        return "an unknown number of bytes"
+    return f"{status.f_bavail * status.f_frsize:,} bytes"

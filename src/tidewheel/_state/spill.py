@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import lmdb
 
+from tidewheel._state.local_copy import disk_is_full, free_bytes
 from tidewheel._state.long_keys import long_key, whole_key
 from tidewheel._state.state_file import DROPPED, MISSING, Absent
-from tidewheel.errors import StateError
+from tidewheel.errors import LocalDiskFull, StateError, TidewheelError
 
 _MAP_SIZE = 1 << 40
 # A codec of the user's may encode a state as no bytes at all, so that cannot stand for a dropped key.
@@ -26,15 +27,18 @@ class Spill:
 
     def __init__(self, parent: str | Path | None = None) -> None:
         """Make an empty spill in a folder of its own below `parent`, or below the system's temporary folder."""
-        self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-", dir=parent)
-        self._environment = lmdb.open(
-            self._folder,
-            map_size=_MAP_SIZE,
-            max_dbs=65536,
-            sync=False,
-            metasync=False,
-            lock=False,
-        )
+        try:
+            self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-", dir=parent)
+            self._environment = lmdb.open(
+                self._folder,
+                map_size=_MAP_SIZE,
+                max_dbs=65536,
+                sync=False,
+                metasync=False,
+                lock=False,
+            )
+        except (OSError, lmdb.Error) as error:
+            raise _failed(Path(parent or tempfile.gettempdir()), "a batch's changes", error) from error
         self._tables: dict[int, Any] = {}
 
     def put(self, shard: int, items: list[tuple[bytes, bytes | None]]) -> None:
@@ -47,9 +51,7 @@ class Spill:
             with self._environment.begin(write=True, db=table) as transaction:
                 transaction.cursor().putmulti(marked)
         except lmdb.Error as error:
-            raise StateError(
-                f"{len(items)} changed keys cannot be moved from memory to {self._folder}: {error}; give that disk more room"
-            ) from error
+            raise _failed(Path(self._folder), f"{len(items)} changed keys", error) from error
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | Absent]:
         """Return what was kept for each key: its state, DROPPED, or MISSING."""
@@ -78,6 +80,13 @@ class Spill:
         """Remove it from disk."""
         self._environment.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _failed(folder: Path, what: str, error: Exception) -> TidewheelError:
+    text = (
+        f"{what} cannot be moved from memory to {folder} ({free_bytes(folder)} free): {error}; give that disk more room"
+    )
+    return LocalDiskFull(text) if disk_is_full(error) else StateError(text)
 
 
 def _unmarked(marked: bytes, dropped: T) -> bytes | T:

@@ -136,16 +136,9 @@ class StateFileWriter:
         size = self._block_keys(len(items), items[:: len(items) // _SAMPLES + 1])
         for start in range(0, len(items), size):
             run = items[start : start + size]
-            self._add_run(shard, table, [key for key, _ in run], [value for _, value in run])
-
-    def add_columns(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
-        """Add a run as `add` does, from keys and values apart: without pairs it takes a third less time."""
-        if len(keys) != len(values):
-            raise StateError(f"shard {shard}, table {table!r}: {len(keys)} keys came with {len(values)} values")
-        step = len(keys) // _SAMPLES + 1
-        size = self._block_keys(len(keys), list(zip(keys[::step], values[::step], strict=True)))
-        for start in range(0, len(keys), size):
-            self._add_run(shard, table, keys[start : start + size], values[start : start + size])
+            keys = [key for key, _ in run]
+            self._check(shard, table, keys)
+            self._add_block(shard, table, keys, [value for _, value in run])
 
     def finish(self) -> tuple[bytes, int]:
         """Return the bytes of the whole file, and the xxh64 that a reference to it needs."""
@@ -163,10 +156,6 @@ class StateFileWriter:
             return 1
         fitting = max(1, self._block_bytes * len(sample) // len(_encode(sample)))
         return ceil(count / ceil(count / fitting))
-
-    def _add_run(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
-        self._check(shard, table, keys)
-        self._add_block(shard, table, keys, values)
 
     def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
         """Refuse what could not be read again or not be put in a local copy, before it is committed."""

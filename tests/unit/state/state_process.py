@@ -13,7 +13,7 @@ from pathlib import Path
 from state_build import History, catch_up, contents
 
 from tidewheel._state.local_copies import LocalCopies
-from tidewheel.errors import StateError
+from tidewheel.errors import LocalDiskFull, StateError
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         catch_up(copy, History.load(Path(history)))
-    except StateError as error:
+    except (StateError, LocalDiskFull) as error:
         print(error, flush=True)
         return
     reader = copy.begin()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from tidewheel._state.local_copies import LocalCopies, ShardCopy, folder_name
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
-from tidewheel.errors import CorruptError, StateError
+from tidewheel.errors import ConfigError, CorruptError, LocalDiskFull, StateError
 from unit.state.state_build import History, Tables, catch_up, contents, state_file
 
 # Few different keys, so that commits meet; some longer than LMDB takes, some of which share their first bytes.
@@ -235,7 +238,7 @@ def test_a_map_that_must_grow_under_an_open_reader_is_an_error(folders: Folders)
     catch_up(copy, history)
     history.commit({"t": {b"%d" % n: os.urandom(1000) for n in range(300)}})
     with copy.begin() as reader:
-        with pytest.raises(StateError, match="1 readers of this process are open"):
+        with pytest.raises(LocalDiskFull, match="1 readers of this process are open"):
             catch_up(copy, history)
         assert contents(reader) == {"t": {b"a": b"1"}}
     catch_up(copy, history)
@@ -393,3 +396,176 @@ def test_tables_of_several_files_of_one_commit_are_applied_together(folders: Fol
     for _ in range(2):
         copy.catch_up(parts, 4, lambda ref: StateFile.of(made[ref.name][1], ref))
         assert read(copy) == {"a": {b"k": b"a"}, "b": {b"k": b"b"}}
+
+
+@pytest.mark.parametrize("many_keys", [2, 2000])
+def test_a_folder_that_is_removed_is_made_again_from_the_files(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, many_keys: int
+) -> None:
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", many_keys)
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
+    catch_up(copy, history)
+    shutil.rmtree(copy.path.parent)
+    history.commit({"t": {b"%d" % n: b"2" for n in range(10)}})
+    catch_up(copy, history)
+    assert read(copy) == history.expected()
+    assert (copy.path / "data.mdb").exists()
+
+
+def test_a_folder_that_is_removed_under_a_reader_changes_nothing_for_it(folders: Folders) -> None:
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"a": b"1"}})
+    catch_up(copy, history)
+    with copy.begin() as reader:
+        shutil.rmtree(copy.path.parent)
+        history.commit({"t": {b"b": b"2"}})
+        catch_up(copy, history)
+        assert contents(reader) == {"t": {b"a": b"1"}}
+    catch_up(copy, history)
+    assert read(copy) == history.expected()
+
+
+def test_a_folder_that_is_removed_while_a_commit_is_applied_is_made_again(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
+    removed: list[Path] = []
+    apply = ShardCopy._apply
+
+    def apply_and_remove(self: ShardCopy, *arguments: object) -> object:
+        applied = apply(self, *arguments)  # type: ignore[arg-type]
+        if not removed:
+            removed.append(self.path.parent)
+            shutil.rmtree(self.path.parent)
+        return applied
+
+    monkeypatch.setattr(ShardCopy, "_apply", apply_and_remove)
+    catch_up(copy, history)
+    assert removed
+    assert read(copy) == history.expected()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lmdb.MapResizedError("mdb_txn_begin: MDB_MAP_RESIZED"),
+        lmdb.Error("mdb_env_open: No such file or directory"),
+        FileNotFoundError(2, "No such file or directory"),
+    ],
+)
+def test_opening_is_tried_again_while_others_enlarge_or_remove_the_copy(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    failures = [error, error]
+    opened = lmdb.open
+
+    def open_later(*arguments: object, **options: object) -> object:
+        if failures:
+            raise failures.pop()
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(lmdb, "open", open_later)
+    assert folders.copy().applied == 0
+    assert not failures
+
+
+def test_what_opening_again_cannot_help_is_told_at_once(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[object] = []
+
+    def never(*arguments: object, **options: object) -> object:
+        attempts.append(arguments)
+        raise lmdb.InvalidError("mdb_env_open: MDB_INVALID: File is not an LMDB file")
+
+    monkeypatch.setattr(lmdb, "open", never)
+    with pytest.raises(StateError, match=r"shard 0 in .* bytes free\): it cannot be opened .*MDB_INVALID"):
+        folders.copy()
+    assert len(attempts) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [lmdb.DiskError("mdb_put: No space left on device"), lmdb.Error("Disk quota exceeded")]
+)
+def test_a_full_local_disk_says_so_with_its_folder(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(*arguments: object) -> None:
+        raise error
+
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"a": b"1"}})
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardCopy, "_apply_part", full)
+        with pytest.raises(
+            LocalDiskFull, match=rf"local disk is full, or fails: .*shard 0 in {copy.path} \([\d,]+ bytes free\)"
+        ):
+            catch_up(copy, history)
+    catch_up(copy, history)
+    assert read(copy) == history.expected()
+
+
+def test_a_map_that_the_system_does_not_let_grow_is_told_as_a_full_disk(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, copy = History(folders.new()), folders.copy(map_size=1 << 16)
+    history.commit({"t": {b"%d" % n: os.urandom(1000) for n in range(300)}})
+    monkeypatch.setattr(ShardCopy, "_make_room", lambda self, raw_bytes: None)
+
+    class Fixed:
+        """The environment, whose map does not grow."""
+
+        def __init__(self, environment: object) -> None:
+            self._environment = environment
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._environment, name)
+
+        def set_mapsize(self, size: int) -> None:
+            raise lmdb.Error("mdb_env_set_mapsize: Cannot allocate memory")
+
+    copy._environment = Fixed(copy._environment)
+    with pytest.raises(LocalDiskFull, match=r"the map cannot grow to 131072 bytes"):
+        catch_up(copy, history)
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]}
+
+
+def test_only_its_user_can_read_a_copy(folders: Folders) -> None:
+    folder = folders.root / "tidewheel" / "job"
+    before = os.umask(0o022)
+    try:
+        copies = LocalCopies.at(folder)
+        folders.opened.append(copies)
+        copies.shard(0)
+    finally:
+        os.umask(before)
+    assert modes(folder.parent) == {0o700, 0o600}
+
+
+def test_an_open_folder_of_this_user_is_closed_to_others(folders: Folders) -> None:
+    folder = folders.new()
+    folder.mkdir(0o755)
+    folders.opened.append(LocalCopies.at(folder))
+    folders.opened[-1].shard(0)
+    assert modes(folder) == {0o700, 0o600}
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_folder_of_another_user_is_refused(folders: Folders, monkeypatch: pytest.MonkeyPatch, above: bool) -> None:
+    own, other = os.geteuid(), os.geteuid() + 1
+    folder = folders.new() / "job"
+    folder.mkdir(0o777, parents=True)
+    theirs = folder.parent if above else folder
+    status = os.stat
+
+    def stat_of_another(path: object, *arguments: object, **options: object) -> object:
+        found = status(path, *arguments, **options)  # type: ignore[call-overload]
+        return os.stat_result((*found[:4], other, *found[5:10])) if str(path) == str(theirs) else found
+
+    monkeypatch.setattr(os, "stat", stat_of_another)
+    with pytest.raises(ConfigError, match=f"the folder {theirs} .* the user {other}, .*runs as user {own}"):
+        LocalCopies(folder).shard(0)

@@ -191,7 +191,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_copy_as_it_was(
     update(history, 1, keys=10_000)
     process = start("fill the disk")
     go(process)
-    assert re.search(r"shard 0 in .* MiB free\): it cannot be written .*delete its folder", line(process))
+    assert re.search(r"disk is full, or fails: .*shard 0 in .* bytes free\) could not be written", line(process))
     assert copies.shard(0).applied == 1
     catch_up(copies.shard(0), history)
     with copies.shard(0).begin() as reader:
