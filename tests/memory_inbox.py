@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -51,8 +52,17 @@ class MemoryInbox(Inbox):
             if shard in start and start[shard] <= stored.position < end[shard]:
                 yield stored
 
-    def trim(self, below):
+    def forget(self, producer):
+        self._marks.pop(producer, None)
+
+    def trim(self, below, older_than=0.0):
         pass
+
+    def skip(self, shard, position, number):
+        raise NotImplementedError
+
+    def skipped(self):
+        return set()
 
     def close(self):
         pass
@@ -78,3 +88,22 @@ def block(shard: int, first: int, *payloads: bytes) -> Block:
     from tidewheel._connectors.inbox import encode_events
 
     return Block(shard, first, len(payloads), encode_events([b"sk"] * len(payloads), list(payloads)))
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """Fork, and return the name of what the work raises in the child; "" if nothing."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        result = ""
+        try:
+            work()
+        except BaseException as error:
+            result = type(error).__name__
+        os.write(writing, result.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    return result

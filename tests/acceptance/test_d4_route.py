@@ -9,7 +9,8 @@ import pytest
 
 from memory_inbox import MemoryInbox, failing, whole
 from tidewheel import cells
-from tidewheel._connectors.inbox.errors import InboxUnavailable
+from tidewheel._connectors.inbox import decode_events
+from tidewheel._connectors.inbox.errors import InboxUnavailable, NotTaken
 from tidewheel._fleet.coordinator import Coordinator
 from tidewheel._fleet.errors import NoNodes
 from tidewheel._fleet.router import Router
@@ -76,12 +77,28 @@ def test_d4_local_and_remote_delivery_are_counted_apart(coordinator):
 def test_d4_a_failed_delivery_is_retried_with_the_same_stamp_and_not_delivered_twice(coordinator, inbox, lost):
     coordinator.join()
     setattr(inbox, lost, failing(1))
-    with pytest.raises(InboxUnavailable, match="do not route them a second time"):
+    with pytest.raises(InboxUnavailable, match="do not route them again"):
         coordinator.route("k", 1)
     assert (coordinator.stats().routed, coordinator.stats().failures) == (0, 1)
     coordinator.flush()
     assert len(whole(inbox)) == 1
     assert coordinator.stats().routed == 1
+
+
+def test_d4_an_event_is_kept_or_refused_never_both(coordinator, inbox):
+    coordinator.join()
+    inbox.before = failing(2)
+    with pytest.raises(InboxUnavailable, match="kept") as kept:
+        coordinator.route("k", "A")
+    assert not isinstance(kept.value, NotTaken)
+    with pytest.raises(NotTaken, match="it was not taken"):
+        coordinator.route("k", "B")
+    with pytest.raises(InboxUnavailable):
+        coordinator.flush()
+    coordinator.flush()
+    coordinator.route("k", "B")
+    assert [payload for stored in whole(inbox) for payload in decode_events(stored).payloads] == [b'"A"', b'"B"']
+    assert coordinator.stats().routed == 2
 
 
 def test_d4_an_inbox_of_another_size_is_refused(inbox):

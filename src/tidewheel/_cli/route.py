@@ -50,7 +50,8 @@ def route(
                 raise
         router.flush()
         known = f", {router.duplicates} were stored already" if replay else ""
-        typer.echo(f"routed {router.delivered} events{known}, as producer {router.producer}")
+        name = f", as producer {producer}" if producer else ""
+        typer.echo(f"routed {router.delivered} events{known}{name}")
 
 
 def keyed(lines: Any, field: str, where: str) -> Iterator[tuple[Any, bytes]]:

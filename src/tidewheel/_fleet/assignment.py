@@ -50,14 +50,14 @@ class Move(msgspec.Struct, frozen=True):
     target: str | None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Rebalance(msgspec.Struct, frozen=True):
     """A new assignment and what moves on the way to it, by shard."""
 
     assignment: Assignment
     moves: tuple[Move, ...] = ()
 
 
-def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Plan:
+def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Rebalance:
     """Plan for one more node; `AlreadyMember` if it is one."""
     check_node(node, weight)
     if node in assignment.members:
@@ -67,7 +67,7 @@ def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Plan:
     return rebalance(assignment, {**assignment.members, node: weight})
 
 
-def remove_node(assignment: Assignment, node: str) -> Plan:
+def remove_node(assignment: Assignment, node: str) -> Rebalance:
     """Plan for one node less; `UnknownNode` if it is no member. Only its own shards move."""
     if node not in assignment.members:
         known = ", ".join(sorted(assignment.members)) or "none"
@@ -75,7 +75,7 @@ def remove_node(assignment: Assignment, node: str) -> Plan:
     return rebalance(assignment, {name: weight for name, weight in assignment.members.items() if name != node})
 
 
-def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Plan:
+def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Rebalance:
     """Plan for these members, at the next epoch, with as few moves as a balanced assignment takes."""
     kept: dict[str, list[int]] = {name: [] for name in sorted(members)}
     homeless = []
@@ -93,7 +93,7 @@ def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Plan:
     owner_of = {shard: name for name, shards in kept.items() for shard in shards}
     owners = tuple(owner_of[shard] for shard in range(assignment.n_shards)) if members else ()
     after = Assignment(assignment.n_shards, assignment.epoch + 1, dict(sorted(members.items())), owners)
-    return Plan(after, moves(assignment, after))
+    return Rebalance(after, moves(assignment, after))
 
 
 def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:

@@ -20,7 +20,15 @@ from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import Offline
 from tidewheel._core.keys import check_n_shards, shard_of
-from tidewheel._fleet.assignment import Assignment, Plan, add_node, check_installable, check_node, moves, remove_node
+from tidewheel._fleet.assignment import (
+    Assignment,
+    Rebalance,
+    add_node,
+    check_installable,
+    check_node,
+    moves,
+    remove_node,
+)
 from tidewheel._fleet.errors import (
     AlreadyMember,
     AssignmentRefused,
@@ -120,33 +128,34 @@ class Coordinator:
         """Return the shard of a key: the same on every node and in every run, whoever owns it."""
         return shard_of(key, self.n_shards)
 
-    def join(self, node: str | None = None, *, weight: float = 1.0, timeout: float | None = None) -> Plan:
+    def join(self, node: str | None = None, *, weight: float = 1.0, timeout: float | None = None) -> Rebalance:
         """Make a node, this one unless told otherwise, a member. `NotCommitted`: nothing is changed here; try again."""
         name = self.node if node is None else node
         return self._change("join", name, lambda standing: add_node(standing, name, weight), timeout, "joins")
 
-    def leave(self, node: str | None = None, *, timeout: float | None = None) -> Plan:
+    def leave(self, node: str | None = None, *, timeout: float | None = None) -> Rebalance:
         """Remove a member, this node unless told otherwise. Any node may remove one that does not answer."""
         name = self.node if node is None else node
         return self._change("leave", name, lambda standing: remove_node(standing, name), timeout, "leaves")
 
-    def install_assignment(self, assignment: Assignment, *, timeout: float | None = None) -> Plan:
+    def install_assignment(self, assignment: Assignment, *, timeout: float | None = None) -> Rebalance:
         """Put an assignment made elsewhere in place of the one that stands, if its epoch is higher; membership follows it.
 
         `AssignmentRefused` with the reason otherwise.
         """
 
-        def plan(standing: Assignment) -> Plan:
+        def plan(standing: Assignment) -> Rebalance:
             check_installable(standing, assignment)
-            return Plan(assignment, moves(standing, assignment))
+            return Rebalance(assignment, moves(standing, assignment))
 
         return self._change("install", str(assignment.epoch), plan, timeout, None)
 
     def route(self, key: Any, payload: Any) -> Routed:
         """Append an event to the inbox of its key's shard; it is durable when this returns.
 
-        `NoNodes`: there are no members, and nothing was sent. An error of the inbox: the event is kept under its stamp
-        and `flush` tries again; do not route it a second time.
+        `NoNodes`: there are no members, and nothing was sent. `NotTaken`: earlier events could not be delivered, and this
+        one was not taken; route it again after `flush`. Another error of the inbox: the event is kept under its stamp and
+        `flush` tries again; do not route it again.
         """
         if self._router is None:
             raise ConfigError(f"this coordinator of {self.job!r} was made without a router and cannot route")
@@ -194,8 +203,8 @@ class Coordinator:
             self._add(routed=len(done), local=local, remote=len(done) - local)
 
     def _change(
-        self, verb: str, what: str, plan: Callable[[Assignment], Plan], timeout: float | None, counter: str | None
-    ) -> Plan:
+        self, verb: str, what: str, plan: Callable[[Assignment], Rebalance], timeout: float | None, counter: str | None
+    ) -> Rebalance:
         with self._counting_failures():
             try:
                 done = self._committed(plan, timeout)
@@ -205,7 +214,7 @@ class Coordinator:
                 # Done already: by an earlier try of ours whose answer was lost, or, if that is allowed, before.
                 if (verb, what) not in self._doubtful:
                     counter = None
-                done = Plan(self.current_assignment())
+                done = Rebalance(self.current_assignment())
             except Offline as error:
                 if error.maybe:
                     self._doubtful.add((verb, what))
@@ -220,7 +229,7 @@ class Coordinator:
         self.current_assignment()
         return done
 
-    def _committed(self, plan: Callable[[Assignment], Plan], timeout: float | None) -> Plan:
+    def _committed(self, plan: Callable[[Assignment], Rebalance], timeout: float | None) -> Rebalance:
         """Plan and exchange until one of both is final. A refusal counts only if it was decided on what stands."""
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         standing, fresh, lost = self._cell.snapshot(), False, 0

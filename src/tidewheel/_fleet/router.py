@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import threading
@@ -10,44 +11,42 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from tidewheel._connectors.inbox.base import Block, Inbox, check_producer, encode_events
-from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
+from tidewheel._connectors.inbox.base import Block, Inbox, anonymous_producer, check_producer, is_anonymous, marks_s
+from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
+from tidewheel._connectors.inbox.events import one_line
+from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._fleet.gathering import EVENT_OVERHEAD, Chunk, Cutter, Gathered, Part, lines_array, longest
 from tidewheel.errors import ConfigError, TidewheelError
 
-_encode = msgspec.json.Encoder().encode
-_EVENT_OVERHEAD = 16
-_BLOCK_EVENTS = 5_000
-"""A reader that is to read no more than so many events stops between two blocks."""
+_encoder = msgspec.json.Encoder()
 _PLACES = 100_000
-_CHUNK = 1000
+_CHUNK = 5_000
+_BATCH_BYTES = 8 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
-
-
-class _Gathered:
-    """Events of one shard that wait to be sent."""
-
-    __slots__ = ("bytes", "keys", "payloads")
-
-    def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.payloads: list[bytes] = []
-        self.bytes = 0
 
 
 class Router:
     """Sends events to the inboxes of their keys' shards, many at a time. Safe to use from several threads.
 
-    An event is durable when `flush` has returned after it was routed. When too many wait, `route` waits, so a
-    producer is never faster than its inbox for long. What has gathered is sent when `batch_events` wait or the oldest has
-    waited for `linger` seconds. A delivery that fails is tried again under the same stamp until
-    `timeout` seconds have passed; then `route` and `flush` raise. What was routed is kept all the same, and the next
-    `flush` tries again: do not route it a second time.
+    **Taken or refused.** `route` returns when it has taken the event, and raises when it has not. An event that was taken
+    is kept until it is stored, and is durable when a later `flush` has returned. A delivery that fails is tried again
+    under the same stamp for `timeout` seconds. Then `flush` raises; the events are kept, and the next `flush` tries again.
+    Until one succeeds, `route` refuses events with `NotTaken`: route those again afterwards, and only those.
 
-    Without a `producer` the router takes a name nobody else has. With one, it goes on after the last event stored under
-    that name. With `replay=True` the program gives the same events in the same order as before, from the first one on,
-    and those that are stored already are passed over: so a program that was killed is simply started again.
+    **Limits.** Events are sent when `batch_events` wait, when 8 MiB wait, or when the oldest has waited for `linger`
+    seconds. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route` waits too, so a producer is never
+    faster than its inbox for long.
+
+    **Names.** Without a `producer` the router takes a name that nobody else has, and the inbox forgets it afterwards. With
+    one, it goes on after the last event stored under that name. With `replay=True` the program gives the same events in
+    the same order as before, from the first one on, and those that are stored already are passed over. With
+    `own_numbers=True` the program gives each event a number, which grows from event to event; one that is not above the
+    last stored number of its shard is passed over, so the program may begin anywhere before that.
     """
 
     def __init__(
@@ -56,113 +55,172 @@ class Router:
         producer: str | None = None,
         *,
         replay: bool = False,
+        own_numbers: bool = False,
         batch_events: int = 10_000,
         linger: float = 0.05,
         max_waiting: int = 100_000,
+        max_waiting_bytes: int = 64 * 2**20,
         timeout: float = 30.0,
     ) -> None:
-        if replay and producer is None:
-            raise ConfigError("replay=True needs the name of the producer whose events are given again")
-        if batch_events < 1 or max_waiting < 1:
-            raise ConfigError(f"batch_events and max_waiting are at least 1, not {batch_events} and {max_waiting}")
+        if (replay or own_numbers) and producer is None:
+            raise ConfigError(
+                "replay=True and own_numbers=True need the name of the producer whose events are given again"
+            )
+        if batch_events < 1 or max_waiting < 1 or max_waiting_bytes < 1:
+            raise ConfigError(
+                f"batch_events, max_waiting and max_waiting_bytes are at least 1, not {batch_events}, {max_waiting} and "
+                f"{max_waiting_bytes}"
+            )
+        if producer is not None and is_anonymous(check_producer(producer)):
+            raise ConfigError(f"{producer!r} cannot name a producer: names begin with a letter or digit")
         self.inbox = inbox
-        self.producer = check_producer(producer or f"anonymous-{secrets.token_hex(8)}")
+        self.producer = producer or anonymous_producer()
         self.session = secrets.token_hex(8)
-        self.duplicates = 0
-        """How many events were passed over because they are stored already."""
         self.delivered = 0
         """How many events this router has stored."""
-        self._batch_events, self._linger, self._max_waiting = min(batch_events, max_waiting), linger, max_waiting
-        self._timeout = timeout
+        self._own_numbers = own_numbers
+        self._batch_events, self._linger = min(batch_events, max_waiting), linger
+        self._max_waiting, self._max_bytes, self._timeout = max_waiting, max_waiting_bytes, timeout
+        self._batch_bytes = min(_BATCH_BYTES, max_waiting_bytes)
         self._block_bytes = inbox.max_block_bytes // 4
-        self._half_block = self._block_bytes // 2
         stored = inbox.marks(self.producer) if producer is not None else {}
-        self._stored = stored if replay else {}
-        self._numbers = dict.fromkeys(range(inbox.n_shards), 0) | ({} if replay else stored)
-        """By shard, the number of the last event that was routed."""
-        self._gathered: dict[int, _Gathered] = {}
-        self._waiting = 0
-        self._largest = 0
-        self._sending: list[Block] = []
-        self._oldest = 0.0
-        self._flushes = 0
+        again = replay or own_numbers
+        self._cutter = Cutter({} if again else stored, stored if again else {}, self._block_bytes)
+        self._number = 0
+        """The last number that the program gave."""
+        self._gathered = Gathered()
+        self._generation = 1
+        """The number of the batch that gathers now."""
+        self._done = 0
+        """The number of the last batch that is stored."""
+        self._wanted = 0
+        """The number of the last batch that a flush waits for."""
+        self._rounds: list[list[Part]] = []
+        self._blocks: list[Block] = []
+        """The first round, encoded."""
+        self._first_sent: float | None = None
+        """When the first round was sent for the first time; None if it was not, so nothing is in doubt."""
+        self._in_delivery = 0
+        self._oldest = self._last_stored = time.monotonic()
         self._error: TidewheelError | None = None
+        """Why the last delivery failed; `flush` clears it, and tries again."""
+        self._failed: TidewheelError | None = None
+        """Why this router cannot be used any more."""
         self._closed = False
+        self._closing = threading.Event()
         self._places: dict[str, tuple[bytes, int]] = {}
+        """Keys as bytes and their shards, for text that came before."""
+        self._shards: dict[str, int] = {}
         # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._sender = threading.Thread(target=self._run, name=f"router {self.producer}", daemon=True)
+        self._sender = BackgroundThread(self._send_batches, f"router {self.producer}", self._sender_failed)
+        guard(self)
         self._sender.start()
 
-    def route(self, key: Any, payload: Any) -> int:
-        """Take an event; return its shard. `payload` is what JSON can say, or JSON as bytes."""
+    @property
+    def duplicates(self) -> int:
+        """How many events were passed over because they are stored already."""
+        return self._cutter.passed_over
+
+    def route(self, key: Any, payload: Any, number: int | None = None) -> int:
+        """Take an event; return its shard. `payload` is what JSON can say, or JSON as bytes.
+
+        An exception means that the event was not taken.
+        """
         place = self._places.get(key) if type(key) is str else None
         stored, shard = self._place(key) if place is None else place
-        data = payload if isinstance(payload, bytes) else _encoded(payload)
-        size = len(stored) + len(data) + _EVENT_OVERHEAD
+        data = one_line(payload) if isinstance(payload, bytes) else _encoded(payload)
+        size = len(stored) + len(data) + EVENT_OVERHEAD
         if size > self._block_bytes:
             raise self._too_large(key, size)
         with self._lock:
-            self._gather(shard, [stored], [data], size)
+            if self._error is not None or self._closed or not self._has_room():
+                self._await_room(0)
+            if number is not None or self._own_numbers:
+                self._take_number(number)
+            gathered = self._gathered
+            gathered.shards.append(shard)
+            gathered.keys.append(stored)
+            gathered.payloads.append(data)
+            self._gather(1, size)
         return shard
 
     def route_many(self, events: Iterable[tuple[Any, Any]]) -> None:
-        """Take pairs of key and payload, in order: as `route`, and about twice as fast.
+        """Take pairs of key and payload, in order: as `route`, and several times as fast.
 
-        They are taken a thousand at a time: after an error about one of them, those of its thousand are not taken.
+        After an exception, the events before the one that it is about were taken, and no others. `NotTaken.taken` says
+        how many that were.
         """
-        source = iter(events)
-        while chunk := list(itertools.islice(source, min(_CHUNK, self._max_waiting))):
-            places, block_bytes = self._places, self._block_bytes
-            taken: dict[int, tuple[list[bytes], list[bytes]]] = {}
-            for key, payload in chunk:
-                place = places.get(key) if type(key) is str else None
-                stored, shard = self._place(key) if place is None else place
-                data = payload if isinstance(payload, bytes) else _encoded(payload)
-                if len(data) > block_bytes - len(stored) - _EVENT_OVERHEAD:
-                    raise self._too_large(key, len(stored) + len(data) + _EVENT_OVERHEAD)
-                of_shard = taken.get(shard)
-                if of_shard is None:
-                    of_shard = taken[shard] = ([], [])
-                of_shard[0].append(stored)
-                of_shard[1].append(data)
-            with self._lock:
-                for shard, (keys, payloads) in taken.items():
-                    size = sum(map(len, keys)) + sum(map(len, payloads)) + _EVENT_OVERHEAD * len(keys)
-                    self._gather(shard, keys, payloads, size)
+        if self._own_numbers:
+            raise ConfigError("a router with own_numbers=True takes events one by one, each with its number")
+        source, taken = iter(events), 0
+        while True:
+            chunk: list[tuple[Any, Any]] = []
+            try:
+                chunk.extend(itertools.islice(source, min(_CHUNK, self._max_waiting)))
+            finally:
+                # Also if the iterable raises: what it gave before is taken.
+                if chunk:
+                    self._take_chunk(chunk, taken)
+            if not chunk:
+                return
+            taken += len(chunk)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was routed is durable; after an error, try again."""
+        """Wait until all that was taken before this call is durable; after a failed delivery, try again.
+
+        An exception means that some of it is not stored. It is kept: call `flush` again, and do not route it again.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             self._error = None
-            self._flushes += 1
+            target = self._generation if self._gathered.count else self._generation - 1
+            self._wanted = max(self._wanted, target)
             self._changed.notify_all()
-            try:
-                while (self._waiting or self._sending) and self._error is None:
-                    left = None if deadline is None else deadline - time.monotonic()
-                    if left is not None and left <= 0:
-                        raise InboxUnavailable(
-                            f"{self._undelivered()} events for {self.inbox.url} were not stored within {timeout} s; they are "
-                            "kept, and flush() goes on waiting for them"
-                        )
-                    self._changed.wait(left)
-            finally:
-                self._flushes -= 1
-            self._raise_error()
+            while self._done < target:
+                if self._failed is not None:
+                    raise self._failed
+                if self._error is not None:
+                    raise self._error
+                if self._closed:
+                    raise self._was_closed()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise InboxUnavailable(
+                        f"{self._undelivered()} events for {self.inbox.url} were not stored within {timeout} s; they are kept: "
+                        "call flush() to go on waiting for them, and do not route them again"
+                    )
+                self._changed.wait(left)
 
     def close(self) -> None:
-        """Flush, and stop. Events that could not be stored are lost with the router: the error says so."""
+        """Flush, and stop. If some events could not be stored, the error says how many are lost with the router."""
         if self._closed:
+            if self._failed is not None and self._undelivered():
+                raise self._failed
             return
         try:
             self.flush()
+        except TidewheelError as error:
+            lost = self._undelivered()
+            kind = InboxUnavailable if isinstance(error, InboxUnavailable) else InboxError
+            raise kind(
+                f"the router of producer {self.producer!r} was closed, and {lost} events that it had taken are not known to be "
+                f"stored: {error}"
+            ) from error
         finally:
-            with self._changed:
-                self._closed = True
-                self._changed.notify_all()
-            self._sender.join()
+            self._stop()
+        if is_anonymous(self.producer) and self.delivered:
+            with contextlib.suppress(TidewheelError):  # All is stored; the inbox forgets the name by itself, later.
+                self.inbox.forget(self.producer)
+
+    def after_fork(self) -> None:
+        """Refuse further use: the sender and what was gathered are the parent's."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._failed = InboxError(opened_before_fork(f"the router of producer {self.producer!r}"))
+        self._closed = True
+        self._gathered, self._rounds, self._in_delivery = Gathered(), [], 0
 
     def __enter__(self) -> Self:
         return self
@@ -170,11 +228,49 @@ class Router:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
+        else:
+            self._stop()
+
+    # For those who route.
+
+    def _take_chunk(self, chunk: list[tuple[Any, Any]], before: int) -> None:
+        """Take events all at once, or those before the first that cannot be taken."""
+        columns = self._columns(chunk)
+        if columns is None:
+            for index, (key, payload) in enumerate(chunk):
+                try:
+                    self.route(key, payload)
+                except NotTaken as refused:
+                    raise self._not_taken(before + index) from refused
             return
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._sender.join()
+        with self._lock:
+            if self._error is not None or self._closed or not self._has_room(len(chunk)):
+                self._await_room(before, len(chunk))
+            self._gathered.add(columns)
+            self._gather(len(chunk), columns.bytes)
+
+    def _columns(self, chunk: list[tuple[Any, Any]]) -> Chunk | None:
+        """Return many events as columns; None if they must be looked at one by one."""
+        # Comprehensions, not zip(*…): an iterator for each event would set off the collector of cycles again and again.
+        try:
+            names = [name for name, _ in chunk]
+            values = [value for _, value in chunk]
+            if any(issubclass(kind, bytes) for kind in set(map(type, values))):
+                return None
+            keys = pa.array(names, pa.large_string())
+            if keys.null_count:
+                return None
+            payloads = lines_array(_encoder.encode_lines(values))
+            shards = list(map(self._shards.get, names))
+            if None in shards:
+                shards = [
+                    self._place(name)[1] if shard is None else shard for name, shard in zip(names, shards, strict=True)
+                ]
+        except (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException, TidewheelError):
+            return None
+        if len(payloads) != len(chunk) or longest(keys) + longest(payloads) + EVENT_OVERHEAD > self._block_bytes:
+            return None
+        return Chunk(np.fromiter(shards, np.uint16, len(shards)), keys, payloads, text=True)
 
     def _place(self, key: Any) -> tuple[bytes, int]:
         """Return a key as bytes, and its shard; remember both for text, which often comes again."""
@@ -183,36 +279,56 @@ class Router:
         if type(key) is str:
             if len(self._places) >= _PLACES:
                 self._places.clear()
+                self._shards.clear()
             self._places[key] = place
+            self._shards[key] = place[1]
         return place
 
-    def _gather(self, shard: int, keys: list[bytes], payloads: list[bytes], size: int) -> None:
-        """Put events of one shard to those that wait, when there is room. Under the lock."""
-        if self._error is not None or self._closed or self._waiting >= self._max_waiting:
-            self._wait_for_room()
-        number = self._numbers[shard]
-        self._numbers[shard] = number + len(keys)
-        if known := self._stored.get(shard, 0) - number:
-            if known >= len(keys):
-                self.duplicates += len(keys)
-                return
-            if known > 0:
-                self.duplicates += known
-                keys, payloads = keys[known:], payloads[known:]
-        gathered = self._gathered.get(shard)
-        if gathered is None:
-            gathered = self._gathered[shard] = _Gathered()
-        gathered.keys += keys
-        gathered.payloads += payloads
-        gathered.bytes += size
-        before = self._waiting
-        self._waiting = waiting = before + len(keys)
+    def _take_number(self, number: int | None) -> None:
+        if number is None or not self._own_numbers:
+            raise ConfigError("a number is given with each event of a router with own_numbers=True, and with no other")
+        if number <= self._number:
+            raise ConfigError(f"the numbers of a producer's events must grow: {number} came after {self._number}")
+        self._number = number
+        self._gathered.numbers.append(number)
+
+    def _gather(self, count: int, size: int) -> None:
+        """Count what was put to the gathered events, and wake the sender if it has to look. Under the lock."""
+        gathered = self._gathered
+        before, before_bytes = gathered.count, gathered.bytes
+        gathered.count, gathered.bytes = waiting, size_now = before + count, before_bytes + size
         if not before:
             self._oldest = time.monotonic()
             self._changed.notify_all()
-        if before < self._batch_events <= waiting or gathered.bytes > self._half_block > self._largest:
-            self._largest = max(self._largest, gathered.bytes)
+        elif before < self._batch_events <= waiting or before_bytes < self._batch_bytes <= size_now:
             self._changed.notify_all()
+
+    def _has_room(self, count: int = 1) -> bool:
+        """Tell whether so many events may be taken. What is empty takes all."""
+        waiting = self._gathered.count
+        return not waiting or (waiting + count <= self._max_waiting and self._gathered.bytes < self._max_bytes)
+
+    def _await_room(self, taken: int, count: int = 1) -> None:
+        """Wait until so many events may be taken, or refuse them. Under the lock."""
+        while not self._has_room(count) and self._error is None and not self._closed:
+            self._changed.wait()
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            raise self._was_closed()
+        if self._error is not None:
+            raise self._not_taken(taken) from self._error
+
+    def _not_taken(self, taken: int) -> NotTaken:
+        others = (
+            f"the first {taken} events of this call were taken, the others were not" if taken else "it was not taken"
+        )
+        return NotTaken(
+            f"the router of producer {self.producer!r} refuses the event, {others}: {self._undelivered()} events that were taken "
+            f"before are kept and could not be delivered ({self._error}). Call flush() until it succeeds, then route again what "
+            "was not taken",
+            taken,
+        )
 
     def _too_large(self, key: Any, size: int) -> ConfigError:
         return ConfigError(
@@ -220,95 +336,125 @@ class Router:
             "and send its name"
         )
 
-    def _wait_for_room(self) -> None:
-        while self._waiting >= self._max_waiting and self._error is None and not self._closed:
-            self._changed.wait()
-        if self._closed:
-            raise InboxError(f"the router of producer {self.producer!r} was closed")
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def _was_closed(self) -> InboxError:
+        return InboxError(f"the router of producer {self.producer!r} was closed")
 
     def _undelivered(self) -> int:
-        return self._waiting + sum(block.count for block in self._sending)
+        return self._gathered.count + self._in_delivery
 
-    def _run(self) -> None:
+    def _stop(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._closing.set()
+            self._changed.notify_all()
+        self._sender.join()
+
+    # In the sender's thread.
+
+    def _sender_failed(self, error: BaseException) -> OnError:
+        """Close the router with an error that nobody expected."""
+        with self._changed:
+            self._failed = InboxError(
+                f"the router of producer {self.producer!r} came to an end by an error that it did not expect "
+                f"({type(error).__name__}: {error}); {self._undelivered()} events that it had taken are not known to be stored"
+            )
+            self._failed.__cause__ = error
+            self._closed = True
+            self._changed.notify_all()
+        return "end"
+
+    def _send_batches(self) -> None:
         while self._await_work():
-            error = self._deliver(self._sending)
+            error = self._deliver()
             with self._changed:
                 if error is None:
-                    self.delivered += sum(block.count for block in self._sending)
-                    self._sending = []
+                    stored = sum(block.count for block in self._blocks)
+                    self.delivered += stored
+                    self._in_delivery -= stored
+                    del self._rounds[0]
+                    self._blocks = []
+                    self._finish_batch()
                 elif not self._closed:
                     self._error = error
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Wait until there is something to send, and take it; False when the router is closed."""
-        with self._changed:
-            while not self._closed:
-                if self._error is None:
-                    if self._sending:
-                        return True
-                    if self._is_due():
-                        self._sending = self._taken()
-                        self._changed.notify_all()
-                        return True
-                wait = self._oldest + self._linger - time.monotonic() if self._waiting and not self._error else None
-                self._changed.wait(wait)
-            return False
+        """Wait until there is a round to send; False when the router is closed."""
+        while True:
+            with self._changed:
+                while not self._closed and (self._error is not None or not (self._rounds or self._is_due())):
+                    waits = self._gathered.count and self._error is None
+                    self._changed.wait(self._oldest + self._linger - time.monotonic() if waits else None)
+                if self._closed:
+                    return False
+                if self._rounds:
+                    break
+                gathered, self._gathered = self._gathered, Gathered()
+                self._in_delivery = gathered.count
+                self._generation += 1
+                self._changed.notify_all()
+            self._cut(gathered)
+        if not self._blocks:
+            self._blocks = [part.block() for part in self._rounds[0]]
+        return True
 
     def _is_due(self) -> bool:
-        if not self._waiting:
+        gathered = self._gathered
+        if not gathered.count:
             return False
-        full = self._waiting >= self._batch_events or self._largest > self._half_block
-        return bool(full or self._flushes or time.monotonic() >= self._oldest + self._linger)
+        full = gathered.count >= self._batch_events or gathered.bytes >= self._batch_bytes
+        return full or self._wanted >= self._generation or time.monotonic() >= self._oldest + self._linger
 
-    def _taken(self) -> list[Block]:
-        """Make blocks of what has gathered, cutting what is too large for one; the rest waits on."""
-        blocks, left, self._waiting, self._largest = [], {}, 0, 0
-        for shard, gathered in self._gathered.items():
-            count, size = len(gathered.keys), gathered.bytes
-            while size > self._block_bytes or count > _BLOCK_EVENTS:
-                count -= 1
-                size -= len(gathered.keys[count]) + len(gathered.payloads[count]) + _EVENT_OVERHEAD
-            first = self._numbers[shard] - len(gathered.keys) + 1
-            data = encode_events(gathered.keys[:count], gathered.payloads[:count])
-            blocks.append(Block(shard, first, count, data))
-            if count < len(gathered.keys):
-                rest = left[shard] = _Gathered()
-                rest.keys, rest.payloads = gathered.keys[count:], gathered.payloads[count:]
-                rest.bytes = gathered.bytes - size
-                self._waiting += len(rest.keys)
-        self._gathered = left
-        return blocks
+    def _cut(self, gathered: Gathered) -> None:
+        if is_anonymous(self.producer) and time.monotonic() - self._last_stored > marks_s(self.producer) / 2:
+            # The inbox may have forgotten this name; nothing that was sent under it is in doubt.
+            self.producer = anonymous_producer()
+            self._cutter = Cutter({}, {}, self._block_bytes)
+        passed = self._cutter.passed_over
+        rounds = self._cutter.rounds(gathered)
+        with self._changed:
+            self._in_delivery -= self._cutter.passed_over - passed
+            self._rounds = rounds
+            self._finish_batch()
+            self._changed.notify_all()
 
-    def _deliver(self, blocks: list[Block]) -> TidewheelError | None:
+    def _finish_batch(self) -> None:
+        """Note that a batch is stored, when it is. Under the lock."""
+        if not self._rounds:
+            self._done = self._generation - 1
+
+    def _deliver(self) -> TidewheelError | None:
         """Append until it works, an error says that it never will, or the time is up."""
-        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE_S
+        blocks, pause = self._blocks, _FIRST_PAUSE_S
+        began = time.monotonic()
+        if self._first_sent is None:
+            self._first_sent = began
         while True:
+            if time.monotonic() - self._first_sent > marks_s(self.producer) / 2:
+                return InboxError(
+                    f"{sum(block.count for block in blocks)} events were sent to {self.inbox.url} and not answered, longer ago "
+                    "than the inbox remembers producers: whether they are stored cannot be told any more"
+                )
             try:
                 self.inbox.append(self.producer, self.session, blocks)
             except InboxUnavailable as error:
-                if time.monotonic() + pause > deadline or self._closed:
+                if time.monotonic() + pause > began + self._timeout or self._closing.wait(pause):
                     return InboxUnavailable(
-                        f"{sum(block.count for block in blocks)} events could not be stored within {self._timeout} s: {error}. "
-                        "They are kept under their stamps; call flush() to try again, and do not route them a second time"
+                        f"{self._undelivered()} events could not be stored within {self._timeout} s: {error}. "
+                        "They are kept under their stamps; call flush() to try again, and do not route them again"
                     )
-                time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             except TidewheelError as error:
                 return error
             except Exception as error:
                 return InboxError(f"appending to {self.inbox.url} failed: {type(error).__name__}: {error}")
             else:
+                self._last_stored, self._first_sent = time.monotonic(), None
                 return None
 
 
 def _encoded(payload: Any) -> bytes:
     try:
-        return _encode(payload)
+        return _encoder.encode(payload)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"the payload {payload!r:.200} cannot be written as JSON: {error}") from None

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_inbox import block, whole
+from memory_inbox import block, in_a_child, whole
 from tidewheel._connectors.inbox import Block, decode_events, lag, limited, open_inbox
+from tidewheel._connectors.inbox.base import anonymous_producer
 from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._connectors.inbox.file import FileInbox
 from tidewheel._core import faults
+from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, CorruptError, StorageError
 
 
@@ -113,6 +117,113 @@ def test_trimming_removes_whole_files_and_keeps_the_marks(tmp_path):
         again(inbox).append("p", "s", [block(0, 10, b"x")])
         again(inbox).append("p", "s", [block(0, 11, b"y")])
         assert [b.block.first for b in whole(inbox)][-1] == 11
+
+
+def test_an_inbox_opened_before_a_fork_is_refused_in_the_child(inbox):
+    assert in_a_child(lambda: inbox.append("p", "s", [block(0, 1, b"child")])) == "InboxError"
+    assert in_a_child(lambda: again(inbox).append("q", "s", [block(0, 1, b"child")])) == ""
+    inbox.append("p", "s", [block(0, 1, b"parent")])
+    assert [b.producer for b in whole(inbox)] == ["q", "p"]
+
+
+class Disk:
+    """Knows which bytes of the log are on the disk: after a sync that failed, what was written is lost and counts as clean."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.failing = 0
+        self.durable: dict[str, dict[int, int]] = {}
+        self._dirty: dict[str, dict[int, int]] = {}
+        self._pwrite, self._syncs = os.pwrite, {"fsync": os.fsync, "fdatasync": os.fdatasync}
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+        for name in self._syncs:
+            monkeypatch.setattr(os, name, lambda descriptor, name=name: self.sync(name, descriptor))
+
+    def pwrite(self, descriptor, data, at):
+        written = self._pwrite(descriptor, data, at)
+        dirty = self._dirty.setdefault(os.readlink(f"/proc/self/fd/{descriptor}"), {})
+        dirty.update(enumerate(bytes(data[:written]), at))
+        return written
+
+    def sync(self, name, descriptor):
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        dirty = self._dirty.pop(path, {})
+        if path.endswith(".log") and self.failing:
+            self.failing -= 1
+            raise OSError(5, "Input/output error")
+        self._syncs[name](descriptor)
+        self.durable.setdefault(path, {}).update(dirty)
+
+
+def test_what_a_failed_sync_left_is_written_again_before_it_counts_as_durable(inbox, monkeypatch):
+    disk = Disk(monkeypatch)
+    inbox.append("p", "s", [block(0, 1, b"first")])
+    begins, before = the_log(inbox), inbox.end([0])[0]
+    disk.failing = 1
+    with pytest.raises(StorageError, match="Input/output error"):
+        inbox.append("p", "s", [block(0, 2, b"second")])
+    assert inbox.end([0])[0] == before
+    inbox.append("p", "s", [block(0, 2, b"second")])
+    path = f"{inbox._folder}/{begins}"
+    tail = {at: byte for at, byte in enumerate(Path(path).read_bytes()) if at >= before}
+    assert tail
+    assert {at: disk.durable[path].get(at) for at in tail} == tail
+    inbox.append("p", "s", [block(0, 3, b"third")])
+    assert the_log(inbox) > begins, "nothing more is written to a file that could not be synced"
+    assert [decode_events(b).payloads for b in whole(inbox)] == [[b"first"], [b"second"], [b"third"]]
+
+
+def test_a_disk_that_goes_on_failing_makes_nothing_durable(inbox, monkeypatch):
+    disk = Disk(monkeypatch)
+    inbox.append("p", "s", [block(0, 1, b"first")])
+    disk.failing = 3
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            inbox.append("p", "s", [block(0, 2, b"second")])
+        assert len(whole(inbox)) == 1
+    inbox.append("p", "s", [block(0, 2, b"second")])
+    assert len(whole(inbox)) == 2
+
+
+def test_marks_go_when_their_producer_is_silent_or_says_that_it_is_done(tmp_path, monkeypatch):
+    with FileInbox(str(tmp_path), 2, segment_bytes=100) as inbox:
+        inbox.append("named", "s", [block(0, 1, b"1")])
+        anonymous = anonymous_producer()
+        inbox.append(anonymous, "s", [block(0, 1, b"1")])
+        done = anonymous_producer()
+        inbox.append(done, "s", [block(0, 1, b"1")])
+        inbox.forget(done)
+        assert again(inbox).marks(done) == {}
+        assert again(inbox).marks(anonymous) == {0: 1}
+        for days, expected in ((2, {"named"}), (40, set())):
+            now = time.time() + days * 86400
+            monkeypatch.setattr("tidewheel._connectors.inbox.file.time.time", lambda now=now: now)
+            for number in range(1, 4):
+                inbox.append(f"later{days}", "s", [block(0, number, b"x" * 100)])
+            with again(inbox) as fresh:
+                assert {name for name in ("named", anonymous, done) if fresh.marks(name)} == expected
+
+
+def test_thousands_of_producers_leave_small_files(tmp_path):
+    with FileInbox(str(tmp_path), 1024, segment_bytes=10_000) as inbox:
+        for number in range(300):
+            with Router(inbox) as router:
+                router.route_many((key, number) for key in range(30))
+        assert sum(b.block.count for b in whole(inbox)) == 9000
+        inbox.append("p", "s", [block(0, 1, b"x")])
+        assert len(inbox._marks) == 1
+        sizes = [path.stat().st_size for path in tmp_path.glob("*.log")]
+        assert max(sizes) < 30_000
+
+
+def test_marks_of_many_named_producers_take_half_of_the_log_at_most(tmp_path):
+    with FileInbox(str(tmp_path), 64, segment_bytes=1000) as inbox:
+        data = b"x" * 200
+        for number in range(1, 200):
+            blocks = [Block(shard, 1, 1, data) for shard in range(64)]
+            inbox.append(f"producer-{number}", "s", blocks)
+        sizes = sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+        assert sizes < 2.5 * 199 * 64 * (len(data) + 20)
+        assert again(inbox).marks("producer-7") == dict.fromkeys(range(64), 1)
 
 
 _APPEND = """
@@ -229,8 +340,11 @@ def test_what_cannot_be_an_inbox_is_refused(tmp_path, inbox):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         open_inbox(f"{tmp_path}/file/x", 4)
-    (tmp_path / "inbox" / "inbox.json").write_text('{"format": 2, "n_shards": 4}')
+    (tmp_path / "inbox" / "inbox.json").write_text('{"format": 3, "n_shards": 4}')
     with pytest.raises(ConfigError, match="newer Tidewheel"):
+        open_inbox(inbox.url)
+    (tmp_path / "inbox" / "inbox.json").write_text('{"format": 1, "n_shards": 4}')
+    with pytest.raises(ConfigError, match="has format 1, this version knows 2"):
         open_inbox(inbox.url)
     inbox.close()
     with pytest.raises(InboxError, match="was closed"):

@@ -8,9 +8,9 @@ import uuid
 
 import pytest
 
-from memory_inbox import block, whole
+from memory_inbox import block, in_a_child, whole
 from nats_server import nats, running_nats  # noqa: F401
-from tidewheel._connectors.inbox import decode_events, limited, open_inbox
+from tidewheel._connectors.inbox import Block, decode_events, lag, limited, open_inbox
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
 from tidewheel._connectors.inbox.nats import NatsInbox
 from tidewheel._fleet.router import Router
@@ -77,7 +77,6 @@ def test_many_blocks_are_read_in_pieces_and_a_limit_cuts_them(inbox, monkeypatch
 
 
 def test_trimming(inbox):
-    inbox.marks_s = 0
     for number in range(1, 6):
         inbox.append("p", "s", [block(0, number, b"x")])
     third = whole(inbox)[2].position
@@ -93,17 +92,59 @@ def test_trimming(inbox):
     assert [b.block.first for b in whole(inbox)] == [6]
 
 
-def test_what_is_young_is_not_trimmed_since_it_tells_a_repeat(inbox, url):
+def test_what_is_young_can_be_kept_from_a_trim(inbox):
     inbox.append("p", "s", [block(0, 1, b"x")])
     time.sleep(1.1)
     for number in (2, 3):
         inbox.append("p", "s", [block(0, number, b"x")])
-    inbox.marks_s = 1.0
-    inbox.trim(dict.fromkeys(range(4), 4))
+    inbox.trim(dict.fromkeys(range(4), 4), older_than=1.0)
     assert [b.block.first for b in whole(inbox)] == [2, 3]
+
+
+def test_marks_outlive_the_messages_that_were_trimmed(inbox, url):
+    events = [(f"u{n % 10}", {"n": n}) for n in range(100)]
+    for already in (0, 100, 100):
+        with open_inbox(url) as fresh, Router(fresh, "import", replay=True) as router:
+            router.route_many(events)
+            router.flush()
+            assert (router.delivered, router.duplicates) == (100 - already, already)
+        inbox.trim(inbox.end(range(4)))
+        assert whole(inbox) == []
+    with Router(inbox, "import") as router:
+        router.route("u1", {"n": 100})
+    assert sum(inbox.marks("import").values()) == 101
+
+
+def test_a_block_whose_answer_was_lost_is_told_from_a_new_one_also_after_a_trim(inbox, url):
+    blocks = [block(0, 1, b"x"), block(1, 1, b"y")]
+    inbox.append("p", "s", blocks)
     with open_inbox(url) as fresh:
-        fresh.append("p", "s", [block(0, 3, b"x")])
-    assert [b.block.first for b in whole(inbox)] == [2, 3]
+        fresh.trim(fresh.end(range(4)))
+        fresh.append("p", "s", blocks)
+    inbox.append("p", "s", blocks)
+    assert whole(inbox) == []
+
+
+def test_planning_reads_stamps_and_no_blocks(inbox, monkeypatch):
+    for number in range(1, 4):
+        inbox.append("p", "s", [Block(shard, number, 1, b"x" * 100_000) for shard in range(4)])
+    monkeypatch.setattr(inbox, "_shard", None)
+    assert lag(inbox, inbox.start()) == dict.fromkeys(range(4), 3)
+    cut = limited(inbox, inbox.start(), inbox.end(range(4)), 5)
+    assert set(cut.values()) == {6}
+
+
+def test_an_inbox_opened_before_a_fork_is_refused_in_the_child(inbox):
+    assert in_a_child(lambda: inbox.append("p", "s", [block(0, 1, b"x")])) == "InboxError"
+    inbox.append("p", "s", [block(0, 1, b"x")])
+    assert len(whole(inbox)) == 1
+
+
+def test_events_to_skip_are_remembered(inbox, url):
+    inbox.skip(1, 2, 3)
+    inbox.skip(0, 7, 1)
+    with open_inbox(url) as fresh:
+        assert fresh.skipped() == {(1, 2, 3), (0, 7, 1)}
 
 
 def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(tmp_path):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import pickle
+import re
+import uuid
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nats_server import nats  # noqa: F401
 from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.source import inbox
 from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
 from tidewheel._core.keys import shard_of
 from tidewheel._fleet.router import Router
 from tidewheel._values import shape_of
-from tidewheel.errors import ConfigError, TidewheelError
+from tidewheel.errors import ConfigError
 
 
 @dataclass
@@ -153,15 +157,76 @@ def test_plain_payloads_line_breaks_and_missing_fields(url):
     assert rows(source, start, source.latestOffset(start, ReadAllAvailable())) == [{"user": None, "amount": None}]
 
 
-def test_a_payload_that_does_not_fit_is_named(url):
+BAD = {
+    "text for a number": b'{"user":"bob","amount":"2"}',
+    "a fraction for a whole number": b'{"user":"bob","amount":2.5}',
+    "a field twice": b'{"user":"bob","amount":2,"amount":3}',
+    "text that is not UTF-8": b'{"user":"b\xff\xfe","amount":2}',
+    "half of a character": b'{"user":"\\ud800","amount":2}',
+    "not JSON": b"nothing",
+    "a list": b"[1]",
+    "two objects": b'{"user":"a"} {"user":"b"}',
+    "nothing": b"",
+}
+
+
+def with_a_bad_one(url, bad):
     with open_inbox(url, 1) as opened, Router(opened, "sensor") as router:
-        router.route("k", {"user": "a", "amount": "many"})
+        for payload in (b'{"user":"a","amount":1}', bad, b'{"user":"c","amount":3}'):
+            router.route("k", payload)
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_event_stops_the_job_and_the_error_says_how_to_go_on_without_it(url, bad):
+    with_a_bad_one(url, bad)
     source = reader(url)
     start = source.initialOffset()
-    with pytest.raises(
-        TidewheelError, match=r"events 1 to 1 of producer 'sensor' for shard 0.*cannot be read as user, amount"
-    ):
-        rows(source, start, source.latestOffset(start, ReadAllAvailable()))
+    end = source.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(UnreadableEvent, match=r"event 2 of producer 'sensor' for shard 0.*cannot be read as user, amount") as stopped:
+        rows(source, start, end)
+    command = re.search(r"`tidewheel (fleet skip [^`]*)`", str(stopped.value))[1].split()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert [row["amount"] for row in rows(source, start, end)] == [1, 3]
+    assert [row["amount"] for row in rows(reader(url), start, end)] == [1, 3]
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_event_goes_to_the_dead_letters_once_and_the_job_goes_on(url, bad):
+    with_a_bad_one(url, bad)
+    source = reader(url, dead_letters=f"{url}-dead")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    for _ in range(2):
+        assert [row["amount"] for row in rows(source, start, end)] == [1, 3]
+    letters = reader(f"{url}-dead", RAW, "raw")
+    first = letters.initialOffset()
+    (letter,) = rows(letters, first, letters.latestOffset(first, ReadAllAvailable()))
+    value = msgspec.json.decode(letter["value"])
+    assert (letter["key"], value["payload"]) == ("k", bad.decode(errors="replace"))
+    assert (value["shard"], value["producer"], value["number"]) == (0, "sensor", 2)
+    assert value["error"]
+
+
+def test_a_skipped_event_that_can_be_read_is_read(url):
+    fill(url, range(10), 1)
+    with open_inbox(url) as opened:
+        for stored in opened.read(opened.start(), opened.end([0])):
+            opened.skip(0, stored.position, 1)
+    source = reader(url)
+    start = source.initialOffset()
+    assert len(rows(source, start, source.latestOffset(start, ReadAllAvailable()))) == 10
+
+
+@pytest.mark.parametrize("kind", ["file", "nats"])
+def test_an_inbox_that_is_shorter_than_what_was_read_is_refused_with_both_numbers(url, nats, kind):  # noqa: F811
+    if kind == "nats":
+        url = nats.url(f"t-{uuid.uuid4().hex}")
+    fill(url, range(40), 1)
+    with open_inbox(url) as opened:
+        end = opened.end([0])[0]
+    source = reader(url)
+    with pytest.raises(InboxError, match=f"ends at position {end} for shard 0, and this job has read up to {end + 1}"):
+        source.latestOffset({"0": end + 1}, ReadAllAvailable())
 
 
 def test_settings_that_cannot_work_are_refused(url):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 
+import msgspec
 import pytest
 
 from cell_places import eventually
-from memory_inbox import MemoryInbox, failing, whole
+from memory_inbox import MemoryInbox, failing, in_a_child, whole
 from tidewheel._connectors.inbox import decode_events
-from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
+from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
 from tidewheel._core.keys import from_stored, shard_of
 from tidewheel._fleet.router import Router
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, TidewheelError
 
 
 def events_of(inbox) -> list[tuple[object, bytes]]:
@@ -60,12 +63,166 @@ def test_after_the_time_is_up_flush_says_so_and_may_be_called_again():
     inbox.after = failing(1)
     with Router(inbox, timeout=0) as router:
         router.route("a", 1)
-        with pytest.raises(InboxUnavailable, match="do not route them a second time"):
+        with pytest.raises(InboxUnavailable, match="do not route them again"):
             router.flush()
-        with pytest.raises(InboxUnavailable):
+        with pytest.raises(NotTaken, match="1 events that were taken before are kept") as refused:
             router.route("b", 2)
+        assert refused.value.taken == 0
         router.flush()
-    assert events_of(inbox) == [("a", b"1")]
+        router.route("b", 2)
+    assert events_of(inbox) == [("a", b"1"), ("b", b"2")]
+
+
+def test_route_many_says_how_many_it_took_and_takes_no_others():
+    inbox, gate = MemoryInbox(), threading.Event()
+    calls = itertools.count()
+
+    def before():
+        if next(calls) == 1:
+            gate.wait()
+            raise InboxUnavailable("the server is away")
+
+    inbox.before = before
+    with Router(inbox, "p", batch_events=5, max_waiting=10, timeout=0) as router:
+        events = [(f"k{n}", n) for n in range(100)]
+
+        def source():
+            for event in events:
+                if event[1] == 25:
+                    gate.set()
+                yield event
+
+        with pytest.raises(NotTaken) as refused:
+            router.route_many(source())
+        taken = refused.value.taken
+        assert 0 < taken < 100
+        router.flush()
+        assert router.delivered == taken
+        router.route_many(events[taken:])
+    assert sorted(int(payload) for _, payload in events_of(inbox)) == list(range(100))
+
+
+@pytest.mark.parametrize("bad", [("k", object()), ("k", "x" * 2**20), (["list"], 1), (None, 1)])
+def test_route_many_takes_the_events_before_a_bad_one(bad):
+    inbox = MemoryInbox()
+    with Router(inbox) as router:
+        with pytest.raises(TidewheelError):
+            router.route_many([("a", 1), ("b", b"2"), bad, ("c", 3)])
+        with pytest.raises(KeyError):
+            router.route_many(_raising())
+    assert sorted(events_of(inbox)) == [("a", b"1"), ("b", b"2"), ("d", b"4")]
+
+
+def _raising():
+    yield ("d", 4)
+    raise KeyError("the source failed")
+
+
+def test_flush_waits_for_its_own_events_and_not_for_quiet():
+    inbox, stop = MemoryInbox(4), threading.Event()
+    inbox.before = lambda: time.sleep(0.005)
+    with Router(inbox, "p", linger=0.001) as router:
+
+        def busy():
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                router.route(f"k{number % 50}", b"1")
+
+        thread = threading.Thread(target=busy)
+        thread.start()
+        try:
+            eventually(lambda: router.delivered > 100)
+            router.route("mine", b"2")
+            router.flush(timeout=30)
+            assert ("mine", b"2") in events_of(inbox)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_what_waits_is_limited_in_bytes_too():
+    inbox, gate = MemoryInbox(1), threading.Event()
+    inbox.before = gate.wait
+    with Router(inbox, max_waiting_bytes=10_000) as router:
+        done = []
+        thread = threading.Thread(target=lambda: [done.append(router.route("k", "x" * 1000)) for _ in range(100)])
+        thread.start()
+        eventually(lambda: router._gathered.bytes >= 10_000)
+        assert len(done) < 30
+        gate.set()
+        thread.join()
+    assert len(events_of(inbox)) == 100
+
+
+def test_a_sender_that_meets_what_nobody_expected_closes_the_router_with_it(monkeypatch):
+    inbox = MemoryInbox()
+    router = Router(inbox, "p", linger=60)
+    monkeypatch.setattr("tidewheel._fleet.gathering.Cutter.rounds", lambda *_: {}["a bug"])
+    router.route("k", 1)
+    for use in (router.flush, lambda: router.route("k", 2), router.close):
+        with pytest.raises(InboxError, match="did not expect \\(KeyError: 'a bug'\\); 1 events"):
+            use()
+
+
+def test_a_router_made_before_a_fork_is_refused_in_the_child():
+    inbox = MemoryInbox()
+    with Router(inbox) as router:
+        router.route("k", 1)
+        assert in_a_child(lambda: router.route("k", 2)) == "InboxError"
+    assert events_of(inbox) == [("k", b"1")]
+
+
+@pytest.mark.parametrize("size", [10, 600, 6000])
+@pytest.mark.parametrize("already", [0, 1, 600, 900, 1000])
+def test_a_replay_of_large_events_by_route_many_adds_the_rest(size, already):
+    inbox = MemoryInbox(1)
+    events = [("k", {"n": n, "pad": "x" * size}) for n in range(1000)]
+    with Router(inbox, "import", replay=True) as router:
+        router.route_many(events[:already])
+    with Router(inbox, "import", replay=True) as router:
+        router.route_many(events)
+    assert (router.delivered, router.duplicates) == (1000 - already, already)
+    assert [msgspec.json.decode(payload)["n"] for _, payload in events_of(inbox)] == list(range(1000))
+    assert all(stored.block.count > 0 for stored in inbox.log)
+
+
+def test_a_producer_with_numbers_of_its_own_may_begin_anywhere_before_its_last_event():
+    inbox = MemoryInbox(4)
+    events = [(f"k{n % 7}", n, 10 * n) for n in range(1, 101)]
+    for first, last in ((0, 30), (10, 60), (0, 100), (90, 100)):
+        with Router(inbox, "topic-0", own_numbers=True, batch_events=7) as router:
+            for key, payload, number in events[first:last]:
+                router.route(key, payload, number)
+    assert sorted(int(payload) for _, payload in events_of(inbox)) == list(range(1, 101))
+    for stored in inbox.log:
+        decoded = decode_events(stored)
+        assert decoded.numbers == [10 * int(payload) for payload in decoded.payloads]
+    with Router(inbox, "topic-0", own_numbers=True) as router:
+        router.route("k", 1, 5000)
+        with pytest.raises(ConfigError, match="must grow: 4000 came after 5000"):
+            router.route("k", 1, 4000)
+        with pytest.raises(ConfigError, match="a number is given"):
+            router.route("k", 1)
+        with pytest.raises(ConfigError, match="one by one"):
+            router.route_many([("k", 1)])
+
+
+def test_an_anonymous_producer_is_forgotten_when_it_is_done():
+    inbox = MemoryInbox()
+    with Router(inbox) as router:
+        router.route("k", 1)
+        router.flush()
+        assert inbox.marks(router.producer)
+    assert not inbox.marks(router.producer)
+
+
+def test_payloads_with_line_breaks_stay_one_event_each():
+    inbox = MemoryInbox(1)
+    with Router(inbox) as router:
+        router.route("k", b'{"a":\n1}')
+        router.route_many([("k", b"[\n]"), ("k", "a\nb")])
+    assert [payload for _, payload in events_of(inbox)] == [b'{"a": 1}', b"[ ]", b'"a\\nb"']
 
 
 def test_a_producer_waits_while_its_inbox_is_slower():
@@ -75,7 +232,7 @@ def test_a_producer_waits_while_its_inbox_is_slower():
     done = []
     thread = threading.Thread(target=lambda: [done.append(router.route(n, n)) for n in range(20)])
     thread.start()
-    eventually(lambda: router._waiting == 4)
+    eventually(lambda: router._gathered.count == 4)
     assert len(done) < 20
     gate.set()
     thread.join()
@@ -142,7 +299,7 @@ def test_what_cannot_be_sent_is_refused_by_name():
         router.route("k", object())
     with pytest.raises(ConfigError, match="cannot name a producer"):
         Router(MemoryInbox(), "a b")
-    with pytest.raises(ConfigError, match="needs the name"):
+    with pytest.raises(ConfigError, match="need the name"):
         Router(MemoryInbox(), replay=True)
     with pytest.raises(InboxError, match="was closed"):
         router.route("k", 1)

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from tidewheel._connectors.inbox.base import Block, Events, Inbox, Stored, decode_events, encode_events, lag, limited
+from tidewheel._connectors.inbox.base import Block, Inbox, Stored, lag, limited
+from tidewheel._connectors.inbox.events import Events, decode_events, encode_events
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 

@@ -1,14 +1,19 @@
 """What every inbox promises: for each shard a durable, ordered log of events, stamped by their producers.
 
-Events travel in blocks: a run of events of one producer for one shard. A block's stamp is its producer, the number of
-its first event (a producer counts its events per shard, from 1) and how many there are. Appending the same stamps again
-stores nothing, so a producer that got no answer sends again.
+Events travel in blocks: a run of events of one producer for one shard. A block's stamp is its producer and the numbers of
+its first and its last event. A producer counts its events per shard, from 1, or gives them ascending numbers of its own,
+such as the offsets of a Kafka partition. Appending the same stamps again stores nothing, so a producer that got no answer
+sends again.
+
+An inbox tells a repeat by the producer's *marks*: the number of its last stored event in each shard. Marks outlive the
+events. They go when the producer has been silent for `marks_s`, or when it says that it sends nothing more.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -20,6 +25,10 @@ from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel.errors import ConfigError, CorruptError
 
 _PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_ANONYMOUS = re.compile(r"_[0-9a-f]{16}")
+
+NAMED_MARKS_S = 30 * 86400.0
+ANONYMOUS_MARKS_S = 86400.0
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -29,11 +38,13 @@ class Block(msgspec.Struct, frozen=True):
     first: int
     count: int
     data: bytes
+    through: int = 0
+    """The number of the last event, if the producer's numbers have gaps; 0: they have none."""
 
     @property
     def last(self) -> int:
         """The number of the last event."""
-        return self.first + self.count - 1
+        return self.through or self.first + self.count - 1
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -42,39 +53,6 @@ class Stored(msgspec.Struct, frozen=True):
     position: int
     producer: str
     block: Block
-
-
-class Events(msgspec.Struct, frozen=True, array_like=True):
-    """What a block's data holds: keys as `keys.to_stored` gives them, payloads as JSON."""
-
-    keys: list[bytes]
-    payloads: list[bytes]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Events).decode
-
-
-def encode_events(keys: list[bytes], payloads: list[bytes]) -> bytes:
-    """Return a block's data."""
-    return _encode(Events(keys, payloads))
-
-
-def decode_events(stored: Stored) -> Events:
-    """Return the events of a stored block."""
-    try:
-        events = _decode(stored.block.data)
-    except msgspec.DecodeError as error:
-        raise CorruptError(
-            f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
-            f"{stored.producer!r}, does not decode ({error}); it was not written by this format"
-        ) from None
-    if not len(events.keys) == len(events.payloads) == stored.block.count:
-        raise CorruptError(
-            f"the inbox's block at position {stored.position} of shard {stored.block.shard} says {stored.block.count} "
-            f"events and has {len(events.keys)} keys and {len(events.payloads)} payloads"
-        )
-    return events
 
 
 class Inbox(ABC):
@@ -102,6 +80,10 @@ class Inbox(ABC):
         """Return the number of the last stored event of a producer, by shard."""
 
     @abstractmethod
+    def forget(self, producer: str) -> None:
+        """Let go of the marks of a producer that sends nothing more."""
+
+    @abstractmethod
     def start(self) -> dict[int, int]:
         """Return, for every shard, a position at or before its oldest block."""
 
@@ -122,8 +104,16 @@ class Inbox(ABC):
             yield stored.position, stored.block.shard, stored.block.count
 
     @abstractmethod
-    def trim(self, below: Mapping[int, int]) -> None:
-        """Let go of blocks below these positions, one for every shard; some of them may stay."""
+    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
+        """Let go of blocks below these positions, one for every shard, that are `older_than` seconds; some may stay."""
+
+    @abstractmethod
+    def skip(self, shard: int, position: int, number: int) -> None:
+        """Have readers leave out one event, if it cannot be read; durable when this returns."""
+
+    @abstractmethod
+    def skipped(self) -> set[tuple[int, int, int]]:
+        """Return shard, position and number of the events that are to be left out."""
 
     @abstractmethod
     def close(self) -> None:
@@ -166,11 +156,26 @@ def lag(inbox: Inbox, positions: Mapping[int, int]) -> dict[int, int]:
 
 def check_producer(producer: str) -> str:
     """Return a producer's name, or refuse it."""
-    if not _PRODUCER.fullmatch(producer):
+    if not (_PRODUCER.fullmatch(producer) or is_anonymous(producer)):
         raise ConfigError(
             f"{producer!r} cannot name a producer: use 1 to 100 letters, digits, - and _ and begin with a letter or digit"
         )
     return producer
+
+
+def anonymous_producer() -> str:
+    """Return a producer's name that nobody else has, for a producer that never comes back under it."""
+    return f"_{secrets.token_hex(8)}"
+
+
+def is_anonymous(producer: str) -> bool:
+    """Tell whether a producer's name was made by `anonymous_producer`."""
+    return _ANONYMOUS.fullmatch(producer) is not None
+
+
+def marks_s(producer: str) -> float:
+    """Return for how many seconds after its last event an inbox remembers what a producer has sent."""
+    return ANONYMOUS_MARKS_S if is_anonymous(producer) else NAMED_MARKS_S
 
 
 def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: str, where: str) -> bool:
@@ -180,7 +185,7 @@ def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: st
     of the first's.
     """
     known_session, known = mark
-    if block.first == known + 1:
+    if block.first == known + 1 or (block.through and block.first > known):
         return False
     if block.last <= known and session == known_session:
         return True
@@ -188,3 +193,11 @@ def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: st
         f"producer {producer!r} sent the events {block.first} to {block.last} for shard {block.shard} of {where}, where its last "
         f"stored one is {known}: another program uses the same producer name; give each its own, or stop the other one"
     )
+
+
+def decode_skipped(data: bytes, where: str) -> set[tuple[int, int, int]]:
+    """Return the events that are to be left out, as an inbox has stored them."""
+    try:
+        return set(msgspec.json.decode(data, type=list[tuple[int, int, int]]))
+    except msgspec.DecodeError as error:
+        raise CorruptError(f"the list of skipped events of {where} does not decode ({error})") from None

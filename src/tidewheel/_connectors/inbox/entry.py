@@ -1,14 +1,18 @@
 """Entries of a log file: what one append wrote, with an index of its blocks and checksums.
 
 frame    length of the header (u32), 4 zero bytes, xxh64 of the header (u64)
-header   msgpack: who wrote it, and for each block shard, first number, count, length, xxh64
+header   msgpack: who wrote it and when, and for each block shard, first number, count, length, xxh64
 bodies   the blocks' data, one after the other
+
+A log file begins with entries that have no producer and no blocks, but marks: what producers had sent before, so that the
+files before it are not needed to tell a repeat. An entry with a producer and no blocks says that the producer's marks
+are not needed any more.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from xxhash import xxh64_intdigest
@@ -18,6 +22,7 @@ from tidewheel._connectors.inbox.base import Block
 _FRAME = struct.Struct("<IIQ")
 FRAME_BYTES = _FRAME.size
 _LARGEST_HEADER = 2**26
+_MARKS_NUMBERS, _MARKS_PRODUCERS = 65_536, 10_000
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -28,19 +33,31 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     count: int
     length: int
     checksum: int
+    through: int = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self.through or self.first + self.count - 1
+
+
+class Mark(msgspec.Struct, array_like=True):
+    """What an inbox knows of a producer: its session, its last number in each shard, and when it sent last."""
+
+    session: str
+    last: dict[int, int]
+    at: float = 0.0
+    """Seconds since 1970; 0: not known."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """Who wrote an entry, and what is in it.
-
-    The first entry of a log file has `marks` and no parts: by producer its session and its last number in each shard,
-    so that the files before it are not needed to tell a duplicate.
-    """
+    """Who wrote an entry, and what is in it."""
 
     producer: str
     session: str
     parts: tuple[Part, ...]
-    marks: dict[str, tuple[str, dict[int, int]]] = {}
+    marks: dict[str, Mark] = {}
+    at: float = 0.0
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -55,15 +72,30 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Header).decode
 
 
-def encode(producer: str, session: str, blocks: Sequence[Block]) -> bytes:
-    """Return the bytes of an entry."""
-    parts = tuple(Part(b.shard, b.first, b.count, len(b.data), xxh64_intdigest(b.data)) for b in blocks)
-    return _framed(Header(producer, session, parts)) + b"".join(block.data for block in blocks)
+def encode(producer: str, session: str, blocks: Sequence[Block], at: float) -> bytes:
+    """Return the bytes of an entry with blocks."""
+    parts = tuple(
+        Part(block.shard, block.first, block.count, len(block.data), xxh64_intdigest(block.data), block.through)
+        for block in blocks
+    )
+    return b"".join([_framed(Header(producer, session, parts, at=at)), *(block.data for block in blocks)])
 
 
-def encode_marks(marks: dict[str, tuple[str, dict[int, int]]]) -> bytes:
-    """Return the bytes of a file's first entry."""
-    return _framed(Header("", "", (), marks))
+def encode_forget(producer: str, at: float) -> bytes:
+    """Return the bytes of an entry that lets go of a producer's marks."""
+    return _framed(Header(producer, "", (), at=at))
+
+
+def encode_marks(marks: Mapping[str, Mark]) -> bytes:
+    """Return the bytes of the entries that a file begins with, none of which is large."""
+    entries, group, numbers = [], {}, 0
+    for producer, mark in marks.items():
+        group[producer] = mark
+        numbers += len(mark.last)
+        if numbers > _MARKS_NUMBERS or len(group) == _MARKS_PRODUCERS:
+            entries.append(_framed(Header("", "", (), group)))
+            group, numbers = {}, 0
+    return b"".join([*entries, _framed(Header("", "", (), group))])
 
 
 def _framed(header: Header) -> bytes:

@@ -5,7 +5,8 @@ lets a reader take only its own shards' blocks. The log is a row of files, each 
 
 Appends happen under a lock, one after the other. The file `end` says how far the log is on the disk: it is moved after
 the entry has got there, and readers go no further. What a writer that died left behind it is finished, if whole, or cut
-off by whoever comes next.
+off by whoever comes next. Finishing writes the bytes once more: after a sync that failed, the system takes them for
+written.
 """
 
 from __future__ import annotations
@@ -18,15 +19,26 @@ import os
 import re
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.inbox import entry as entries
-from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
+from tidewheel._connectors.inbox.base import (
+    Block,
+    Inbox,
+    Stored,
+    check_producer,
+    decode_skipped,
+    is_duplicate,
+    marks_s,
+)
+from tidewheel._connectors.inbox.entry import Mark
 from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._core import faults
+from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StorageError
@@ -37,8 +49,9 @@ WRITTEN = faults.declare(
 DURABLE = faults.declare("inbox.durable", "an entry is on the disk; the end does not include it yet")
 ENDED = faults.declare("inbox.ended", "the end includes the entry; its producer has not been answered")
 
-_FORMAT = 1
+_FORMAT = 2
 _DESCRIPTION = "inbox.json"
+_SKIPPED = "skipped.json"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _END = struct.Struct("<QQ")
 _TRIES = 1000
@@ -59,12 +72,18 @@ class FileInbox(Inbox):
         self.url, self._folder, self._segment_bytes = store.url, store.root, segment_bytes
         self.n_shards = _described(store, n_shards).n_shards
         self._lock = threading.Lock()
-        self._marks: dict[str, tuple[str, dict[int, int]]] = {}
+        self._forked = False
+        self._marks: dict[str, Mark] = {}
         self._known = -1
         """How far the marks are known; -1: not at all."""
+        self._log_begins = 0
+        """Where the blocks of the newest file begin, behind its marks."""
+        self._broken = -1
+        """The file that could not be synced, by its first position; nothing more is written to it."""
         with self._explained():
             self._lock_file = os.open(f"{self._folder}/lock", os.O_RDWR | os.O_CREAT, 0o666)
             self._end_file = os.open(f"{self._folder}/end", os.O_RDWR | os.O_CREAT, 0o666)
+            guard(self)
             with self._locked():
                 self._recover()
 
@@ -73,33 +92,31 @@ class FileInbox(Inbox):
         with self._explained(), self._locked():
             end = self._recover()
             self._learn(end)
-            known_session, known = self._marks.get(producer, ("", {}))
-            new = [
-                block
-                for block in blocks
-                if not is_duplicate(block, session, (known_session, known.get(block.shard, 0)), producer, self.url)
-            ]
-            if not new:
-                return
-            bases = self._bases()
-            base = bases[-1] if bases else 0
-            if not bases or end - base >= self._segment_bytes:
-                end, base = self._begin_segment(end), end
-            data = entries.encode(producer, session, new)
-            with _opened(self._path(base), os.O_WRONLY) as log:
-                _write_all(log, data, end - base)
-                faults.point(WRITTEN)
-                os.fdatasync(log)
-            faults.point(DURABLE)
-            self._move_end(end + len(data))
-            faults.point(ENDED)
-            self._note(producer, session, ((block.shard, block.last) for block in new))
-            self._known = end + len(data)
+            mark = self._marks.get(producer)
+            new = [block for block in blocks if not self._is_stored(producer, session, block, mark)]
+            if new:
+                at = time.time()
+                end = self._write(end, entries.encode(producer, session, new, at))
+                self._note(producer, session, ((block.shard, block.last) for block in new), at)
+                self._known = end
 
     def marks(self, producer: str) -> dict[int, int]:
         with self._explained(), self._locked():
             self._learn(self._recover())
-            return dict(self._marks.get(producer, ("", {}))[1])
+            mark = self._marks.get(producer)
+            return {} if mark is None else dict(mark.last)
+
+    def forget(self, producer: str) -> None:
+        with self._explained(), self._locked():
+            end = self._recover()
+            self._learn(end)
+            if self._marks.pop(producer, None) is not None:
+                self._known = self._write(end, entries.encode_forget(producer, time.time()))
+
+    def after_fork(self) -> None:
+        """Refuse to write: parent and child would hold one lock together."""
+        self._lock = threading.Lock()
+        self._forked = True
 
     def start(self) -> dict[int, int]:
         first = next(iter(self._bases()), 0)
@@ -119,7 +136,7 @@ class FileInbox(Inbox):
                             f"the block of shard {part.shard} at position {position} of {self.url} does not match its checksum; "
                             "the file was changed or the disk is failing: restore it from a copy"
                         )
-                    block = Block(part.shard, part.first, part.count, body)
+                    block = Block(part.shard, part.first, part.count, body, part.through)
                     yield Stored(position, found.header.producer, block)
                 at += part.length
 
@@ -129,13 +146,26 @@ class FileInbox(Inbox):
                 if start.get(part.shard, position + 1) <= position < end[part.shard]:
                     yield position, part.shard, part.count
 
-    def trim(self, below: Mapping[int, int]) -> None:
+    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
+        since = time.time() - older_than
         with self._explained(), self._locked():
             bases = self._bases()
             for base, following in itertools.pairwise(bases):
-                if following <= lowest:
-                    os.unlink(self._path(base))
+                if following > lowest or (older_than and os.path.getmtime(self._path(base)) > since):
+                    break
+                os.unlink(self._path(base))
+
+    def skip(self, shard: int, position: int, number: int) -> None:
+        with self._explained(), self._locked():
+            events = sorted({*self.skipped(), (shard, position, number)})
+            FileStore(self._folder).write(_SKIPPED, msgspec.json.encode(events))
+
+    def skipped(self) -> set[tuple[int, int, int]]:
+        try:
+            return decode_skipped(FileStore(self._folder).read(_SKIPPED), self.url)
+        except NotFound:
+            return set()
 
     def close(self) -> None:
         with self._lock:
@@ -195,11 +225,39 @@ class FileInbox(Inbox):
             whole = end - base
             while (found := entries.find(data, whole)) is not None and entries.is_whole(data, found):
                 whole = found.end
+            rest = bytes(data[end - base : whole])
         with _opened(self._path(base), os.O_WRONLY) as log:
             os.ftruncate(log, whole)
+            _write_all(log, rest, end - base)
             os.fsync(log)
         self._move_end(base + whole)
         return base + whole
+
+    def _is_stored(self, producer: str, session: str, block: Block, mark: Mark | None) -> bool:
+        # A producer that is not known begins, or was silent for so long that its marks are gone.
+        known = (session, block.first - 1) if mark is None else (mark.session, mark.last.get(block.shard, 0))
+        return is_duplicate(block, session, known, producer, self.url)
+
+    def _write(self, end: int, data: bytes) -> int:
+        """Put an entry behind the end, durably; return the end after it. Under the lock."""
+        bases = self._bases()
+        base = bases[-1] if bases else 0
+        # Marks take no more room than half of what the blocks take, however many there are.
+        full = max(self._segment_bytes, 2 * (self._log_begins - base))
+        if not bases or base == self._broken or end - self._log_begins >= full:
+            end, base = self._begin_segment(end), end
+        with _opened(self._path(base), os.O_WRONLY) as log:
+            _write_all(log, data, end - base)
+            faults.point(WRITTEN)
+            try:
+                os.fdatasync(log)
+            except OSError:
+                self._broken = base
+                raise
+        faults.point(DURABLE)
+        self._move_end(end + len(data))
+        faults.point(ENDED)
+        return end + len(data)
 
     def _learn(self, end: int) -> None:
         """Bring the marks up to the end."""
@@ -208,30 +266,39 @@ class FileInbox(Inbox):
         bases = self._bases()
         at = self._known
         if at < 0 or (bases and at < bases[-1]):
-            self._marks, at = {}, bases[-1] if bases else 0
+            at = self._log_begins = bases[-1] if bases else 0
+            self._marks = {}
         if bases and at < end:
             with self._mapped(bases[-1], end) as data:
                 for found in self._walk(data, bases[-1], at - bases[-1]):
                     header = found.header
                     if header.parts:
-                        last = ((part.shard, part.first + part.count - 1) for part in header.parts)
-                        self._note(header.producer, header.session, last)
+                        last = ((part.shard, part.last) for part in header.parts)
+                        self._note(header.producer, header.session, last, header.at)
+                    elif header.producer:
+                        self._marks.pop(header.producer, None)
                     else:
-                        self._marks = {name: (session, dict(last)) for name, (session, last) in header.marks.items()}
+                        self._marks.update(header.marks)
+                        self._log_begins = bases[-1] + found.end
         self._known = end
 
-    def _note(self, producer: str, session: str, last: Iterator[tuple[int, int]]) -> None:
-        known = self._marks.get(producer, ("", {}))[1]
-        known.update(last)
-        self._marks[producer] = (session, known)
+    def _note(self, producer: str, session: str, last: Iterator[tuple[int, int]], at: float) -> None:
+        mark = self._marks.setdefault(producer, Mark(session, {}))
+        mark.session, mark.at = session, at
+        mark.last.update(last)
 
     def _begin_segment(self, end: int) -> int:
-        """Begin a new file with the marks as they stand; return the end after it."""
+        """Begin a new file with the marks that are needed still; return the end after it."""
+        now = time.time()
+        for mark in self._marks.values():
+            mark.at = mark.at or now
+        self._marks = {name: mark for name, mark in self._marks.items() if mark.at + marks_s(name) > now}
         data = entries.encode_marks(self._marks)
         # Made whole under its name, so that the newest file always begins with marks.
         FileStore(self._folder).create(f"{end:020}.log", data)
-        self._move_end(end + len(data))
-        return end + len(data)
+        self._log_begins = end + len(data)
+        self._move_end(self._log_begins)
+        return self._log_begins
 
     def _read_end(self, *, locked: bool = False) -> int:
         for _ in range(_TRIES):
@@ -281,6 +348,8 @@ class FileInbox(Inbox):
         with self._lock:
             if self._lock_file < 0:
                 raise InboxError(f"the inbox {self.url} was closed")
+            if self._forked:
+                raise InboxError(opened_before_fork(f"the inbox {self.url}"))
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
             try:
                 yield
@@ -331,10 +400,13 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
         found = msgspec.json.decode(raw, type=_Description)
     except msgspec.DecodeError as error:
         raise CorruptError(f"{_DESCRIPTION} at {store.url} does not decode ({error}); is it an inbox?") from None
-    if found.format > _FORMAT:
-        raise ConfigError(
-            f"the inbox at {store.url} has format {found.format}, this version knows {_FORMAT}; install a newer Tidewheel"
+    if found.format != _FORMAT:
+        advice = (
+            "install a newer Tidewheel"
+            if found.format > _FORMAT
+            else "let its job read all of it with the version that wrote it, then begin another inbox"
         )
+        raise ConfigError(f"the inbox at {store.url} has format {found.format}, this version knows {_FORMAT}: {advice}")
     if n_shards not in (None, found.n_shards):
         raise ConfigError(
             f"the inbox at {store.url} has {found.n_shards} shards, not {n_shards}; the number is fixed for its life"

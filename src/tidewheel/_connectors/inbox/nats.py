@@ -1,8 +1,9 @@
 """An inbox in a JetStream stream of a NATS server or cluster (2.11 or newer).
 
-One message is one block; its subject is `name.shard.producer`, its position its number in the stream. A message says which
-number the last one of its subject must have: a block that is sent twice, however late, is refused by the server, and no
-window of time is involved. A refused one is looked up, so that its producer learns what stands there.
+One message is one block; its subject is `name.shard.producer`, its position its number in the stream, and its stamp is in
+a header. A message says which number the last one of its subject must have: a block that is sent twice, however late, is
+refused by the server, and no window of time is involved. A refused one is looked up, so that its producer learns what stands
+there. What a trimmed block told of its producer is kept in a stream beside it.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ import asyncio
 import contextlib
 import heapq
 import re
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_duplicate
+from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_anonymous, is_duplicate, marks_s
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
+from tidewheel._connectors.inbox.nats_marks import Marks, NatsMarks
+from tidewheel._connectors.inbox.nats_stamps import Stamp, header, headers_of, stamp
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
+from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
 from tidewheel._core.urls import Url
-from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 T = TypeVar("T")
 
@@ -30,36 +35,25 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _WRONG_LAST_SEQUENCE = 10071
 _STREAM_EXISTS = 10058
 _STREAM_NOT_FOUND = 10059
-_FETCH, _FETCH_BYTES = 500, 8 * 2**20
+_FETCH, _FETCH_BYTES = 500, 32 * 2**20
+_STAMPS = 5_000
+_FORMAT = "2"
 _HEADROOM = 1024
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True):
-    """A block as it is sent."""
-
-    session: str
-    first: int
-    count: int
-    data: bytes
-
-
 class _Last(msgspec.Struct, frozen=True):
-    """The last message of a subject: its number in the stream, and the session and number of its last event."""
+    """The last message of a subject: its number in the stream, and the session and number of its last event.
+
+    Without a sequence it was trimmed; without a number too, there never was one, or it was forgotten.
+    """
 
     sequence: int = 0
     session: str = ""
     number: int = 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Message).decode
-
-
 class NatsInbox(Inbox):
     """`nats://user:password@host:4222,host:4222/name?replicas=3`, otherwise as `nats_server`. `timeout` is for each request."""
-
-    marks_s = 3600.0
-    """How many seconds a message stays in any case: a producer that got no answer tells by it what it has sent."""
 
     def __init__(self, url: str | Url, n_shards: int | None = None, *, timeout: float = 5.0) -> None:
         server = nats_server(url, "replicas")
@@ -72,12 +66,18 @@ class NatsInbox(Inbox):
         if n_shards is not None:
             check_n_shards(n_shards)
         self._last: dict[tuple[str, int], _Last] = {}
+        """By producer and shard what was stored last, as far as is known here."""
+        self._unanswered: set[tuple[str, int]] = set()
+        """Of which blocks were sent and not answered."""
+        self._forked = False
         with _as_inbox_errors():
             self._connection = NatsConnection(server, timeout=timeout)
         self._timeout, self._client, self._stream = timeout, self._connection.client, self._connection.jetstream
         try:
             self.n_shards = self._call(self._opened(n_shards, int(replicas)))
             self.max_block_bytes = int(self._client.max_payload) - _HEADROOM
+            self._marks = NatsMarks(self._connection, self._name, self._replicas)
+            guard(self)
         except BaseException:
             self.close()
             raise
@@ -88,8 +88,15 @@ class NatsInbox(Inbox):
 
     def marks(self, producer: str) -> dict[int, int]:
         check_producer(producer)
-        found = self._call(self._gathered(self._look_up(producer, shard) for shard in range(self.n_shards)))
-        return {shard: last.number for shard, last in enumerate(found) if last.number}
+        return self._call(self._marks_of(producer))
+
+    def forget(self, producer: str) -> None:
+        for subject in [each for each in self._last if each[0] == producer]:
+            del self._last[subject]
+
+    def after_fork(self) -> None:
+        """Refuse further use: the connection's thread is the parent's."""
+        self._forked = True
 
     def start(self) -> dict[int, int]:
         return dict.fromkeys(range(self.n_shards), self._call(self._state()).first_seq or 1)
@@ -112,16 +119,40 @@ class NatsInbox(Inbox):
                 f"{self.url} ends at {state.last_seq + 1} and was to be read to {highest}: it is not the inbox that this job has "
                 "read before, or a part of it was lost"
             )
-        yield from heapq.merge(*(self._shard(*each) for each in ranges), key=lambda stored: stored.position)
+        most = max(_FETCH_BYTES // len(ranges), self.max_block_bytes)
+        yield from heapq.merge(*(self._shard(*each, most) for each in ranges), key=lambda stored: stored.position)
 
-    def trim(self, below: Mapping[int, int]) -> None:
+    def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+        ranges = {shard: (first, end[shard]) for shard, first in start.items() if first < end[shard]}
+        at, stop = (
+            min((first for first, _ in ranges.values()), default=0),
+            max((last for _, last in ranges.values()), default=0),
+        )
+        while at < stop:
+            stamps = self._call(self._stamps(at))
+            for position, found in stamps:
+                first, last = ranges.get(found.shard, (0, 0))
+                if first <= position < last:
+                    yield position, found.shard, found.count
+            if not stamps:
+                return
+            at = stamps[-1][0] + 1
+
+    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
         state = self._call(self._state())
         if lowest > state.first_seq:
-            self._call(self._purge(state.first_seq, min(lowest, state.last_seq + 1)))
+            self._call(self._purge(state.first_seq, min(lowest, state.last_seq + 1), older_than))
+
+    def skip(self, shard: int, position: int, number: int) -> None:
+        self._call(self._marks.skip((shard, position, number)))
+
+    def skipped(self) -> set[tuple[int, int, int]]:
+        return self._call(self._marks.skipped())
 
     def close(self) -> None:
-        self._connection.close()
+        if not self._forked:
+            self._connection.close()
 
     # Within the loop's thread.
 
@@ -144,7 +175,7 @@ class NatsInbox(Inbox):
                 subjects=[f"{self._name}.*.*"],
                 num_replicas=replicas,
                 allow_direct=True,
-                metadata={"tidewheel-shards": str(n_shards)},
+                metadata={"tidewheel-shards": str(n_shards), "tidewheel-format": _FORMAT},
             )
             try:
                 await self._stream.add_stream(config)
@@ -153,9 +184,15 @@ class NatsInbox(Inbox):
                     raise ConfigError(f"{self.url} cannot be made: {refused.description}") from refused
             # Whoever else makes it now may have another number in mind: what is there counts.
             info = await self._stream.stream_info(self._name)
-        found = int((info.config.metadata or {}).get("tidewheel-shards", 0))
+        metadata = info.config.metadata or {}
+        found = int(metadata.get("tidewheel-shards", 0))
         if not found or not info.config.allow_direct:
             raise ConfigError(f"the stream {self._name} at {self.url} was not made as an inbox; choose another name")
+        if (format := metadata.get("tidewheel-format", "1")) != _FORMAT:
+            raise ConfigError(
+                f"the inbox at {self.url} has format {format}, this version knows {_FORMAT}: use the version of Tidewheel that "
+                "wrote it, or begin another inbox"
+            )
         if n_shards not in (None, found):
             raise ConfigError(
                 f"the inbox at {self.url} has {found} shards, not {n_shards}; the number is fixed for its life"
@@ -176,20 +213,22 @@ class NatsInbox(Inbox):
     async def _append(self, producer: str, session: str, block: Block) -> None:
         from nats.js.errors import APIError
 
-        data = _encode(_Message(session, block.first, block.count, block.data))
         subject = f"{self._name}.{block.shard}.{producer}"
         last = self._last.get((producer, block.shard))
         if last is None:
-            # Nobody but a producer that begins has no message before its first.
-            last = _Last() if block.first == 1 else await self._look_up(producer, block.shard)
+            begins = is_anonymous(producer) and block.first == 1 and (producer, block.shard) not in self._unanswered
+            last = _Last() if begins else await self._look_up(producer, block.shard)
         while True:
-            # A subject without messages begins, or its last ones were trimmed long ago: then its marks are gone too.
-            mark = (last.session, last.number) if last.sequence else (session, block.first - 1)
+            # A producer that is not known begins, or was silent for so long that its marks are gone.
+            known = last.sequence or last.number
+            mark = (last.session, last.number) if known else (session, block.first - 1)
             if is_duplicate(block, session, mark, producer, self.url):
                 return
-            headers = {"Nats-Expected-Last-Subject-Sequence": str(last.sequence)}
+            headers = {"Nats-Expected-Last-Subject-Sequence": str(last.sequence), **header(session, block)}
             try:
-                stored = await self._stream.publish(subject, data, headers=headers)
+                self._last.pop((producer, block.shard), None)
+                self._unanswered.add((producer, block.shard))
+                stored = await self._stream.publish(subject, block.data, headers=headers)
             except APIError as error:
                 if error.err_code != _WRONG_LAST_SEQUENCE:
                     raise
@@ -198,53 +237,88 @@ class NatsInbox(Inbox):
                     raise InboxUnavailable(f"{self.url} refused a block and shows no reason: {error}") from error
             else:
                 self._last[producer, block.shard] = _Last(stored.seq, session, block.last)
+                self._unanswered.discard((producer, block.shard))
                 return
 
     async def _look_up(self, producer: str, shard: int) -> _Last:
         """Ask the leader for the last message of a producer in a shard, and remember it."""
         from nats.js.errors import NotFoundError
 
+        subject = f"{self._name}.{shard}.{producer}"
         try:
-            found = await self._stream.get_msg(self._name, subject=f"{self._name}.{shard}.{producer}")
+            message = await self._stream.get_msg(self._name, subject=subject)
         except NotFoundError:
-            last = _Last()
+            session, number = (await self._marks.of(producer)).get(shard, ("", 0))
+            last = _Last(0, session, number)
         else:
-            message = _decode(found.data)
-            last = _Last(found.seq, message.session, message.first + message.count - 1)
+            found = stamp(subject, message.headers, message.seq, self.url)
+            last = _Last(message.seq, found.session, found.last)
         self._last[producer, shard] = last
         return last
 
-    async def _purge(self, first: int, below: int) -> None:
-        """Remove messages below a number, but for the young ones, by which a producer's repeats are told."""
-        since = datetime.now(UTC) - timedelta(seconds=self.marks_s)
-        while first < below:  # Times grow along the stream: look for the first message that is young.
-            middle = (first + below) // 2
-            found = await self._stream.get_msg(self._name, seq=middle, subject=f"{self._name}.>", next=True)
-            if found.time < since:
-                first = middle + 1
-            else:
-                below = middle
-        await self._stream.purge_stream(self._name, seq=first)
+    async def _marks_of(self, producer: str) -> dict[int, int]:
+        last = {shard: _Last(0, *mark) for shard, mark in (await self._marks.of(producer)).items()}
+        which = {"deliver_policy": "last_per_subject", "filter_subject": f"{self._name}.*.{producer}"}
+        async for message in headers_of(self._connection, self._name, **which):
+            found = stamp(message.subject, message.headers, message.sequence, self.url)
+            last[found.shard] = _Last(message.sequence, found.session, found.last)
+        for shard in range(self.n_shards):
+            self._last[producer, shard] = last.get(shard, _Last())
+        return {shard: each.number for shard, each in last.items()}
+
+    async def _purge(self, first: int, below: int, older_than: float) -> None:
+        """Remove messages below a number that are old enough; the marks of their producers stay."""
+        if older_than:
+            since = datetime.now(UTC) - timedelta(seconds=older_than)
+            while first < below:  # Times grow along the stream: look for the first message that is young.
+                middle = (first + below) // 2
+                found = await self._stream.get_msg(self._name, seq=middle, subject=f"{self._name}.>", next=True)
+                if found.time < since:
+                    first = middle + 1
+                else:
+                    below = middle
+        await self._keep_marks(below)
+        await self._stream.purge_stream(self._name, seq=below)
+
+    async def _keep_marks(self, below: int) -> None:
+        """Write down what the last messages of producers tell that are about to be removed."""
+        marks: dict[str, Marks] = {}
+        now = time.time()
+        which = {"deliver_policy": "last_per_subject", "filter_subject": f"{self._name}.*.*"}
+        async for message in headers_of(self._connection, self._name, **which):
+            found = stamp(message.subject, message.headers, message.sequence, self.url)
+            if message.sequence < below and message.time / 1e9 + marks_s(found.producer) > now:
+                marks.setdefault(found.producer, {})[found.shard] = (found.session, found.last)
+        for producer, of_shards in marks.items():
+            await self._marks.add(producer, of_shards)
+
+    async def _stamps(self, start: int) -> list[tuple[int, Stamp]]:
+        """Return positions and stamps of some messages from a position on."""
+        which = {"deliver_policy": "by_start_sequence", "opt_start_seq": start, "filter_subject": f"{self._name}.*.*"}
+        stamps = []
+        async with contextlib.aclosing(headers_of(self._connection, self._name, **which)) as messages:
+            async for message in messages:
+                stamps.append((message.sequence, stamp(message.subject, message.headers, message.sequence, self.url)))
+                if len(stamps) == _STAMPS:
+                    break
+        return stamps
 
     async def _state(self) -> Any:
         return (await self._stream.stream_info(self._name)).state
 
-    async def _gathered(self, coroutines: Iterator[Coroutine[Any, Any, T]]) -> list[T]:
-        return list(await asyncio.gather(*coroutines))
-
-    async def _fetched(self, shard: int, start: int) -> list[tuple[int, str, bytes]]:
+    async def _fetched(self, shard: int, start: int, most: int) -> list[Stored]:
         """Return the next messages of a shard from a position on; none if the server has no more."""
         subscription = await self._client.subscribe(self._client.new_inbox())
         try:
             request = {
                 "seq": start,
                 "batch": _FETCH,
-                "max_bytes": _FETCH_BYTES,
+                "max_bytes": most,
                 "next_by_subj": f"{self._name}.{shard}.*",
             }
             where = f"$JS.API.DIRECT.GET.{self._name}"
             await self._client.publish(where, msgspec.json.encode(request), reply=subscription.subject)
-            found: list[tuple[int, str, bytes]] = []
+            found: list[Stored] = []
             while True:
                 message = await subscription.next_msg(timeout=self._timeout)
                 headers = message.headers or {}
@@ -252,7 +326,9 @@ class NatsInbox(Inbox):
                     return found
                 if "Nats-Sequence" not in headers:
                     raise InboxUnavailable(f"{self.url} answered {headers} to a request for messages")
-                found.append((int(headers["Nats-Sequence"]), headers["Nats-Subject"], message.data))
+                position, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
+                stamped = stamp(subject, headers, position, self.url)
+                found.append(Stored(position, stamped.producer, stamped.block(message.data)))
         finally:
             await subscription.unsubscribe()
 
@@ -268,28 +344,21 @@ class NatsInbox(Inbox):
 
     # From any thread.
 
-    def _shard(self, shard: int, start: int, end: int) -> Iterator[Stored]:
+    def _shard(self, shard: int, start: int, end: int, most: int) -> Iterator[Stored]:
         while start < end:
-            found = self._call(self._fetched(shard, start))
-            for position, subject, data in found:
-                if position >= end:
+            found = self._call(self._fetched(shard, start, most))
+            for stored in found:
+                if stored.position >= end:
                     return
-                yield self._stored(position, shard, subject, data)
-                start = position + 1
+                yield stored
+                start = stored.position + 1
             if not found and not (self._replicas > 1 and self._call(self._has_more(shard, start, end))):
                 return
 
-    def _stored(self, position: int, shard: int, subject: str, data: bytes) -> Stored:
-        try:
-            message = _decode(data)
-        except msgspec.DecodeError as error:
-            raise CorruptError(
-                f"message {position} of {self.url} does not decode ({error}); something else writes to {subject}"
-            ) from None
-        block = Block(shard, message.first, message.count, message.data)
-        return Stored(position, subject.rpartition(".")[2], block)
-
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._forked:
+            coroutine.close()
+            raise InboxError(opened_before_fork(f"the inbox {self.url}"))
         with _as_inbox_errors():
             return self._connection.call(coroutine)
 

@@ -26,6 +26,7 @@ def inbox(
     start: Mapping[int, int] | None = None,
     max_events: int | None = None,
     partitions: int = 4,
+    dead_letters: str | None = None,
 ) -> Source:
     """Read an inbox, from `start` (by shard; else the oldest that is there), all its `shards` unless some are given.
 
@@ -36,13 +37,23 @@ def inbox(
     A batch has at most about `max_events`: it ends between two blocks, of 5,000 events at most, and has one at least. It is
     read by as many tasks as `partitions` says; the events of a shard are read by one, in order. On replay the same
     positions are read again, and give the same events.
+
+    An event that cannot be read as the declared columns stops the job; the error says which one it is and by which
+    command the job goes on without it. With `dead_letters`, the URL of another inbox, such events go there instead, each
+    once, and the job goes on by itself.
     """
     if max_events is not None and max_events < 1:
         raise ConfigError(f"max_events is the number of events in a batch, at least 1, not {max_events}")
     if partitions < 1:
         raise ConfigError(f"partitions is the number of tasks that read, at least 1, not {partitions}")
     return InboxSource(
-        url, schema, None if shards is None else sorted(set(shards)), dict(start or {}), max_events, partitions
+        url,
+        schema,
+        None if shards is None else sorted(set(shards)),
+        dict(start or {}),
+        max_events,
+        partitions,
+        dead_letters=dead_letters,
     )
 
 
@@ -60,22 +71,27 @@ class InboxSource(Source):
         max_events: int | None,
         partitions: int,
         plain: bool = False,
+        dead_letters: str | None = None,
     ) -> None:
         """Take the settings; the inbox is opened when the job starts."""
         self.url, self.schema, self.shards, self.start = Url(url), schema, shards, start
         self.max_events, self.partitions, self.plain = max_events, partitions, plain
+        self.dead_letters = dead_letters
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""
         if self.schema is not None or shape.schema() is None:
             return self
         plain = shape.kind == "scalar"
-        return InboxSource(self.url, shape.schema(), self.shards, self.start, self.max_events, self.partitions, plain)
+        return self._with(schema=shape.schema(), plain=plain)
 
     def reading(self, url: str, start: Mapping[int, int]) -> InboxSource:
         """Return the same source over some shards of an inbox, each from a position on; 0 is the oldest that is there."""
         known = {shard: position for shard, position in start.items() if position}
-        return InboxSource(url, self.schema, sorted(start), known, self.max_events, self.partitions, self.plain)
+        return self._with(url=url, shards=sorted(start), start=known)
+
+    def _with(self, **changes: Any) -> InboxSource:
+        return InboxSource(**{**self.__dict__, **changes})
 
     def describe(self) -> str:
         """Return a few words for messages."""
@@ -87,6 +103,8 @@ class InboxSource(Source):
         from tidewheel._connectors.python_source import loaded
 
         payload: Payload = "raw" if self.schema is None else "plain" if self.plain else "columns"
-        settings = InboxSettings(self.url, self.shards, self.start, self.max_events, self.partitions, payload)
+        settings = InboxSettings(
+            self.url, self.shards, self.start, self.max_events, self.partitions, payload, self.dead_letters
+        )
         columns = spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
         return loaded(spark, "inbox", InboxReader(settings, arrow_schema(columns)), columns)

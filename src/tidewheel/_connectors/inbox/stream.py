@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
+from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
+from tidewheel._connectors.inbox.events import Events
+from tidewheel._connectors.inbox.payloads import BadPayload, Payload, read_payloads
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.urls import Url
-from tidewheel.errors import ConfigError, TidewheelError
+from tidewheel.errors import ConfigError
 
 Offsets = dict[str, int]
-Payload = Literal["raw", "columns", "plain"]
-"""What is made of a payload: itself as text, its fields as columns, or the one column `value`."""
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
@@ -28,6 +29,8 @@ class InboxSettings(msgspec.Struct, frozen=True):
     max_events: int | None
     partitions: int
     payload: Payload
+    dead_letters: Url | None = None
+    """The URL of an inbox for events that cannot be read; None: such an event stops the job."""
 
 
 class InboxReader(StreamReader):
@@ -60,7 +63,13 @@ class InboxReader(StreamReader):
     def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         inbox = self._inbox()
         begin = {int(shard): position for shard, position in start.items()}
-        end = {shard: max(begin[shard], position) for shard, position in inbox.end(list(begin)).items()}
+        end = inbox.end(list(begin))
+        for shard, position in end.items():
+            if position < begin[shard]:
+                raise InboxError(
+                    f"{inbox.url} ends at position {position} for shard {shard}, and this job has read up to {begin[shard]}: "
+                    "it is not the inbox that was read, or a part of it was lost. Restore it, or begin a job under another name"
+                )
         if self._last is not None:
             end = {shard: max(begin[shard], min(end[shard], self._last[str(shard)])) for shard in end}
         if isinstance(limit, ReadMaxRows):
@@ -79,45 +88,45 @@ class InboxReader(StreamReader):
         end = {shard: last for shard, _, last in partition.value}
         with open_inbox(self.settings.url) as inbox:
             for stored in inbox.read(begin, end):
-                yield self._raw(stored) if self.settings.payload == "raw" else self._columns(stored)
+                yield self._raw(stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
 
     def _raw(self, stored: Stored) -> pa.RecordBatch:
         events, block = decode_events(stored), stored.block
         columns = {
             "key": [_text(from_stored(key)) for key in events.keys],
-            "value": [payload.decode() for payload in events.payloads],
+            "value": [payload.decode(errors="replace") for payload in events.payloads],
             "shard": [block.shard] * block.count,
             "position": [stored.position] * block.count,
             "producer": [stored.producer] * block.count,
-            "number": list(range(block.first, block.last + 1)),
+            "number": events.numbers,
         }
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
 
-    def _columns(self, stored: Stored) -> pa.RecordBatch:
-        from pyarrow import json
+    def _columns(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
+        events = decode_events(stored)
+        rows, bad = read_payloads(events.payloads, self.schema, self.settings.payload)
+        if bad:
+            self._set_aside(inbox, stored, events, bad)
+        return rows
 
-        payloads = decode_events(stored).payloads
-        if self.settings.payload == "plain":
-            payloads = [b'{"value":%s}' % payload for payload in payloads]
-        lines = b"\n".join(payloads)
-        if lines.count(b"\n") >= len(payloads):
-            # Inside JSON a line break is a blank; in a string it is written as \n.
-            lines = b"\n".join(payload.replace(b"\n", b" ") for payload in payloads)
-        parse = json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
-        read = json.ReadOptions(use_threads=False, block_size=max(len(lines) + 1, 1024))
-        try:
-            table = json.read_json(pa.BufferReader(lines), read, parse).select(self.schema.names).combine_chunks()
-            if table.num_rows != len(payloads):
-                raise pa.ArrowInvalid(
-                    f"{len(payloads)} payloads gave {table.num_rows} rows; each must be one JSON object"
-                )
-        except (pa.ArrowException, ValueError) as error:
-            block = stored.block
-            raise TidewheelError(
-                f"the events {block.first} to {block.last} of producer {stored.producer!r} for shard {block.shard}, at position "
-                f"{stored.position} of {self.settings.url}, cannot be read as {', '.join(self.schema.names)}: {error}"
-            ) from error
-        return table.to_batches()[0]
+    def _set_aside(self, inbox: Inbox, stored: Stored, events: Events, bad: list[BadPayload]) -> None:
+        """Put events that cannot be read to the dead letters, or refuse the batch, unless they are to be skipped."""
+        skipped = inbox.skipped()
+        shard, position = stored.block.shard, stored.position
+        left = [each for each in bad if (shard, position, events.numbers[each.index]) not in skipped]
+        if left and self.settings.dead_letters is not None:
+            from tidewheel._connectors.inbox.dead_letters import store
+
+            store(self.settings.dead_letters, inbox.n_shards, stored, events, left)
+        elif left:
+            index, error = left[0]
+            number = events.numbers[index]
+            raise UnreadableEvent(
+                f"event {number} of producer {stored.producer!r} for shard {shard}, at position {position} of "
+                f"{self.settings.url}, cannot be read as {', '.join(self.schema.names)}: {error}. It is "
+                f"{events.payloads[index][:200].decode(errors='replace')!r}. To go on without it, run `tidewheel fleet skip "
+                f"--inbox {self.settings.url} {shard} {position} {number}`, or give the source dead_letters="
+            )
 
     def _inbox(self) -> Inbox:
         if self._opened is None:

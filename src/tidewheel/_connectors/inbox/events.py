@@ -1,0 +1,98 @@
+"""The events of a block as bytes.
+
+A block's data is a msgpack array: the letter that all its keys have in common (or none), the keys one after the other,
+where each of them ends, the payloads as lines of JSON, and, if the producer's numbers have gaps, the numbers. So a block is
+cut out of columns without looking at single events, and its lines are read as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from tidewheel._connectors.inbox.base import Stored
+from tidewheel.errors import CorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class Events(msgspec.Struct, frozen=True):
+    """The events of a block: keys as `keys.to_stored` gives them, payloads as JSON, numbers as the producer gave them."""
+
+    keys: list[bytes]
+    payloads: list[bytes]
+    numbers: list[int]
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    letter: bytes
+    keys: bytes
+    key_ends: bytes
+    """Unsigned numbers of 4 bytes, little-endian."""
+    lines: bytes
+    """Payloads, each with a line break behind it. JSON has none but as a blank, for which a space stands."""
+    numbers: bytes | None = None
+    """Numbers of 8 bytes, little-endian."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def pack(
+    letter: bytes, keys: bytes, key_ends: NDArray[np.uint32], lines: bytes, numbers: NDArray[np.int64] | None
+) -> bytes:
+    """Return a block's data, made of columns."""
+    return _encode(_Packed(letter, keys, key_ends.tobytes(), lines, None if numbers is None else numbers.tobytes()))
+
+
+def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Sequence[int] | None = None) -> bytes:
+    """Return a block's data, made of single events."""
+    ends = np.cumsum(np.fromiter(map(len, keys), np.uint32, len(keys)), dtype=np.uint32)
+    lines = b"".join(one_line(payload) + b"\n" for payload in payloads)
+    return pack(b"", b"".join(keys), ends, lines, None if numbers is None else np.array(numbers, np.int64))
+
+
+def one_line(payload: bytes) -> bytes:
+    """Return JSON without line breaks: they can stand between its parts only, where a space does as well."""
+    return payload.replace(b"\n", b" ") if b"\n" in payload else payload
+
+
+def lines_of(stored: Stored) -> bytes:
+    """Return the payloads of a stored block, each with a line break behind it."""
+    return _unpacked(stored).lines
+
+
+def decode_events(stored: Stored) -> Events:
+    """Return the events of a stored block."""
+    packed, block = _unpacked(stored), stored.block
+    ends = np.frombuffer(packed.key_ends, np.uint32).tolist()
+    keys = [packed.letter + packed.keys[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+    payloads = packed.lines.split(b"\n")
+    payloads.pop()
+    if packed.numbers is None:
+        numbers = list(range(block.first, block.first + block.count))
+    else:
+        numbers = np.frombuffer(packed.numbers, np.int64).tolist()
+    if not len(keys) == len(payloads) == len(numbers) == block.count:
+        raise CorruptError(
+            f"the inbox's block at position {stored.position} of shard {block.shard} says {block.count} events and has "
+            f"{len(keys)} keys, {len(payloads)} payloads and {len(numbers)} numbers"
+        )
+    return Events(keys, payloads, numbers)
+
+
+def _unpacked(stored: Stored) -> _Packed:
+    try:
+        return _decode(stored.block.data)
+    except msgspec.DecodeError as error:
+        raise CorruptError(
+            f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
+            f"{stored.producer!r}, does not decode ({error}); it was not written by this format"
+        ) from None

@@ -1,0 +1,206 @@
+"""Events that wait in a router, and how they are cut into blocks: by columns, for many events at once.
+
+Not safe for several threads by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidewheel._connectors.inbox.base import Block
+from tidewheel._connectors.inbox.events import pack
+
+EVENT_OVERHEAD = 16
+"""Bytes that an event takes in a block besides its key and payload."""
+BLOCK_EVENTS = 5_000
+"""The most events in a block: a reader that is to read no more than so many events stops between two blocks."""
+_TEXT = b"s"
+"""The letter of stored keys that are text."""
+
+
+@dataclass(slots=True, frozen=True)
+class Chunk:
+    """Events in order, as columns."""
+
+    shards: NDArray[np.uint16]
+    keys: pa.Array
+    lines: pa.Array
+    """Payloads with a line break behind each."""
+    numbers: NDArray[np.int64] | None = None
+    text: bool = False
+    """Whether the keys are text, without the letter that stored keys begin with."""
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes the events take."""
+        return int(self.keys.nbytes + self.lines.nbytes)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Events in the order in which they were taken: whole chunks, then single ones."""
+
+    count: int = 0
+    bytes: int = 0
+    chunks: list[Chunk] = field(default_factory=list)
+    shards: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """The producer's own numbers; empty if the router counts."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Put many events behind the others."""
+        self.seal()
+        self.chunks.append(chunk)
+
+    def seal(self) -> None:
+        """Make a chunk of the single events."""
+        if self.shards:
+            lines = [payload + b"\n" for payload in self.payloads]
+            self.chunks.append(
+                Chunk(
+                    np.fromiter(self.shards, np.uint16, len(self.shards)),
+                    pa.array(self.keys, pa.large_binary()),
+                    pa.array(lines, pa.large_binary()),
+                    np.array(self.numbers, np.int64) if self.numbers else None,
+                )
+            )
+            self.shards, self.keys, self.payloads, self.numbers = [], [], [], []
+
+    def whole(self) -> Chunk:
+        """Return all events as one chunk."""
+        self.seal()
+        if len(self.chunks) == 1:
+            return self.chunks[0]
+        text = all(chunk.text for chunk in self.chunks)
+        return Chunk(
+            np.concatenate([chunk.shards for chunk in self.chunks]),
+            pa.concat_arrays([chunk.keys if text else _stored_keys(chunk) for chunk in self.chunks]),
+            pa.concat_arrays([chunk.lines for chunk in self.chunks]),
+            None
+            if self.chunks[0].numbers is None
+            else np.concatenate([c.numbers for c in self.chunks if c.numbers is not None]),
+            text,
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """The events of one block, not encoded yet."""
+
+    shard: int
+    first: int
+    keys: pa.Array
+    lines: pa.Array
+    numbers: NDArray[np.int64] | None
+    text: bool
+
+    def block(self) -> Block:
+        """Return the block."""
+        keys, key_ends = _bytes(self.keys)
+        lines, _ = _bytes(self.lines)
+        data = pack(_TEXT if self.text else b"", keys, key_ends, lines, self.numbers)
+        return Block(self.shard, self.first, len(self.keys), data, 0 if self.numbers is None else int(self.numbers[-1]))
+
+
+class Cutter:
+    """Numbers a producer's events per shard, passes over those that are stored, and cuts the rest into blocks."""
+
+    def __init__(self, last: Mapping[int, int], stored: Mapping[int, int], block_bytes: int) -> None:
+        """Take by shard the number of the last event that was cut before, and of the last that is stored."""
+        self._last, self._stored, self._block_bytes = dict(last), dict(stored), block_bytes
+        self.passed_over = 0
+        """How many events were stored already."""
+
+    def rounds(self, gathered: Gathered) -> list[list[Part]]:
+        """Return the blocks to append, round by round: a round has at most one block of each shard."""
+        rounds: list[list[Part]] = []
+        for part in self._by_shard(gathered.whole()):
+            for number, piece in enumerate(self._pieces(part)):
+                if number == len(rounds):
+                    rounds.append([])
+                rounds[number].append(piece)
+        return rounds
+
+    def _by_shard(self, chunk: Chunk) -> Iterator[Part]:
+        """Give the events of each shard, in order, without those that are stored."""
+        order = np.argsort(chunk.shards, kind="stable")
+        shards = chunk.shards[order]
+        indices = pa.array(order)
+        keys, lines = chunk.keys.take(indices), chunk.lines.take(indices)
+        numbers = None if chunk.numbers is None else chunk.numbers[order]
+        edges = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)]
+        for begin, end in itertools.pairwise(edges):
+            shard = int(shards[begin])
+            stored = self._stored.get(shard, 0)
+            if numbers is None:
+                first = self._last.get(shard, 0) + 1
+                self._last[shard] = first + end - begin - 1
+                passed = min(max(stored + 1 - first, 0), end - begin)
+                first += passed
+            else:
+                passed = int(np.searchsorted(numbers[begin:end], stored, side="right"))
+                first = int(numbers[begin + passed]) if begin + passed < end else 0
+            self.passed_over += passed
+            begin += passed
+            if begin < end:
+                own = None if numbers is None else numbers[begin:end]
+                yield Part(shard, first, keys[begin:end], lines[begin:end], own, chunk.text)
+
+    def _pieces(self, part: Part) -> Iterator[Part]:
+        """Cut what is too large for one block."""
+        count = len(part.keys)
+        ends = (_offsets(part.keys) + _offsets(part.lines))[1:] + np.arange(1, count + 1) * EVENT_OVERHEAD
+        begin, before = 0, int(_offsets(part.keys)[0] + _offsets(part.lines)[0])
+        if count <= BLOCK_EVENTS and ends[-1] - before <= self._block_bytes:
+            yield part
+            return
+        while begin < count:
+            fitting = int(np.searchsorted(ends, before + self._block_bytes, side="right"))
+            end = max(begin + 1, min(fitting, begin + BLOCK_EVENTS))
+            numbers = None if part.numbers is None else part.numbers[begin:end]
+            first = part.first + begin if numbers is None else int(numbers[0])
+            yield Part(part.shard, first, part.keys[begin:end], part.lines[begin:end], numbers, part.text)
+            begin, before = end, int(ends[end - 1])
+
+
+def lines_array(lines: bytes) -> pa.Array:
+    """Return lines, each with a line break behind it, as a column."""
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
+    offsets = np.concatenate([[0], ends])
+    return pa.Array.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(lines)])
+
+
+def longest(column: pa.Array) -> int:
+    """Return the length in bytes of the longest value of a column."""
+    return int(np.diff(_offsets(column)).max(initial=0))
+
+
+def _stored_keys(chunk: Chunk) -> pa.Array:
+    keys = chunk.keys.cast(pa.large_binary())
+    if not chunk.text:
+        return keys
+    letter, nothing = pa.scalar(_TEXT, pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    return pc.binary_join_element_wise(letter, keys, nothing)
+
+
+def _offsets(array: pa.Array) -> NDArray[np.int64]:
+    buffer = array.buffers()[1]
+    return np.frombuffer(buffer, np.int64, len(array) + 1, array.offset * 8)
+
+
+def _bytes(array: pa.Array) -> tuple[bytes, NDArray[np.uint32]]:
+    """Return the values of a column one after the other, and where each ends."""
+    offsets = _offsets(array)
+    data = array.buffers()[2]
+    begin, end = int(offsets[0]), int(offsets[-1])
+    raw = b"" if data is None else data.slice(begin, end - begin).to_pybytes()
+    return raw, (offsets[1:] - begin).astype(np.uint32)
