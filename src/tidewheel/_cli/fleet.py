@@ -1,4 +1,4 @@
-"""`tidewheel fleet`: look at a fleet, drain a node, trim the inbox."""
+"""`tidewheel fleet`: look at a fleet, drain a node, trim the inbox, skip an event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidewheel._cells import open_cells
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.node import Cells, Inbox
 from tidewheel._cli.stored import AsJson, JobName, State
-from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox import decode_events, open_inbox
 from tidewheel._fleet.assignment import Assignment
 from tidewheel._fleet.chains import Chains
 from tidewheel._fleet.coordinator import NAMESPACE
@@ -99,8 +99,8 @@ def trim(
 ) -> None:
     """Let go of the events that no node and no kept checkpoint needs any more. An inbox grows until this is done.
 
-    The inbox may keep more: whole files, and at NATS the last hour, by which a producer's repeats are told. Events may be routed
-    and counted meanwhile. For example, once an hour:
+    A node with `--retention` does this by itself. A file inbox lets go of whole files only. Events may be routed and counted
+    meanwhile. For example, once an hour:
 
         tidewheel fleet trim clicks --inbox nats://host:4222/clicks --state s3://bucket/state
     """
@@ -118,6 +118,30 @@ def trim(
         else:
             opened.trim(needed)
             typer.echo(f"{opened.url} begins at {min(opened.start().values())}, before at {began}")
+
+
+@app.command()
+def skip(
+    shard: Annotated[int, typer.Argument(metavar="SHARD", help="The event's shard.")],
+    position: Annotated[int, typer.Argument(metavar="POSITION", help="The position of its block.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Its producer's number for it.")],
+    inbox: Inbox,
+) -> None:
+    """Have a job go on without an event that it cannot read. The error that stopped it says shard, position and number.
+
+    The event stays in the inbox. A job that can read it reads it all the same.
+    """
+    with open_inbox(inbox) as opened:
+        for stored in opened.read({shard: position}, opened.end([shard])):
+            events = decode_events(stored)
+            if stored.position > position:
+                break
+            if number in events.numbers:
+                opened.skip(shard, position, number)
+                payload = events.payloads[events.numbers.index(number)].decode(errors="replace")
+                typer.echo(f"event {number} of producer {stored.producer} is skipped: {payload}")
+                return
+        raise TidewheelError(f"{opened.url} has no event {number} at position {position} of shard {shard}")
 
 
 def shown(fleet: FleetStatus) -> Group:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -11,10 +12,12 @@ import msgspec
 import typer
 
 from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox.payloads import read_payloads, simple_schema
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError
 
 _STDIN = "-"
+_CHUNK = 5_000
 
 
 def route(
@@ -31,20 +34,27 @@ def route(
         bool,
         typer.Option("--replay", help="The same lines as before, from the first on: what is stored is passed over."),
     ] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", help="The columns that the job declares, such as 'user string, amount long'."),
+    ] = None,
 ) -> None:
     """Send JSON lines to the inbox of a job.
 
     When the command ends with status 0, every event is durable. At a line that is no event it stops, and those before it are
-    durable. If it was killed, start it again: with `--producer` and
-    `--replay`, the same lines from the beginning are stored once, however often they are sent.
+    durable. A line must be a JSON object in UTF-8 with the key's field; with `--schema`, also one that the job can read as
+    these columns. If the command was killed, start it again: with `--producer` and `--replay`, the same lines from the
+    beginning are stored once, however often they are sent.
     """
     if replay and producer is None:
         raise ConfigError("--replay needs --producer: the name under which the lines were sent before")
     with open_inbox(inbox, shards) as opened, Router(opened, producer, replay=replay) as router:
         with _source(file) as lines:
             try:
-                for event in keyed(lines, key, "standard input" if file == _STDIN else file):
-                    router.route(*event)
+                # Standard input may be a pipe whose next line comes in an hour.
+                size = 1 if file == _STDIN else _CHUNK
+                for events in keyed(lines, key, "standard input" if file == _STDIN else file, size, schema):
+                    router.route_many(events)
             except ConfigError:
                 router.flush()  # So that exactly the lines before the bad one are stored.
                 raise
@@ -54,22 +64,47 @@ def route(
         typer.echo(f"routed {router.delivered} events{known}{name}")
 
 
-def keyed(lines: Any, field: str, where: str) -> Iterator[tuple[Any, bytes]]:
-    """Give key and JSON of each line that is not blank; a line that is no object with that field is named."""
+def keyed(
+    lines: Iterable[bytes], field: str, where: str, size: int, schema: str | None = None
+) -> Iterator[list[tuple[Any, bytes]]]:
+    """Give key and JSON of the lines that are not blank, about `size` at a time; the first that is no event is named."""
     # Only the key is decoded; the rest of a line is looked over, not taken apart.
     shape = msgspec.defstruct("Line", [("key", str | int | bool | float)], rename={"key": field})
     decode = msgspec.json.Decoder(shape).decode
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if not stripped:
-            continue
-        try:
-            yield decode(stripped).key, stripped  # type: ignore[attr-defined]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"line {number} of {where} is not an event: {error}; each line must be a JSON object whose field {field!r} is a "
-                f"text or a number. Found: {stripped[:100].decode(errors='replace')}"
-            ) from None
+    columns = None if schema is None else simple_schema(schema)
+    source = enumerate(lines, 1)
+    while chunk := list(itertools.islice(source, size)):
+        events: list[tuple[Any, bytes]] = []
+        numbers: list[int] = []
+        refused: ConfigError | None = None
+        for number, line in chunk:
+            stripped = line.strip()
+            if not stripped:
+                continue
+            try:
+                stripped.decode()
+                events.append((decode(stripped).key, stripped))  # type: ignore[attr-defined]
+                numbers.append(number)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                advice = f"each line must be a JSON object whose field {field!r} is a text or a number"
+                refused = _refused(number, where, stripped, f"{error}; {advice}")
+                break
+        if columns is not None and events:
+            _, bad = read_payloads([payload for _, payload in events], columns, "columns")
+            if bad:
+                index, reason = bad[0]
+                refused = _refused(numbers[index], where, events[index][1], f"it cannot be read as {schema}: {reason}")
+                events = events[:index]
+        if events:
+            yield events
+        if refused is not None:
+            raise refused
+
+
+def _refused(number: int, where: str, line: bytes, reason: str) -> ConfigError:
+    return ConfigError(
+        f"line {number} of {where} is not an event: {reason}. Found: {line[:100].decode(errors='replace')}"
+    )
 
 
 def _source(file: str) -> BinaryIO:

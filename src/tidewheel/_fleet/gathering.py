@@ -38,7 +38,7 @@ class Chunk:
     """Whether the keys are text, without the letter that stored keys begin with."""
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """About how many bytes the events take."""
         return int(self.keys.nbytes + self.lines.nbytes)
 
@@ -48,7 +48,7 @@ class Gathered:
     """Events in the order in which they were taken: whole chunks, then single ones."""
 
     count: int = 0
-    bytes: int = 0
+    size: int = 0
     chunks: list[Chunk] = field(default_factory=list)
     shards: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)

@@ -247,7 +247,7 @@ class Router:
             if self._error is not None or self._closed or not self._has_room(len(chunk)):
                 self._await_room(before, len(chunk))
             self._gathered.add(columns)
-            self._gather(len(chunk), columns.bytes)
+            self._gather(len(chunk), columns.size)
 
     def _columns(self, chunk: list[tuple[Any, Any]]) -> Chunk | None:
         """Return many events as columns; None if they must be looked at one by one."""
@@ -295,8 +295,8 @@ class Router:
     def _gather(self, count: int, size: int) -> None:
         """Count what was put to the gathered events, and wake the sender if it has to look. Under the lock."""
         gathered = self._gathered
-        before, before_bytes = gathered.count, gathered.bytes
-        gathered.count, gathered.bytes = waiting, size_now = before + count, before_bytes + size
+        before, before_bytes = gathered.count, gathered.size
+        gathered.count, gathered.size = waiting, size_now = before + count, before_bytes + size
         if not before:
             self._oldest = time.monotonic()
             self._changed.notify_all()
@@ -306,7 +306,7 @@ class Router:
     def _has_room(self, count: int = 1) -> bool:
         """Tell whether so many events may be taken. What is empty takes all."""
         waiting = self._gathered.count
-        return not waiting or (waiting + count <= self._max_waiting and self._gathered.bytes < self._max_bytes)
+        return not waiting or (waiting + count <= self._max_waiting and self._gathered.size < self._max_bytes)
 
     def _await_room(self, taken: int, count: int = 1) -> None:
         """Wait until so many events may be taken, or refuse them. Under the lock."""
@@ -402,7 +402,7 @@ class Router:
         gathered = self._gathered
         if not gathered.count:
             return False
-        full = gathered.count >= self._batch_events or gathered.bytes >= self._batch_bytes
+        full = gathered.count >= self._batch_events or gathered.size >= self._batch_bytes
         return full or self._wanted >= self._generation or time.monotonic() >= self._oldest + self._linger
 
     def _cut(self, gathered: Gathered) -> None:

@@ -11,8 +11,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from typer.testing import CliRunner
 
 from nats_server import nats  # noqa: F401
+from tidewheel._cli import app
 from tidewheel._connectors.inbox import open_inbox
 from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.source import inbox
@@ -182,7 +184,9 @@ def test_a_bad_event_stops_the_job_and_the_error_says_how_to_go_on_without_it(ur
     source = reader(url)
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(UnreadableEvent, match=r"event 2 of producer 'sensor' for shard 0.*cannot be read as user, amount") as stopped:
+    with pytest.raises(
+        UnreadableEvent, match=r"event 2 of producer 'sensor' for shard 0.*cannot be read as user, amount"
+    ) as stopped:
         rows(source, start, end)
     command = re.search(r"`tidewheel (fleet skip [^`]*)`", str(stopped.value))[1].split()
     assert CliRunner().invoke(app, command).exit_code == 0

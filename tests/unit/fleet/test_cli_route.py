@@ -69,16 +69,27 @@ def test_standard_input(url):
         ('{"x": 1}', "missing required field `id`"),
         ('{"id": null}', "got `null`"),
         ('{"id": 1', "truncated"),
+        (b'{"id": 1, "x": "\xff"}', "codec can't decode"),
     ],
 )
 def test_a_line_that_is_no_event_is_named(url, tmp_path, line, reason):
     lines = tmp_path / "lines"
-    lines.write_text('{"id": 1}\n' + line + "\n")
+    lines.write_bytes(b'{"id": 1}\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n")
     done = run("-i", url, "-k", "id", "--shards", 4, lines)
     assert done.exit_code == 1
     assert f"line 2 of {lines} is not an event" in done.output.replace("\n", "")
     assert reason in done.output.replace("\n", "")
     assert stored(url) == [(1, b'{"id": 1}')], "the lines before it are stored"
+
+
+@pytest.mark.parametrize("line", ['{"id": 1, "n": "2"}', '{"id": 1, "n": 2.5}', '{"id": 1, "n": 1, "n": 2}'])
+def test_with_a_schema_a_line_that_the_job_could_not_read_is_named(url, tmp_path, line):
+    lines = tmp_path / "lines"
+    lines.write_text('{"id": 1, "n": 1}\n\n' + line + '\n{"id": 1, "n": 3}\n')
+    done = run("-i", url, "-k", "id", "--shards", 4, "--schema", "id long, n long", lines)
+    assert done.exit_code == 1
+    assert f"line 3 of {lines} is not an event: it cannot be read as id long, n long" in done.output.replace("\n", "")
+    assert stored(url) == [(1, b'{"id": 1, "n": 1}')], "the lines before it are stored"
 
 
 def test_what_cannot_work_is_said(url, tmp_path):

@@ -148,7 +148,7 @@ def test_what_waits_is_limited_in_bytes_too():
         done = []
         thread = threading.Thread(target=lambda: [done.append(router.route("k", "x" * 1000)) for _ in range(100)])
         thread.start()
-        eventually(lambda: router._gathered.bytes >= 10_000)
+        eventually(lambda: router._gathered.size >= 10_000)
         assert len(done) < 30
         gate.set()
         thread.join()

@@ -19,11 +19,11 @@ def store(url: str, n_shards: int, stored: Stored, events: Events, bad: list[Bad
     shard = stored.block.shard
     with open_inbox(url, n_shards) as letters:
         known = letters.marks(PRODUCER).get(shard, 0)
-        numbers = [stored.position * _PER_BLOCK + each.index + 1 for each in bad]
+        numbers = [stored.position * _PER_BLOCK + each.place + 1 for each in bad]
         new = [(number, each) for number, each in zip(numbers, bad, strict=True) if number > known]
         if not new:
             return
-        keys = [events.keys[each.index] for _, each in new]
+        keys = [events.keys[each.place] for _, each in new]
         payloads = [_letter(stored, events, each) for _, each in new]
         data = encode_events(keys, payloads, [number for number, _ in new])
         # One session for all: who stores the same ones at the same time is no other program.
@@ -33,11 +33,11 @@ def store(url: str, n_shards: int, stored: Stored, events: Events, bad: list[Bad
 def _letter(stored: Stored, events: Events, bad: BadPayload) -> bytes:
     return msgspec.json.encode(
         {
-            "payload": events.payloads[bad.index].decode(errors="replace"),
+            "payload": events.payloads[bad.place].decode(errors="replace"),
             "error": bad.error,
             "shard": stored.block.shard,
             "position": stored.position,
             "producer": stored.producer,
-            "number": events.numbers[bad.index],
+            "number": events.numbers[bad.place],
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -55,7 +55,7 @@ def stamp(subject: str, headers: Mapping[str, str] | None, position: int, where:
         ) from None
 
 
-async def headers_of(connection: NatsConnection, stream: str, **which: Any) -> AsyncIterator[Message]:
+async def headers_of(connection: NatsConnection, stream: str, **which: Any) -> AsyncGenerator[Message, None]:
     """Give messages of a stream without their data: all those that a consumer with these settings gives now."""
     config = {
         "ack_policy": "none",

@@ -7,15 +7,48 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 from pyarrow import json
 
+from tidewheel.errors import ConfigError
+
 Payload = Literal["raw", "columns", "plain"]
 """What is made of a payload: itself as text, its fields as columns, or the one column `value`."""
+
+
+_TYPES = {
+    "string": pa.string(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+}
 
 
 class BadPayload(NamedTuple):
     """A payload that cannot be read: which one of several it is, and why."""
 
-    index: int
+    place: int
     error: str
+
+
+def simple_schema(declared: str) -> pa.Schema:
+    """Return the columns of a text such as 'user string, amount long', without a Spark to ask.
+
+    >>> simple_schema("user string, amount long").names
+    ['user', 'amount']
+    """
+    columns = [column.split() for column in declared.split(",")]
+    if not all(len(column) == 2 and column[1].lower() in _TYPES for column in columns):
+        raise ConfigError(
+            f"the schema {declared!r} is not a list of columns with simple types, such as 'user string, amount long'; the types "
+            f"are {', '.join(_TYPES)}"
+        )
+    return pa.schema([(name, _TYPES[kind.lower()]) for name, kind in columns])
 
 
 def read_payloads(
@@ -27,7 +60,7 @@ def read_payloads(
         return _read(lines, len(payloads), schema), []
     except (pa.ArrowException, ValueError):
         bad = list(_bad(payloads, 0, schema, payload))
-        indices = {each.index for each in bad}
+        indices = {each.place for each in bad}
         good = [line for index, line in enumerate(payloads) if index not in indices]
         return _read(_lines(good, payload), len(good), schema), bad
 

@@ -99,7 +99,8 @@ class InboxSource(Source):
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
-        from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Payload
+        from tidewheel._connectors.inbox.payloads import Payload
+        from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
         from tidewheel._connectors.python_source import loaded
 
         payload: Payload = "raw" if self.schema is None else "plain" if self.plain else "columns"

@@ -113,7 +113,7 @@ class InboxReader(StreamReader):
         """Put events that cannot be read to the dead letters, or refuse the batch, unless they are to be skipped."""
         skipped = inbox.skipped()
         shard, position = stored.block.shard, stored.position
-        left = [each for each in bad if (shard, position, events.numbers[each.index]) not in skipped]
+        left = [each for each in bad if (shard, position, events.numbers[each.place]) not in skipped]
         if left and self.settings.dead_letters is not None:
             from tidewheel._connectors.inbox.dead_letters import store
 
