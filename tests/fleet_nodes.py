@@ -10,7 +10,6 @@ from collections import Counter
 from itertools import count
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from tidewheel import Job
@@ -28,6 +27,7 @@ from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.coordinator import Coordinator
 from tidewheel._fleet.router import Router
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan
+from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import open_store
 from tidewheel._testing.memory import MemoryRun
@@ -40,7 +40,7 @@ SHARDS = 8
 
 def total(key, event, state):
     n, amount = state or (0, 0)
-    return {"key": key, "n": n + 1, "total": amount + event.amount}, (n + 1, amount + event.amount)
+    return {"key": key, "n": n + 1, "total": amount + event.amount}, [n + 1, amount + event.amount]
 
 
 def counting(where: Path, n_shards: int = SHARDS, **settings) -> Job:
@@ -87,7 +87,7 @@ class Fleet:
         for shard, whose in handover.custody(self.chains().ledgers()).items():
             for table, key, value in shard_items(whose.holding.parts, shard, opener(self.store, "orders")):
                 if table == "total":
-                    found[from_stored(key)] = tuple(msgspec.msgpack.decode(value))
+                    found[from_stored(key)] = tuple(msgpack_codec().decode(value))
         return found
 
     def published(self) -> list[dict]:

@@ -8,13 +8,14 @@ from tidewheel._connectors.inbox import open_inbox
 from tidewheel._connectors.inbox.base import Block, Stored
 from tidewheel._connectors.inbox.events import Events, encode_events
 from tidewheel._connectors.inbox.payloads import BadPayload
+from tidewheel._core.urls import Url
 
 PRODUCER = "dead-letters"
 _PER_BLOCK = 1 << 13
 """More than the events of a block: an event's number follows from its block's position and its place there."""
 
 
-def store(url: str, n_shards: int, stored: Stored, events: Events, bad: list[BadPayload]) -> None:
+def store(url: str | Url, n_shards: int, stored: Stored, events: Events, bad: list[BadPayload]) -> None:
     """Append bad events of a block, unless they are stored already."""
     shard = stored.block.shard
     with open_inbox(url, n_shards) as letters:

@@ -71,12 +71,12 @@ class InboxSource(Source):
         max_events: int | None,
         partitions: int,
         plain: bool = False,
-        dead_letters: str | None = None,
+        dead_letters: str | Url | None = None,
     ) -> None:
         """Take the settings; the inbox is opened when the job starts."""
         self.url, self.schema, self.shards, self.start = Url(url), schema, shards, start
         self.max_events, self.partitions, self.plain = max_events, partitions, plain
-        self.dead_letters = dead_letters
+        self.dead_letters = None if dead_letters is None else Url(dead_letters)
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""
