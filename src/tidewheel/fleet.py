@@ -1,7 +1,7 @@
 """Fleets: several nodes run one job. Producers route events to the inbox of its shards."""
 
 from tidewheel._connectors.inbox import Inbox, open_inbox
-from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
+from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken, UnreadableEvent
 from tidewheel._fleet.assignment import Assignment, add_node, remove_node
 from tidewheel._fleet.coordinator import Coordinator
 from tidewheel._fleet.errors import (
@@ -27,10 +27,12 @@ __all__ = [
     "InboxUnavailable",
     "NoNodes",
     "NotCommitted",
+    "NotTaken",
     "ProgramDiffers",
     "Router",
     "UnknownFleet",
     "UnknownNode",
+    "UnreadableEvent",
     "add_node",
     "open_inbox",
     "remove_node",
