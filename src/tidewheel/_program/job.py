@@ -89,7 +89,7 @@ class Job:
         self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}
-        self._looking: Lookup | None = None
+        self._opened_lookup: Lookup | None = None
 
     @overload
     def source(
@@ -272,9 +272,9 @@ class Job:
     def _lookup(self) -> Lookup:
         from tidewheel._engine.lookup import Lookup
 
-        if self._looking is None or self._looking.state != self.state:
-            self._looking = Lookup(self.name, self.state, self.graph)
-        return self._looking
+        if self._opened_lookup is None or self._opened_lookup.state != self.state:
+            self._opened_lookup = Lookup(self.name, self.state, self.graph)
+        return self._opened_lookup
 
     def run(
         self,

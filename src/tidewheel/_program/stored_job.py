@@ -36,8 +36,15 @@ _States = list[Manifest]
 class StoredJob:
     """A job at a state URL. `at` is a sequence, the name of a savepoint, or None for the newest checkpoint.
 
-    job = StoredJob("clicks", state="file:///var/lib/tidewheel")
-    job.get("sum", "ada").value
+    >>> from tidewheel import Job, StoredJob, sinks, sources
+    >>> from tidewheel.testing import run_in_memory
+    >>> job = Job("largest")
+    >>> numbers = job.source("in", sources.iterable([3, 4])).key_by("by-parity", lambda n: n % 2)
+    >>> _ = numbers.reduce("largest", max).sink("out", sinks.collect())
+    >>> _ = run_in_memory(job, state="memory:largest")
+    >>> stored = StoredJob("largest", state="memory:largest")
+    >>> stored.get("largest", 1).value, sorted(stored.scan("largest"))
+    (3, [(0, 4), (1, 3)])
     """
 
     def __init__(self, job: str, *, state: str) -> None:
@@ -54,17 +61,17 @@ class StoredJob:
 
     def show(self, at: At = None) -> Manifest:
         """Return one checkpoint."""
-        found = find(self.checkpoints, at)
-        return found if at is not None else newest(self.store, found)
+        manifest = find(self.checkpoints, at)
+        return manifest if at is not None else newest(self.store, manifest)
 
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
-        """Return which keys of which operator changed between two checkpoints."""
+        """Return which keys of which operator changed between two checkpoints, with up to `samples` keys for each."""
         from tidewheel._checkpoint.tools.diff import diff
 
         return diff(self.store, self.show(before), self.show(after), samples)
 
     def verify(self, at: int | None = None) -> Verification:
-        """Check that everything the kept checkpoints and savepoints refer to is there and undamaged; of a fleet, its runs'."""
+        """Check that all files of the kept checkpoints and savepoints, or of one checkpoint, are there and undamaged."""
         from tidewheel._checkpoint.tools.verify import together, verify
 
         if at is not None or not is_divided(find(self.checkpoints)):
@@ -88,9 +95,9 @@ class StoredJob:
     ) -> Manifest:
         """Go back: the next run goes on from that checkpoint, source offsets included. Returns the commit that says so.
 
-        The next run first takes back from its sinks what was published after that checkpoint; a sink that cannot refuses
-        the run. With `keep_output` everything stays published, and comes a second time. `HeldError` if the job runs;
-        `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
+        The next run first takes back from its sinks what was published after that checkpoint. It is refused if a sink
+        cannot do so. With `keep_output` everything stays published, and is published a second time. `HeldError` if the job
+        runs; `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
         """
         from tidewheel._engine.restore import restore_stopped
 
@@ -104,9 +111,9 @@ class StoredJob:
         return StoredJob(new_job, state=self.store.url)
 
     def release(self) -> tuple[str, ...]:
-        """Let go of the files of other jobs that this job, a fork, no longer needs; return the folders of those jobs.
+        """Let other jobs remove the files that this job, a fork, shares with them; return the folders of those jobs.
 
-        `StateError` while it needs any. A fork whose own folder was removed needs nothing.
+        `StateError` if this job needs one of those files. A fork whose own folder was removed needs none.
         """
         from tidewheel._checkpoint.tools.fork import release
 
@@ -134,7 +141,10 @@ class StoredJob:
         return move(*places, keys=keys, shards=shards).keys
 
     def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
-        """Remove files that nothing needs; `keep` lets go of older checkpoints first, and `grace` seconds keep young files."""
+        """Remove files that nothing needs and that are older than `grace` seconds.
+
+        With `keep`, only so many of the newest checkpoints stay. With `dry_run`, nothing is removed.
+        """
         from tidewheel._checkpoint.garbage import GRACE_NS, collect
 
         wait = GRACE_NS if grace is None else int(grace * 1e9)
@@ -143,16 +153,16 @@ class StoredJob:
     # State.
 
     def get(self, operator: str, key: Any, *, at: At = None, type: Any = None) -> Found:
-        """Look up one key; reads only what it must. `type` declares what the value is decoded as."""
+        """Look up one key. Only what that takes is read. `type` is what the value is decoded as."""
         return StateReader(self.store, self.show(at)).get(operator, key, _codec(type))
 
     def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
-        """Yield every key of an operator."""
+        """Yield every key of an operator; with `prefix`, only text keys that start with it."""
         with self._reading(at) as reader:
             yield from reader.keys(operator, prefix)
 
     def scan(self, operator: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield every key of an operator with its value."""
+        """Yield every key of an operator with its value; `prefix` and `type` as in `keys` and `get`."""
         with self._reading(at) as reader:
             yield from reader.scan(operator, _codec(type), prefix)
 
