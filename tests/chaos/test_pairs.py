@@ -15,7 +15,7 @@ import pytest
 
 from chaos import harness
 from postgres_server import Postgres
-from tidewheel._connectors.delta.table import Place
+from tidewheel._connectors.delta.table import TableLocation
 
 SEED = 20261115
 PROGRAM = Path(__file__).with_name("pairs_program.py")
@@ -136,7 +136,7 @@ class KafkaToDelta(Pair):
     def numbered(self):
         from deltalake import DeltaTable
 
-        place, options = Place(self.url).location()
+        place, options = TableLocation(self.url).resolved()
         found = DeltaTable(place, storage_options=options).to_pyarrow_table()
         return list(zip(*(found[name].to_pylist() for name in ("user", "n", "total")), strict=True))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, Typ
 from tidewheel._cells import record as records
 from tidewheel._cells.backends.base import NOTHING, Held
 from tidewheel._cells.deadline import Deadline
-from tidewheel._cells.declared import Codec, type_name
+from tidewheel._cells.declared import ValueCodec, type_name
 from tidewheel._cells.errors import (
     CellError,
     Closed,
@@ -28,7 +28,7 @@ from tidewheel._cells.errors import (
     WrongType,
 )
 from tidewheel._cells.observed import Observed
-from tidewheel._cells.record import Record
+from tidewheel._cells.record import CellRecord
 from tidewheel._cells.tickets import Presented, Ticket, Validator
 from tidewheel._cells.when import When
 from tidewheel.errors import TidewheelError
@@ -105,7 +105,7 @@ class Cell(Observed, Generic[T]):
         self.ignored: tuple[Version, str] | None = None
         """The last version that was not shown because its writer had no valid ticket, and why."""
         self._connection = connection
-        self._codec: Codec[T] = Codec(declared)
+        self._codec: ValueCodec[T] = ValueCodec(declared)
         self._held = NOTHING
         self._snapshot: Snapshot[T] | _Hidden = Snapshot(0, None)
         self._validators: tuple[Validator, ...] = ()
@@ -254,7 +254,7 @@ class Cell(Observed, Generic[T]):
                 validate(presented)
         return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
 
-    def _record_of(self, held: Held) -> Record | None:
+    def _record_of(self, held: Held) -> CellRecord | None:
         if held.record is None:
             return None
         record = records.decode(held.record, self.where)
@@ -383,7 +383,7 @@ class CellWriter(Cell[T]):
         if not self.type_name:
             raise Encoding(f"{self.where} was never written, so its type is not known; say which it is")
         text = None if self._ticket is None else self._ticket.text
-        record = records.encode(Record(records.FORMAT, self.type_name, token, data, text, proof))
+        record = records.encode(CellRecord(records.FORMAT, self.type_name, token, data, text, proof))
         if len(record) > limit:
             raise TooLarge(
                 f"the value for {self.where} takes {len(record)} bytes and the backend takes {limit}; "

@@ -49,7 +49,7 @@ def type_name(declared: Any) -> str:
     return name
 
 
-class Codec(Generic[T]):
+class ValueCodec(Generic[T]):
     """Values of one declared type as bytes, the same bytes for equal values."""
 
     def __init__(self, declared: Any) -> None:

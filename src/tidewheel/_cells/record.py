@@ -11,7 +11,7 @@ from tidewheel.errors import CorruptError
 FORMAT = 1
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class CellRecord(msgspec.Struct, frozen=True, array_like=True):
     """One version of a cell. `value` is None when the cell is empty; `token` makes every record different."""
 
     format: int
@@ -23,7 +23,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(CellRecord).decode
 
 
 def new_token() -> bytes:
@@ -31,12 +31,12 @@ def new_token() -> bytes:
     return os.urandom(12)
 
 
-def encode(record: Record) -> bytes:
+def encode(record: CellRecord) -> bytes:
     """Return the record's bytes."""
     return _encode(record)
 
 
-def decode(data: bytes, where: str) -> Record:
+def decode(data: bytes, where: str) -> CellRecord:
     """Return the record of these bytes; `where` names the cell in the error."""
     try:
         record = _decode(data)

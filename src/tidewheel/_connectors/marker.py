@@ -11,6 +11,10 @@ from tidewheel.errors import CorruptError, StateError
 _REMEMBERED = 64
 
 
+class Outrun(Exception):
+    """Another publication came first: the place is not as it was when it was looked at. Look again."""
+
+
 class Marker(msgspec.Struct, frozen=True):
     """The newest published sequences, each with a digest of its tokens.
 

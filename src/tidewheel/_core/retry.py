@@ -11,9 +11,10 @@ _PAUSE_S = 0.1
 
 
 def patiently(seconds: float, work: Callable[[float], None]) -> None:
-    """Do some work, given the moment at which patience ends; again, as long as the server is not there and it has not come.
+    """Do some work, and do it again for so many seconds while it raises `ConnectorUnavailable`.
 
-    The work is done from its beginning each time, so it must be of the kind that can be done twice.
+    The work gets the time, by `time.monotonic`, at which no further attempt begins. It begins anew each time, so it must do
+    no harm when it is repeated.
     """
     deadline = time.monotonic() + seconds
     while True:

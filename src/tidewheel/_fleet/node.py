@@ -32,7 +32,7 @@ from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprin
 from tidewheel._fleet.runs import Run
 from tidewheel._fleet.sweep import sweep
 from tidewheel._storage import open_store
-from tidewheel.errors import FencedError, StorageError, TidewheelError
+from tidewheel.errors import ConnectorUnavailable, FencedError, StorageError, TidewheelError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -143,7 +143,7 @@ class Node:
                 failures = 0
             except Overtaken:
                 continue
-            except (StorageError, CellError, InboxUnavailable, NotCommitted) as error:
+            except (StorageError, CellError, ConnectorUnavailable, InboxUnavailable, NotCommitted) as error:
                 failures += 1
                 if failures > self.options.restarts:
                     raise

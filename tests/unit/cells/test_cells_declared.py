@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._cells.declared import Codec, type_name
+from tidewheel._cells.declared import ValueCodec, type_name
 from tidewheel._cells.errors import Encoding
 from tidewheel.errors import ConfigError
 
@@ -52,7 +52,7 @@ class Other(msgspec.Struct):
     x: int
 
 
-@pytest.mark.parametrize(("check", "declared"), [(type_name, 5), (Codec, Point | Other)])
+@pytest.mark.parametrize(("check", "declared"), [(type_name, 5), (ValueCodec, Point | Other)])
 def test_types_that_cannot_be_declared_are_refused(check, declared):
     with pytest.raises(ConfigError, match="cannot be the declared type of a cell"):
         check(declared)
@@ -60,12 +60,12 @@ def test_types_that_cannot_be_declared_are_refused(check, declared):
 
 @pytest.mark.parametrize("value", [Point(1, 2), Point(3)])
 def test_structs(value):
-    codec = Codec(Point)
+    codec = ValueCodec(Point)
     assert codec.decode(codec.encode(value, "x", "Point"), "x", "Point") == value
 
 
 def test_dataclasses_and_times():
-    codec = Codec(tuple[Pair, datetime.datetime])
+    codec = ValueCodec(tuple[Pair, datetime.datetime])
     value = (Pair("a", 0.5), datetime.datetime(2030, 1, 2, tzinfo=datetime.UTC))
     assert codec.decode(codec.encode(value, "x", ""), "x", "") == value
 
@@ -74,23 +74,23 @@ def test_dataclasses_and_times():
 def test_equal_values_have_the_same_bytes(value, chance):
     items = list(value.items())
     chance.shuffle(items)
-    codec = Codec(dict[str, int])
+    codec = ValueCodec(dict[str, int])
     assert codec.encode(value, "x", "") == codec.encode(dict(items), "x", "")
 
 
 @given(st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False)))
 def test_numbers_in_a_float_cell_are_floats(number):
-    codec = Codec(float)
+    codec = ValueCodec(float)
     assert codec.encode(number, "x", "float") == codec.encode(float(number), "x", "float")
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, None, object(), 2**70, [1]])
 def test_what_is_no_int_is_refused_and_given_back(value):
     with pytest.raises(Encoding) as caught:
-        Codec(int).encode(value, "cell x", "int")
+        ValueCodec(int).encode(value, "cell x", "int")
     assert caught.value.value is value
 
 
 def test_what_a_writer_of_another_mind_wrote_is_refused():
     with pytest.raises(Encoding, match="what was written to cell x is not a Point"):
-        Codec(Point).decode(Codec(str).encode("text", "", ""), "cell x", "Point")
+        ValueCodec(Point).decode(ValueCodec(str).encode("text", "", ""), "cell x", "Point")

@@ -51,7 +51,7 @@ def test_writers_that_keep_losing_give_up_in_time():
         swap = connection._backend.swap
 
         def another_first(path, base, record, deadline):
-            swap(path, base, records.encode(records.Record(1, "int", b"", b"\x05")), deadline)
+            swap(path, base, records.encode(records.CellRecord(1, "int", b"", b"\x05")), deadline)
             return swap(path, base, record, deadline)
 
         connection._backend.swap = another_first

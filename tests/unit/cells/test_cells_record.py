@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._cells import record as records
-from tidewheel._cells.record import FORMAT, Record
+from tidewheel._cells.record import FORMAT, CellRecord
 from tidewheel.errors import CorruptError
 
 
 @given(st.text(), st.binary(), st.none() | st.binary(), st.none() | st.text(), st.none() | st.binary())
 def test_records_come_back_as_they_were(type_name, token, value, ticket, proof):
-    record = Record(FORMAT, type_name, token, value, ticket, proof)
+    record = CellRecord(FORMAT, type_name, token, value, ticket, proof)
     assert records.decode(records.encode(record), "x") == record
 
 
@@ -23,7 +23,7 @@ def test_other_bytes_are_refused_by_name(data):
 
 def test_a_newer_format_is_refused():
     with pytest.raises(CorruptError, match=r"newer version of Tidewheel \(format 2, known here: 1\); upgrade"):
-        records.decode(records.encode(Record(2, "int", b"", b"")), "cell x")
+        records.decode(records.encode(CellRecord(2, "int", b"", b"")), "cell x")
 
 
 def test_tokens_differ():

@@ -14,15 +14,15 @@ from deltalake import DeltaTable, write_deltalake
 from servers import ACCESS_KEY, SECRET_KEY, running_seaweedfs
 from tidewheel import sinks
 from tidewheel._connectors.delta import table as delta_table
-from tidewheel._connectors.delta.table import Place
-from tidewheel.errors import ConfigError, OperatorError, StateError, StorageError
+from tidewheel._connectors.delta.table import TableLocation
+from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, StateError
 from tidewheel.testing.connectors import SinkConformance, SinkHarness
 
 _numbers = itertools.count()
 
 
 def rows(url):
-    place, options = Place(str(url)).location()
+    place, options = TableLocation(str(url)).resolved()
     found = DeltaTable(place, storage_options=options).to_pyarrow_table().to_pylist()
     return sorted(found, key=lambda row: str(next(iter(row.values()))))
 
@@ -47,7 +47,7 @@ class _Table(SinkHarness):
         return sinks.delta(self.url)
 
     def contents(self):
-        place, options = Place(self.url).location()
+        place, options = TableLocation(self.url).resolved()
         if not DeltaTable.is_deltatable(place, options):
             return []
         return DeltaTable(place, storage_options=options).to_pyarrow_table().to_pylist()
@@ -225,7 +225,7 @@ def test_a_store_that_is_away_or_refuses_us_is_told_and_the_output_waits(tmp_pat
         harness = harnessed(sinks.delta(url), str(tmp_path / "state"))
         token = harness.stage(2, [{"n": 1}])
         server.kill()
-        with pytest.raises(StorageError, match=r"is away.*start again when it is back"):
+        with pytest.raises(ConnectorUnavailable, match=r"is away.*start again when it is back"):
             harness.publish(2, token)
         server.start()
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")

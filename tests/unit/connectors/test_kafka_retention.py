@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tidewheel import sources
 from tidewheel._connectors.kafka.log import KafkaLog
-from tidewheel.errors import StorageError
+from tidewheel.errors import ConnectorError
 
 OLDEST, NEWEST = 20, 50
 
@@ -90,7 +90,7 @@ def read(monkeypatch):
 
 def test_they_stop_the_job_with_both_numbers(read):
     with pytest.raises(
-        StorageError, match=r"at offset 5 of partition t/0 .* oldest that is retained is 20: 15 records"
+        ConnectorError, match=r"at offset 5 of partition t/0 .* oldest that is retained is 20: 15 records"
     ):
         read(5)
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from kafka_server import Kafka, running_kafka
 from tidewheel import sinks, sources
 from tidewheel._connectors.kafka.spark_connector import is_there, spark_options
-from tidewheel.errors import ConfigError, StorageError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, TidewheelError
 from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
 
 PASSWORD = "hunter2-and-more"
@@ -117,7 +117,9 @@ def test_several_topics_are_one_source(kafka):
 def test_offsets_behind_the_end_are_refused_with_both_numbers(kafka):
     topic = Topic(kafka, 1)
     topic.append([b"1"])
-    with pytest.raises(StorageError, match=r"stands at offset 500 .* ends at 1: the topic was deleted and made again"):
+    with pytest.raises(
+        ConnectorError, match=r"stands at offset 500 .* ends at 1: the topic was deleted and made again"
+    ):
         topic.source().reader().latestOffset({f"{topic.name}/0": 500}, ReadAllAvailable())
 
 
@@ -233,6 +235,6 @@ def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
     topic = Topic(kafka, 1)
     topic.append([b"1"])
     source = DrivenSource(topic)
-    with pytest.raises(StorageError):
+    with pytest.raises(ConnectorError):
         source.end({f"{topic.name}/0": 500})
     assert source.end({f"{topic.name}/0": 0}) == {f"{topic.name}/0": 1}

@@ -15,7 +15,7 @@ import pytest
 
 from postgres_server import PASSWORD
 from tidewheel import Job, count, sinks, sum_
-from tidewheel.errors import ConfigError, OperatorError, StateError, StorageError
+from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, StateError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import SinkConformance, SinkHarness
@@ -353,7 +353,7 @@ def test_a_server_that_stays_away_ends_the_run_and_the_output_waits(harness, row
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
     try:
-        with pytest.raises(StorageError, match=r"is away, for 0\.2 s now.*start again when it is back"):
+        with pytest.raises(ConnectorUnavailable, match=r"is away, for 0\.2 s now.*start again when it is back"):
             harness.publish(2, token)
     finally:
         postgres.start()

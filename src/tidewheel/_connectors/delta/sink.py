@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidewheel._connectors.delta.columns import check_partitions, check_types, created, fitted
-from tidewheel._connectors.delta.table import Place, client
+from tidewheel._connectors.delta.table import TableLocation, client
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches, published_batches, together, typed
 from tidewheel._storage.file import FileStore
@@ -41,8 +41,8 @@ class Delta(Sink):
         """Check the settings; the table is looked at when the job starts."""
         client()
         # A local path means the same wherever the driver stands later.
-        self.place = Place(FileStore.from_url(url).url if "://" not in url else url)
-        self.place.location()
+        self.location = TableLocation(FileStore.from_url(url).url if "://" not in url else url)
+        self.location.resolved()
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self.create = create
         self.schema: pa.Schema | None = None
@@ -51,21 +51,21 @@ class Delta(Sink):
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"Delta table at {self.place.url}"
+        return f"Delta table at {self.location.url}"
 
     def start(self, job: str) -> None:
         """Check that the table is there or can be made, and that it is partitioned as told."""
-        table = self.place.open("the delta sink")
+        table = self.location.open("the delta sink")
         if table is None:
             if not self.create:
                 raise ConfigError(
-                    f"there is no Delta table at {self.place.url}; make it, or let the sink do so (create=True)"
+                    f"there is no Delta table at {self.location.url}; make it, or let the sink do so (create=True)"
                 )
             return
         found = tuple(table.metadata().partition_columns)
         if self.partition_by and found != self.partition_by:
             raise ConfigError(
-                f"the Delta table at {self.place.url} is partitioned by {', '.join(found) or 'nothing'}, and the sink is told "
+                f"the Delta table at {self.location.url} is partitioned by {', '.join(found) or 'nothing'}, and the sink is told "
                 f"{', '.join(self.partition_by)} (partition_by); leave it out, or write to another table"
             )
         self.schema = pa.schema(table.schema())
@@ -82,10 +82,10 @@ class Delta(Sink):
         batches = published_batches(publication)
         rows = together([pa.Table.from_batches([batch]) for batch in batches], publication.sink)
         # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
-        table, self._table = self._table or self.place.open(who), None
+        table, self._table = self._table or self.location.open(who), None
         if table is None:
-            table = self.place.create(who, created(rows.schema), self.partition_by)
-        self.place.add(table, fitted(rows, pa.schema(table.schema()), who, "the table"), publication)
+            table = self.location.create(who, created(rows.schema), self.partition_by)
+        self.location.add(table, fitted(rows, pa.schema(table.schema()), who, "the table"), publication)
         self._table = table
 
     def __getstate__(self) -> dict[str, Any]:

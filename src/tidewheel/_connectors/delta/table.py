@@ -7,6 +7,7 @@ in there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pyarrow as pa
 
-from tidewheel._connectors.marker import Marker, digest
+from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, OperatorError, StorageError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,12 +58,12 @@ def client() -> ModuleType:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableLocation:
     """Where a table is, and how the Delta client gets there. Credentials are in the environment."""
 
     url: str
 
-    def location(self) -> tuple[str, dict[str, str]]:
+    def resolved(self) -> tuple[str, dict[str, str]]:
         """Return the place and the options as the Delta client takes them."""
         if "://" not in self.url or self.url.startswith("file:"):
             return FileStore.from_url(self.url).root, {}
@@ -76,7 +77,7 @@ class Place:
     def open(self, who: str) -> DeltaTable | None:
         """Return the table as it is now, None if there is none."""
         deltalake = client()
-        place, options = self.location()
+        place, options = self.resolved()
         if not options and not os.path.isdir(f"{place}/_delta_log"):
             return None
         try:
@@ -88,13 +89,14 @@ class Place:
     def create(self, who: str, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
         """Make the table, unless somebody has; return it."""
         deltalake = client()
-        place, options = self.location()
-        self.explained(
-            who,
-            lambda: deltalake.DeltaTable.create(
-                place, schema, mode="ignore", partition_by=list(partition_by), storage_options=options
-            ),
-        )
+        place, options = self.resolved()
+        with contextlib.suppress(Outrun):  # Whoever came first has made it.
+            self.explained(
+                who,
+                lambda: deltalake.DeltaTable.create(
+                    place, schema, mode="ignore", partition_by=list(partition_by), storage_options=options
+                ),
+            )
         table = self.open(who)
         assert table is not None
         return table
@@ -119,13 +121,13 @@ class Place:
                 self.explained(
                     who, lambda: deltalake.write_deltalake(table, rows, mode="append", commit_properties=properties)
                 )
-            except _Overtaken:
+            except Outrun:
                 # Whoever it was, it may have been ourselves: a commit whose answer was lost.
                 self.explained(who, table.update_incremental)
                 continue
             faults.point(ADDED)
             return
-        raise StorageError(
+        raise ConnectorUnavailable(
             f"{who}: the Delta table at {self.url} changed {_TRIES} times while the output was added; it is committed, and the "
             "next start adds it"
         )
@@ -138,7 +140,7 @@ class Place:
         except errors.TableNotFoundError:
             raise _NoTable(f"{who}: there is no Delta table at {self.url}") from None
         except errors.CommitFailedError as error:
-            raise _Overtaken(f"{who}: {_line(error)}") from None
+            raise Outrun(f"{who}: {_line(error)}") from None
         except Exception as error:
             text = _line(error)
         if _DENIED.search(text):
@@ -147,7 +149,7 @@ class Place:
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
             )
         if _AWAY.search(text):
-            raise StorageError(
+            raise ConnectorUnavailable(
                 f"{who}: the store of the Delta table at {self.url} is away: {text}. Nothing committed is lost: start again when "
                 "it is back, and the output is published"
             )
@@ -157,12 +159,8 @@ class Place:
         )
 
 
-class _NoTable(StorageError):
+class _NoTable(ConnectorError):
     """There is no table there."""
-
-
-class _Overtaken(StorageError):
-    """Another commit came first."""
 
 
 def name_of(publication: Publication) -> str:

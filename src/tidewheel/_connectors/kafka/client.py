@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidewheel.errors import ConfigError, StorageError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 _ENVIRONMENT = "TIDEWHEEL_KAFKA_"
 _HIDDEN = ("password", "secret", "jaas", "pem", "token", "oauthbearer")
 _OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.partition.eof", "transactional.id", "error_cb")
+
+_AWAY = (
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "_TIMED_OUT",
+    "_MSG_TIMED_OUT",
+    "_TIMED_OUT_QUEUE",
+    "REQUEST_TIMED_OUT",
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +49,13 @@ class Connection:
                 text = text.replace(str(value), "***")
         return text
 
-    def failed(self, doing: str, error: Any) -> TidewheelError:
-        """Return what to raise for an error of the client."""
+    def failed(self, doing: str, error: Any) -> ConfigError | ConnectorError:
+        """Return what to raise for an error of the client, or for a text that says that there was no answer."""
         told = self.hidden(error.str() if hasattr(error, "str") else str(error))
         text = f"cannot {doing} at the Kafka brokers {self.brokers}: {told}"
         if _refused(error):
             return ConfigError(f"{text}; check the options security.protocol, sasl.* and ssl.*")
-        return StorageError(text)
+        return (ConnectorUnavailable if _passes(error) else ConnectorError)(text)
 
     @contextmanager
     def explained(self, doing: str) -> Iterator[None]:
@@ -149,6 +159,11 @@ def _refused(error: Any) -> bool:
         "CLUSTER_AUTHORIZATION_FAILED",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     )
+
+
+def _passes(error: Any) -> bool:
+    """Tell whether the same may work later."""
+    return not hasattr(error, "name") or error.retriable() or error.name() in _AWAY
 
 
 class Patience:

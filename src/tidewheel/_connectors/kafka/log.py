@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.kafka.client import Connection, LastError, Patience, client
 from tidewheel._connectors.log_source import Log, Positions
-from tidewheel.errors import ConfigError, StorageError
+from tidewheel.errors import ConfigError, ConnectorError
 
 SCHEMA = pa.schema(
     [
@@ -172,14 +172,14 @@ class KafkaLog(Log):
             return last
         raise self._gone(partition, first, oldest, newest)
 
-    def _gone(self, partition: str, first: int, oldest: int, newest: int) -> StorageError:
+    def _gone(self, partition: str, first: int, oldest: int, newest: int) -> ConnectorError:
         where = f"partition {partition} at {self._connection.brokers}"
         if first < oldest:
-            return StorageError(
+            return ConnectorError(
                 f"the job stands at offset {first} of {where}, and the oldest that is retained is {oldest}: {oldest - first} "
                 'records are lost. Say lost="earliest" to go on with that one, or lost="latest" to go on with the newest'
             )
-        return StorageError(
+        return ConnectorError(
             f"the job stands at offset {first} of {where}, which ends at {newest}: the topic was deleted and made again, or is "
             "another one. Give the job another name, or the topic that it read"
         )
@@ -267,11 +267,11 @@ class KafkaLog(Log):
             self._client().poll(0)
             raise self._connection.failed(doing, self._errors.text(error.args[0])) from None
 
-    def _no_topic(self, topic: str, error: Any) -> ConfigError | StorageError:
+    def _no_topic(self, topic: str, error: Any) -> ConfigError | ConnectorError:
         from confluent_kafka import KafkaError
 
         if error is not None and error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return self._connection.failed(f"read the topic {topic!r}", error)  # type: ignore[return-value]
+            return self._connection.failed(f"read the topic {topic!r}", error)
         there = sorted(self._client().list_topics(timeout=self._connection.timeout).topics)
         known = f"there are {', '.join(there[:20])}" if there else "there is none"
         return ConfigError(

@@ -25,7 +25,7 @@ from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
 from tidewheel._core import faults
-from tidewheel.errors import ConfigError, FencedError, StorageError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, FencedError, TidewheelError
 
 SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")
 COMMITTED = faults.declare(
@@ -229,7 +229,7 @@ def check_topics(target: Target) -> None:
         made[target.markers].result(target.connection.timeout)
     except KafkaException as error:
         if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise StorageError(
+            raise ConnectorError(
                 f"cannot make the marker topic {target.markers!r} at the Kafka brokers {target.connection.brokers}: "
                 f"{target.connection.hidden(error.args[0].str())}; make it, with one partition and cleanup.policy=compact"
             ) from None

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tidewheel._connectors.marker import Marker, digest
+from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.messages import Form, Message, count, messages
 from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._connectors.sink import Publication
@@ -32,10 +32,6 @@ _HEADROOM = 1024
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 _BATCH_LOST = (10175, 10176)
 """A message of the batch got lost, or it took the server too long: nothing is stored."""
-
-
-class Overtaken(Exception):
-    """The marker is not the one that was expected."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -106,7 +102,7 @@ def takes(pattern: str, subject: str) -> bool:
 
 
 def publish_in_batches(target: Target, publication: Publication, form: Form) -> None:
-    """Store what is not there yet, a batch at a time; `Overtaken` if the marker changed meanwhile."""
+    """Store what is not there yet, a batch at a time; `Outrun` if the marker changed meanwhile."""
     held, at = target.connection.call(_looked_up(target))
     if held.whole.has(publication):
         return
@@ -182,7 +178,7 @@ async def _stored(target: Target, batch: list[Message], marker: Published, expec
     told: dict[str, Any] = msgspec.json.decode(answer.data)
     if error := told.get("error"):
         if error["err_code"] in _WRONG_LAST_SEQUENCE:
-            raise Overtaken
+            raise Outrun
         kind = ConnectorUnavailable if error["err_code"] in _BATCH_LOST or error["code"] == 503 else ConnectorError
         raise kind(f"the stream {target.stream} at {target.connection.url} refused messages: {error['description']}")
     return int(told["seq"])

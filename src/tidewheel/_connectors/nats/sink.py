@@ -6,9 +6,10 @@ import contextlib
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
+from tidewheel._connectors.marker import Outrun
 from tidewheel._connectors.messages import Form, MessagePartition
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
-from tidewheel._connectors.nats.publishing import Overtaken, Target, found_target, publish_by_ids, publish_in_batches
+from tidewheel._connectors.nats.publishing import Target, found_target, publish_by_ids, publish_in_batches
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
 from tidewheel._core.urls import Url
@@ -104,7 +105,7 @@ class Nats(Sink):
     def _send(self, publication: Publication) -> None:
         publish = publish_in_batches if self.atomic else publish_by_ids
         while True:
-            with self._connected() as connection, contextlib.suppress(Overtaken):
+            with self._connected() as connection, contextlib.suppress(Outrun):
                 publish(self._target(connection, publication.job, publication.sink), publication, self.form)
                 return
             # Another run was faster, or an answer was lost: the marker tells which.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidewheel.errors import ConfigError, OperatorError, StorageError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, TidewheelError
 
 if TYPE_CHECKING:
     import psycopg
@@ -75,7 +75,7 @@ class Server:
         """Do work in a connection of its own, again and again while the server is away, for `retry_s` seconds.
 
         The work is one that can be repeated. `who` names the sink in messages. Raises a `ConfigError` if the server
-        refuses us, a `StorageError` if it stays away, and an `OperatorError` with its words if it refuses the work.
+        refuses us, a `ConnectorUnavailable` if it stays away, and an `OperatorError` with its words if it refuses the work.
         """
         psycopg = driver()
         deadline, wait, told = time.monotonic() + self.retry_s, _FIRST_WAIT, False
@@ -88,7 +88,7 @@ class Server:
                 if not _passes(error, text):
                     raise self._refusal(who, error, text) from None
             if time.monotonic() > deadline:
-                raise StorageError(
+                raise ConnectorUnavailable(
                     f"{who}: PostgreSQL at {self.describe()} is away, for {self.retry_s:g} s now: {text}. Nothing committed is "
                     "lost: start again when it is back, and the output is published"
                 )
