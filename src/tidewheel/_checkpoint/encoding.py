@@ -23,6 +23,7 @@ from tidewheel._checkpoint.manifest import (
     PinnedCell,
     Span,
     SparkLog,
+    SparkSource,
     StagedOutput,
 )
 from tidewheel._checkpoint.transfer import Transfer
@@ -50,6 +51,8 @@ class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     commits: list[tuple[int, str]]
     files: list[tuple[str, str]]
     seen: tuple[str, ...]
+    sources: tuple[SparkSource, ...]
+    logs: _Count
 
 
 class _Fleet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -194,7 +197,8 @@ def _body(state: Manifest) -> _Body:
 
 
 def _spark(log: SparkLog) -> _Spark:
-    return _Spark(log.query, _pairs(log.offsets), _pairs(log.commits), _pairs(log.files), log.seen)
+    offsets, commits, files = _pairs(log.offsets), _pairs(log.commits), _pairs(log.files)
+    return _Spark(log.query, offsets, commits, files, log.seen, log.sources, log.logs)
 
 
 def _fleet(ledger: FleetLedger, table: _FileTable) -> _Fleet:
@@ -294,6 +298,8 @@ class _Reading:
             self._named("spark.commits", log.commits),
             self._named("spark.files", log.files),
             log.seen,
+            log.sources,
+            log.logs,
         )
 
     def _fleet(self, ledger: _Fleet) -> FleetLedger:

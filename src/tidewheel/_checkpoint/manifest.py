@@ -116,12 +116,23 @@ class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     savepoint: str
 
 
+class SparkSource(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What one line of Spark's offsets belongs to."""
+
+    name: str
+    """The source in the program; empty for the clock that makes batches come while all sources are quiet."""
+    kind: str
+    log: int
+    """The number of its log, under which `SparkLog.files` and `SparkLog.seen` have it. No other source ever gets it."""
+
+
 class SparkLog(msgspec.Struct, frozen=True):
     """What Spark's checkpoint folder is rebuilt from.
 
     `query` is the query id in its `metadata` file. `offsets` and `commits` hold the text of the newest log
-    files by batch number, `files` other small files by their path, and `seen` the file source's newest
-    entries that have not yet gone into the manifest's `driver` parts.
+    files by batch number; `sources` says which source each line of the offsets is of. `files` holds small files of the
+    sources by log and name, and `seen` the file sources' newest entries that have not yet gone into the manifest's
+    `driver` parts. `logs` is how many numbers of logs were given out.
     """
 
     query: str
@@ -129,6 +140,8 @@ class SparkLog(msgspec.Struct, frozen=True):
     commits: dict[int, str] = {}
     files: dict[str, str] = {}
     seen: tuple[str, ...] = ()
+    sources: tuple[SparkSource, ...] = ()
+    logs: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True):

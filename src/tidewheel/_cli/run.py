@@ -64,6 +64,12 @@ def run(
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="Go on though the program lacks an operator that has state.")
     ] = False,
+    allow_dropped_source: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dropped-source", help="Go on though the program lacks a source that was read; forget its offsets."
+        ),
+    ] = False,
     drop_unpublished: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +112,11 @@ def run(
     """
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
-    options |= {"shared_state": shared_state, "drop_unpublished": drop_unpublished or ()}
+    options |= {
+        "allow_dropped_source": allow_dropped_source,
+        "shared_state": shared_state,
+        "drop_unpublished": drop_unpublished or (),
+    }
     given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
     options |= {name: value for name, value in given.items() if value is not None}
     job = load_job(program)

@@ -82,7 +82,9 @@ class PartitionedSource(Source):
         with closing(self.opener()) as log:
             log.start()
         pickling.send_by_value(self.opener)
-        return loaded(spark, "log", self.reader(), spark_schema(self.schema))
+        # A job is told when a source of another kind takes a name over: positions of one log mean nothing to another.
+        kind = f"{type(self).__name__.removesuffix('Source').lower()}-log"
+        return loaded(spark, kind, self.reader(), spark_schema(self.schema))
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Positions:

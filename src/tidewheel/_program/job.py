@@ -163,9 +163,9 @@ class Job:
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
 
     def alias(self, name: str, *former: str) -> None:
-        """Say which names a step had before: it takes over their state at its next start, once.
+        """Say which names a step had before: it takes over their state, or a source their offsets, at its next start, once.
 
-        - `name`: of the step.
+        - `name`: of the step or source.
         - `former`: names that it had.
 
         >>> from tidewheel import Job
@@ -287,6 +287,7 @@ class Job:
         backoff: float = 1.0,
         take_over: bool = False,
         allow_dropped_state: bool = False,
+        allow_dropped_source: bool = False,
         drop_unpublished: Collection[str] = (),
         local: str | None = None,
         shared_state: bool = False,
@@ -307,6 +308,7 @@ class Job:
           which doubles. A program error that repeats on the same batch stops at once.
         - `take_over`: fence whoever runs the job now. Without it a second run is refused.
         - `allow_dropped_state`: go on though the program lacks a step that has state.
+        - `allow_dropped_source`: go on though the program lacks a source that the job has read, and forget its offsets.
         - `drop_unpublished`: after a crash, output that was committed and not published needs its sink. These are the names of
           sinks whose output is let go instead. After a clean stop the program's sinks may change freely.
         - `local`: the folder for local copies of state, on every host. Without it each takes its own `TIDEWHEEL_LOCAL`.
@@ -338,6 +340,7 @@ class Job:
             backoff=backoff,
             take_over=take_over,
             allow_dropped_state=allow_dropped_state,
+            allow_dropped_source=allow_dropped_source,
             drop_unpublished=drop_unpublished,
             local=local,
             shared_state=shared_state,

@@ -1,21 +1,24 @@
 """Spark's checkpoint folder: a cache, rebuilt from the manifest at every start.
 
 Spark keeps the offsets of each batch, a mark for each committed one, and the logs of its sources. The manifest
-records what of it belongs to the newest commit, so a start on another machine, or after the folder is lost or ahead of the
-manifest, finds the folder exactly as that commit left it.
+records what of it belongs to the newest commit, by the names of the program's sources. So a start on another machine, after
+the folder is lost or ahead of the manifest, or with other sources in another order, finds the folder as that commit left it.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tidewheel._checkpoint.manifest import SparkLog
-from tidewheel.errors import StateError
+from tidewheel._spark.source_lines import FILES, Continuation
+from tidewheel.errors import ConfigError, CorruptError
 
+_VERSION = "v1"
 _COMMITTED = 'v1\n{"nextBatchWatermarkMs":0}'
+_NO_OFFSET = "-"
 
 
 class SparkFolder:
@@ -24,45 +27,58 @@ class SparkFolder:
     def __init__(self, path: Path) -> None:
         """Take its path on the driver's disk."""
         self.path = path
+        self._sources: Continuation
         self._read: dict[int, int] = {}
+        """By log of a file source, the last entry that was captured."""
 
-    def rebuild(self, log: SparkLog | None, seen: Iterable[str], sources: int) -> None:
-        """Make the folder what it was at the commit that recorded `log`; without one, empty.
+    def rebuild(self, log: SparkLog | None, seen: Iterable[str], sources: Continuation) -> None:
+        """Make the folder what it was at the commit that recorded `log`, for the sources of today; without a log, empty.
 
-        `sources` is how many the query has now. The ticks are the last one, where there are any: a run with them may follow
-        one without, and the other way about.
+        `seen` are the entries of the file sources; those of sources that are gone are passed over.
         """
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
+        self._sources = sources
         self._read.clear()
         if log is None:
             return
         self._write("metadata", json.dumps({"id": log.query}))
         for batch, text in log.offsets.items():
-            self._write(f"offsets/{batch}", with_sources(text, sources))
+            self._write(f"offsets/{batch}", moved(text, sources.positions))
         for batch, text in log.commits.items():
             self._write(f"commits/{batch}", text)
-        for name, text in log.files.items():
-            self._write(name, text)
-        newest = source_offsets(log.offsets[max(log.offsets)])
-        by_source: dict[int, list[str]] = {}
+        folders = sources.folders()
+        for place, text in log.files.items():
+            number, _, name = place.partition("/")
+            if int(number) in folders:
+                self._write(f"sources/{folders[int(number)]}/{name}", text)
+        newest = source_offsets(moved(log.offsets[max(log.offsets)], sources.positions))
+        by_log: dict[int, list[str]] = {}
         for line in seen:
-            source, _, entry = line.partition("\t")
-            by_source.setdefault(int(source), []).append(entry)
-        for number, entries in by_source.items():
-            at = _log_offset(newest[number])
+            number, _, entry = line.partition("\t")
+            by_log.setdefault(int(number), []).append(entry)
+        for each in by_log.keys() & folders.keys():
+            offset = newest[sources.line_of(folders[each])]
+            at = _log_offset(offset)
             if at is None:
-                raise StateError(f"source {number} was a file source and its offset now reads {newest[number]!r}")
+                raise CorruptError(
+                    f"log {each} has files that a source has seen, and the offset of that source is {offset!r}"
+                )
             # A lone .compact file makes Spark derive a compaction interval that fits its number.
-            self._write(f"sources/{number}/{at}.compact", "\n".join(["v1", *entries]))
-            self._read[number] = at
+            self._write(f"sources/{folders[each]}/{at}.compact", "\n".join([_VERSION, *by_log[each]]))
+            self._read[each] = at
+
+    @property
+    def logs(self) -> dict[str, int]:
+        """The number of each source's log; of a source with several streams, that of its first."""
+        return {source.name: source.log for source in reversed(self._sources.sources)}
 
     def offsets(self, batch: int) -> str:
         """Return the text of the offsets that Spark recorded for a batch."""
         return (self.path / "offsets" / str(batch)).read_text()
 
     def capture(self, batch: int, previous: SparkLog | None) -> tuple[SparkLog, list[str]]:
-        """Return what has to be recorded to come back to the end of this batch, and the file sources' new lines."""
+        """Return what has to be recorded to come back to the end of this batch, and the file sources' new entries."""
         offsets = {batch: self.offsets(batch)}
         commits = {batch: _COMMITTED}
         if batch > 0:
@@ -71,27 +87,30 @@ class SparkFolder:
         query = previous.query if previous else json.loads((self.path / "metadata").read_text())["id"]
         fresh: list[str] = []
         files: dict[str, str] = {}
-        for number, text in enumerate(source_offsets(offsets[batch])):
+        ends = source_offsets(offsets[batch])
+        for log, number in self._sources.folders().items():
+            line = self._sources.line_of(number)
             folder = self.path / "sources" / str(number)
-            at = _log_offset(text)
-            if at is not None and _is_file_log(folder):
-                fresh += [f"{number}\t{line}" for line in self._new_lines(number, folder, at)]
-                self._read[number] = at
+            if self._sources.lines[line].kind == FILES:
+                at = _log_offset(ends[line])
+                if at is not None:
+                    fresh += [f"{log}\t{entry}" for entry in self._new_entries(log, folder, at)]
+                    self._read[log] = at
             elif folder.is_dir():
                 for file in folder.iterdir():
                     if file.name.isdigit():
-                        files[f"sources/{number}/{file.name}"] = file.read_text()
-        return SparkLog(query, offsets, commits, files), fresh
+                        files[f"{log}/{file.name}"] = file.read_text()
+        return SparkLog(query, offsets, commits, files, (), self._sources.sources, self._sources.logs), fresh
 
-    def _new_lines(self, number: int, folder: Path, at: int) -> Iterator[str]:
-        """Yield what a file source saw after what was read before, up to its offset."""
-        for entry in range(self._read.get(number, -1) + 1, at + 1):
-            plain, compact = folder / str(entry), folder / f"{entry}.compact"
+    def _new_entries(self, log: int, folder: Path, at: int) -> Iterator[str]:
+        """Yield what a file source saw after what was captured before, up to its offset."""
+        for number in range(self._read.get(log, -1) + 1, at + 1):
+            plain, compact = folder / str(number), folder / f"{number}.compact"
             text = (plain if plain.exists() else compact).read_text()
-            for line in _lines(text)[1:]:
+            for entry in _lines(text)[1:]:
                 # A compact file repeats all that came before it.
-                if json.loads(line)["batchId"] == entry:
-                    yield line
+                if json.loads(entry)["batchId"] == number:
+                    yield entry
 
     def _write(self, name: str, text: str) -> None:
         file = self.path / name
@@ -104,19 +123,25 @@ class SparkFolder:
 
 
 def source_offsets(text: str) -> list[str]:
-    """Return the offset of each source in the text of an offsets file; `-` where a source has none yet."""
-    return _lines(text)[2:]
+    """Return the lines of an offsets file, one for each place where a source is read; `-` where it has no offset yet."""
+    version, _, *offsets = _lines(text)
+    if version != _VERSION:
+        raise ConfigError(
+            f"Spark wrote its offsets in format {version}, and Tidewheel reads {_VERSION}; set "
+            "spark.sql.streaming.offsetLog.formatVersion to 1 in the session"
+        )
+    return offsets
 
 
-def with_sources(text: str, sources: int) -> str:
-    r"""Return the text of an offsets file for this many sources: those it lacks have no offset yet, the last are left out.
+def moved(text: str, positions: Sequence[int | None]) -> str:
+    r"""Return the text of an offsets file whose lines come from these positions of the given one; None: no offset yet.
 
-    >>> with_sources("v1\n{}\n7", 2).splitlines()
-    ['v1', '{}', '7', '-']
+    >>> moved("v1\n{}\n7\n8", (1, None, 0)).splitlines()
+    ['v1', '{}', '8', '-', '7']
     """
-    lines = _lines(text)
-    kept = lines[: 2 + sources]
-    return "\n".join(kept + ["-"] * (2 + sources - len(kept)))
+    offsets = source_offsets(text)
+    lines = [_NO_OFFSET if position is None else offsets[position] for position in positions]
+    return "\n".join([*_lines(text)[:2], *lines])
 
 
 def _lines(text: str) -> list[str]:
@@ -125,17 +150,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _log_offset(text: str) -> int | None:
-    if text == "-":
+    """Return the number that a file source's offset is, None if the source has none yet."""
+    if text == _NO_OFFSET:
         return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value.get("logOffset") if isinstance(value, dict) and set(value) == {"logOffset"} else None
-
-
-def _is_file_log(folder: Path) -> bool:
-    for file in folder.glob("[0-9]*") if folder.is_dir() else ():
-        lines = _lines(file.read_text())
-        return len(lines) < 2 or '"path"' in lines[1]
-    return False
+    value = json.loads(text)
+    return value.get("logOffset") if isinstance(value, dict) else None

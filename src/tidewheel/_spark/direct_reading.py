@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -19,7 +19,7 @@ class DirectReading:
 
     def __init__(self, plan: Plan, frames: Sequence[DataFrame]) -> None:
         """Ask each source of the plan whether tasks can read these columns of it."""
-        self.readers: list[DirectReader] = []
+        self.readers: dict[str, DirectReader] = {}
         self.why_not: str | None = None
         """Why the job's batches are read by Spark; None if they are not."""
         for node, frame in zip(plan.sources(), frames, strict=True):
@@ -29,21 +29,22 @@ class DirectReading:
             if isinstance(reader, str):
                 self.why_not = f"source {node.name!r}: {reader}"
                 return
-            self.readers.append(reader)
+            self.readers[node.name] = reader
 
-    def splits(self, lines: Sequence[str], tasks: int) -> list[SourceSplit]:
+    def splits(self, lines: Sequence[str], logs: Mapping[str, int], tasks: int) -> list[SourceSplit]:
         """Return the splits of a batch, enough to keep this many tasks busy.
 
-        `lines` are the entries that Spark's logs of its file sources have for the batch, each behind its source's number.
+        `lines` are the entries that Spark's logs of its file sources have for the batch, each behind the number of its log;
+        `logs` are these numbers by source.
         """
         files: dict[int, list[ListedFile]] = {}
         for line in lines:
-            number, _, entry = line.partition("\t")
-            files.setdefault(int(number), []).append(_listed(entry))
+            log, _, entry = line.partition("\t")
+            files.setdefault(int(log), []).append(_listed(entry))
         return [
             (number, split)
-            for number, reader in enumerate(self.readers)
-            for split in reader.splits(files.get(number, ()), tasks)
+            for number, (name, reader) in enumerate(self.readers.items())
+            for split in reader.splits(files.get(logs[name], ()), tasks)
         ]
 
 

@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.spark.ticks import ticks
@@ -45,6 +46,7 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
+from tidewheel._spark.source_lines import CLOCK, Continuation, SourceLine, continued, offsets_by_name, source_lines
 from tidewheel._spark.worker_deaths import last_death
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
@@ -85,6 +87,7 @@ class Driver:
         self.batches: list[BatchProgress] = []
         self.spark: SparkSession
         self.frame: DataFrame
+        self.lines: tuple[SourceLine, ...]
         self.program: Program
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
@@ -105,6 +108,7 @@ class Driver:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
             self._start_spark()
+            self._continued(self.run.checkpoints.latest())
             self.run.claim(*start)
             with Interrupts(self):
                 self._with_restarts()
@@ -132,7 +136,7 @@ class Driver:
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
-        self.frame = self._source_frame()
+        self.frame, self.lines = self._source_frame()
         self.program = Program(self.plan, self.frame)
 
     def _with_restarts(self) -> None:
@@ -202,8 +206,8 @@ class Driver:
         self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
-        sources = len(self.plan.sources()) + self._ticks
-        self.spark_folder.rebuild(self.run.head.spark, self.seen.load(self.run.head), sources)
+        head = self.run.head
+        self.spark_folder.rebuild(head.spark, self.seen.load(head), self._continued(head))
         faults.point(REBUILT)
         writer = self.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
@@ -258,9 +262,8 @@ class Driver:
         spec, found, tasks = self._run_tasks(frame, fresh)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
-        names = [node.name for node in self.plan.sources()]
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
-        progress = SourceProgress(batch, dict(zip(names, source_offsets(offsets), strict=False)), log, seen)
+        progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.lines), log, seen)
         self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, tasks, started, ran)
 
@@ -285,7 +288,7 @@ class Driver:
     def _run_directly(self, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch with tasks that read the files of Spark's log themselves; a small one in one task."""
         spec = self._spec()
-        splits = self.direct.splits(fresh, spec.parallelism)
+        splits = self.direct.splits(fresh, self.spark_folder.logs, spec.parallelism)
         few = sum(split.size for _, split in splits) <= SMALL_BYTES
         pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
         rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()
@@ -367,7 +370,8 @@ class Driver:
 
     # Around the batches.
 
-    def _source_frame(self) -> DataFrame:
+    def _source_frame(self) -> tuple[DataFrame, tuple[SourceLine, ...]]:
+        """Return the frame of all sources, and what the lines of its offsets are."""
         frames = []
         for node in self.plan.sources():
             assert isinstance(node.operator, SourceOperator)
@@ -382,7 +386,17 @@ class Driver:
         chosen = pruned(self.plan, frames)
         self.direct = DirectReading(self.plan, chosen)
         frame = source_frame(chosen)
-        return with_ticks(frame, ticks(self.options.tick).load(self.spark)) if self._ticks else frame
+        parts = list(zip((node.name for node in self.plan.sources()), frames, strict=True))
+        if self._ticks:
+            clock = ticks(self.options.tick).load(self.spark)
+            frame = with_ticks(frame, clock)
+            parts.append((CLOCK, clock))
+        return frame, source_lines(parts, frame)
+
+    def _continued(self, state: Manifest | None) -> Continuation:
+        """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""
+        log = state.spark if state is not None else None
+        return continued(log, self.lines, self.job.aliases, self.options.allow_dropped_source)
 
     @property
     def _ticks(self) -> bool:

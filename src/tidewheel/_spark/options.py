@@ -24,6 +24,7 @@ class RunOptions:
     backoff: float = 1.0
     take_over: bool = False
     allow_dropped_state: bool = False
+    allow_dropped_source: bool = False
     drop_unpublished: Collection[str] = ()
     local: str | None = None
     shared_state: bool = False

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from itertools import count
 
+import msgspec
+
 from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._checkpoint.names import Suffix, path, state_file
 from tidewheel._state.compaction import merge, newest_sequence
@@ -26,7 +28,7 @@ _DRIVER_TASK = 10**6
 
 
 class SeenFiles:
-    """The entries of all file sources of a job."""
+    """The entries of all file sources of a job: a line each, with the number of the source's log and what Spark wrote."""
 
     def __init__(self, store: Store, job: str, run: str) -> None:
         """Take the state store and the run that writes."""
@@ -51,15 +53,17 @@ class SeenFiles:
         inline = (*(base.spark.seen if base.spark is not None else ()), *fresh)
         parts = base.driver
         if len(inline) > INLINE:
-            parts = self._moved(base, inline, sequence)
+            parts = self._moved(base, inline, sequence, {source.log for source in log.sources})
             inline = ()
-        return SparkLog(log.query, log.offsets, log.commits, log.files, inline), parts
+        return msgspec.structs.replace(log, seen=inline), parts
 
-    def _moved(self, base: Manifest, inline: tuple[str, ...], sequence: int) -> ShardParts:
+    def _moved(self, base: Manifest, inline: tuple[str, ...], sequence: int, logs: set[int]) -> ShardParts:
         snapshot = None
         if len(base.driver.deltas) >= _MAX_DELTAS:
-            older = base.replace(spark=None)
-            snapshot = self._write(self.load(older), sequence, "snap", newest_sequence(base.driver))
+            older = self.load(base.replace(spark=None))
+            # What sources have seen that the job has let go of ends here.
+            entries = [line for line in older if _order(line)[0] in logs]
+            snapshot = self._write(entries, sequence, "snap", newest_sequence(base.driver))
         return merge(base.driver, (self._write(list(inline), sequence, "delta", sequence),), snapshot)
 
     def _write(self, lines: list[str], sequence: int, suffix: Suffix, label: int) -> PartRef:
@@ -73,10 +77,10 @@ class SeenFiles:
 
 
 def _key(line: str) -> bytes:
-    number, _, entry = line.partition("\t")
-    return f"{number}\t{json.loads(entry)['path']}".encode()
+    log, _, entry = line.partition("\t")
+    return f"{log}\t{json.loads(entry)['path']}".encode()
 
 
 def _order(line: str) -> tuple[int, int]:
-    number, _, entry = line.partition("\t")
-    return int(number), int(json.loads(entry)["batchId"])
+    log, _, entry = line.partition("\t")
+    return int(log), int(json.loads(entry)["batchId"])

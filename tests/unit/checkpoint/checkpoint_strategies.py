@@ -11,6 +11,7 @@ from tidewheel._checkpoint.manifest import (
     PinnedCell,
     Span,
     SparkLog,
+    SparkSource,
     StagedOutput,
     StateField,
 )
@@ -91,6 +92,8 @@ def checkpoint_states(draw):
                 st.dictionaries(counts, names, max_size=2),
                 st.dictionaries(names, names, max_size=2),
                 st.lists(names, max_size=3).map(tuple),
+                st.lists(st.builds(SparkSource, names, names, counts), max_size=2).map(tuple),
+                counts,
             )
         ),
         lineage=draw(names),
@@ -151,7 +154,9 @@ def full_state() -> Manifest:
         cells={"limit": PinnedCell(4, b"\x07")},
         frontiers={"log": Frontier(None, 17)},
         counts={"in": 77},
-        spark=SparkLog("q", {0: "v1", 1: "v1"}, {0: "v1"}, {"metadata": "{}"}, ("a", "b")),
+        spark=SparkLog(
+            "q", {0: "v1", 1: "v1"}, {0: "v1"}, {"0/0": "{}"}, ("a", "b"), (SparkSource("in", "files", 0),), 1
+        ),
         lineage="l",
         parent=1,
         flushed=2,

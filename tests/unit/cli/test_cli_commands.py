@@ -97,7 +97,15 @@ def test_options_reach_the_run(program, ran):
     options = (
         "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 0.5 --take-over --local /tmp/x"
     )
-    more = ["--trigger", "5 seconds", "--allow-dropped-state", "--shared-state", "--conf", "spark.a=b=c"]
+    more = [
+        "--trigger",
+        "5 seconds",
+        "--allow-dropped-state",
+        "--allow-dropped-source",
+        "--shared-state",
+        "--conf",
+        "spark.a=b=c",
+    ]
     more += ["--drop-unpublished", "out", "--drop-unpublished", "late"]
     assert call("run", program, *options.split(), *more).exit_code == 0
     assert ran == {
@@ -112,6 +120,7 @@ def test_options_reach_the_run(program, ran):
         "local": "/tmp/x",
         "trigger": "5 seconds",
         "allow_dropped_state": True,
+        "allow_dropped_source": True,
         "bounded": False,
         "conf": {"spark.a": "b=c"},
     }

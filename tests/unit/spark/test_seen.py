@@ -8,13 +8,14 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog, SparkSource
 from tidewheel._spark import seen_files as module
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._storage import open_store
 
 _names = itertools.count()
-LOG = SparkLog("query", offsets={0: "v1"}, files={"sources/1/0": "x"})
+SOURCES = (SparkSource("a", "files", 0), SparkSource("b", "files", 1))
+LOG = SparkLog("query", offsets={0: "v1"}, files={"1/0": "x"}, sources=SOURCES, logs=2)
 
 
 def line(source: int, path: str, batch: int) -> str:
@@ -72,3 +73,13 @@ def test_a_batch_that_runs_again_with_more_files_refers_to_its_own_list(monkeypa
     commit(seen, base, [line(0, "a", 0)])  # Its commit fails; the same run does the batch again.
     state = commit(seen, base, [line(0, "a", 0), line(0, "b", 0)])
     assert seen.load(state) == [line(0, "a", 0), line(0, "b", 0)]
+
+
+def test_what_a_source_has_seen_that_is_gone_ends_with_the_next_snapshot(monkeypatch):
+    monkeypatch.setattr(module, "INLINE", 0)
+    monkeypatch.setattr(module, "_MAX_DELTAS", 1)
+    place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
+    seen = SeenFiles(place, "job", "run")
+    state = commit(seen, state, [line(0, "a", 0), line(1, "b", 0)])
+    log, parts = seen.record(state, SparkLog("query", {0: "v1"}, sources=SOURCES[:1], logs=2), [line(0, "c", 1)], 3)
+    assert seen.load(state.replace(spark=log, driver=parts)) == [line(0, "a", 0), line(0, "c", 1)]
