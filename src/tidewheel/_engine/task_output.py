@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
 from tidewheel._connectors.sink import SinkPartition, Staging
 from tidewheel._core import faults
+from tidewheel._core.text import shortened
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Staged
 from tidewheel._operators.graph import Node
@@ -48,13 +48,13 @@ class TaskOutput:
     def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
         """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
         key = batch.keys[position] if batch.keyed else None
-        record = _shown(batch.values[position])
+        record = shortened(batch.values[position])
         cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
         if self._plan.dead_letter is None:
             about = f"key {key!r}, " if batch.keyed else ""
             raise OperatorError(f"operator {node.name!r}, {about}record {record}: {cause}") from error
-        told = {"operator": node.name, "key": None if key is None else str(key), "record": record, "error": cause}
-        self._dead_letters.append(told)
+        letter = {"operator": node.name, "key": None if key is None else str(key), "record": record, "error": cause}
+        self._dead_letters.append(letter)
         self.rejected += 1
         if len(self._dead_letters) >= _DEAD_LETTERS:
             self._write_dead_letters()
@@ -72,8 +72,3 @@ class TaskOutput:
             rows = pa.RecordBatch.from_pylist(self._dead_letters, schema=DEAD_LETTER_SCHEMA)
             self.write(self._plan.nodes[self._plan.dead_letter], rows)
             self._dead_letters = []
-
-
-def _shown(value: Any, limit: int = 500) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidewheel._core.text import shortened
 from tidewheel._state.stored_types import Fit, same, stored_type
 from tidewheel._state.tagged import NotStorable, untagged
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
@@ -93,7 +94,7 @@ class _Msgpack:
         except _UNREADABLE as error:
             raise self._refused(value, str(error)) from None
         if not same(value, stored):
-            raise self._refused(value, f"{shown(value)} would come back as {shown(stored)}")
+            raise self._refused(value, f"{shortened(value, 200)} would come back as {shortened(stored, 200)}")
 
     def _refused(self, value: Any, reason: str) -> OperatorError:
         if self._type is Any:
@@ -225,12 +226,6 @@ def codec_named(name: str) -> StateCodec:
             f"the state was written with the codec {name!r}, which is not known here (known: {known}); "
             "import the module that calls register_codec for it"
         ) from None
-
-
-def shown(value: Any, limit: int = 200) -> str:
-    """Return a value as an error shows it."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def _called(type: Any) -> str:

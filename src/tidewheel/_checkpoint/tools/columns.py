@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
+from tidewheel._checkpoint.tools.text import shown
 from tidewheel._values.shape import VALUE, Shape, shape_of, to_columns
 from tidewheel.errors import StateError
 
@@ -89,7 +88,7 @@ class Columns:
 
     def _array(self, name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         if name in self.json:
-            values = [None if value is None else _json(value) for value in values]
+            values = [None if value is None else shown(value) for value in values]
         return pa.array(values, kind)
 
 
@@ -106,10 +105,3 @@ def _plain_keys(keys: list[Any]) -> list[Any]:
 
 def _unknown(kind: pa.DataType) -> bool:
     return pa.types.is_null(kind) or any(_unknown(kind.field(at).type) for at in range(kind.num_fields))
-
-
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, msgspec.MsgspecError):
-        return json.dumps(value, default=str)

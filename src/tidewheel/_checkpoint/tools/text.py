@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -27,11 +28,11 @@ def key_candidates(text: str) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON; bytes as base64, what JSON lacks as text."""
+    """Return a value as JSON; bytes as base64, what JSON lacks as text, keys too."""
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
-        return json.dumps(value, default=_plain)
+        return json.dumps(_plain(value))
 
 
 def _tuples(value: Any) -> Any:
@@ -39,4 +40,12 @@ def _tuples(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return list(map(_plain, value))
+    return _plain(msgspec.structs.asdict(value)) if isinstance(value, msgspec.Struct) else str(value)
