@@ -12,6 +12,9 @@ from tidewheel._storage import Store
 LOOK_UP_TAIL = 3 * 1024
 """How much of a file's end to read first for a single key: the index of most deltas is smaller."""
 
+HELD_BYTES = 64 << 20
+"""How many bytes of state files a task keeps while it brings its local copies up to date."""
+
 
 def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[FileRef], StateFile]:
     """Return what opens a job's state files, each once, reading only what is asked of them."""
@@ -27,13 +30,24 @@ def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[Fil
     return fetch
 
 
-def whole_opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
-    """Return what opens a job's state files, each once and read as a whole: for whoever needs most of them."""
-    opened: dict[str, StateFile] = {}
+def shard_by_shard_opener(store: Store, job: str, held_bytes: int = HELD_BYTES) -> Callable[[FileRef], StateFile]:
+    """Return what opens a job's state files for whoever reads one shard of them after the other.
+
+    Files are read as a whole and kept, as far as `held_bytes` go: a delta holds all shards of a task. Of the others only the
+    index is kept, and each shard is read when it is needed: memory does not grow with the state.
+    """
+    whole: dict[str, StateFile] = {}
+    by_range = opener(store, job)
+    room = held_bytes
 
     def fetch(ref: FileRef) -> StateFile:
-        if ref.name not in opened:
-            opened[ref.name] = StateFile.of(store.read(path(job, ref.name)), ref)
-        return opened[ref.name]
+        nonlocal room
+        if ref.name not in whole:
+            # Nothing is put out to make room: shards need the same files in the same order, and would find each gone.
+            if ref.size > room:
+                return by_range(ref)
+            room -= ref.size
+            whole[ref.name] = StateFile.of(store.read(path(job, ref.name)), ref)
+        return whole[ref.name]
 
     return fetch

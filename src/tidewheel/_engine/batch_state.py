@@ -10,7 +10,7 @@ from xxhash import xxh64_intdigest
 from tidewheel._checkpoint.encoding import decode as decode_manifest
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN, Suffix, folder, path
-from tidewheel._checkpoint.state_files import whole_opener
+from tidewheel._checkpoint.state_files import shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
@@ -42,7 +42,7 @@ class BatchState:
         if self._opened is None:
             spec, manifest = self._spec, _base_manifest(self._spec, self._store)
             copies = LocalCopies.at(local_folder(spec.local, spec.job, manifest.lineage))
-            fetch = whole_opener(self._store, spec.job)
+            fetch = shard_by_shard_opener(self._store, spec.job)
             self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch)
         return self._opened
 
