@@ -138,7 +138,7 @@ class MemoryNode(MemoryRun):
         publish_output(self.plan, self.fleet.store.at(folder(state.id.stream_id)), state, None)
 
     def check(self, state) -> None:
-        check_adopted(state, self.plan, SHARDS)
+        check_adopted(state, self.plan, SHARDS, self.job.aliases)
 
     def prepare(self):
         """Run a batch over all that is new; return what commits it."""

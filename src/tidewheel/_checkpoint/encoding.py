@@ -84,6 +84,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     parallelism: int
     now: int
     operators: list[tuple[str, OperatorInfo]]
+    former_operators: list[tuple[_Count, list[tuple[str, OperatorInfo]]]]
     key_kinds: list[tuple[str, str]]
     files: list[tuple[str, _Count, _Count]]
     shards: list[tuple[_Count, _Parts]]
@@ -173,6 +174,7 @@ def _body(state: Manifest) -> _Body:
         parallelism=state.parallelism,
         now=state.now,
         operators=_pairs(state.operators),
+        former_operators=[(shard, _pairs(infos)) for shard, infos in _pairs(state.former_operators)],
         key_kinds=_pairs(state.key_kinds),
         files=table.files(),
         shards=shards,
@@ -262,6 +264,9 @@ class _Reading:
             parallelism=body.parallelism,
             now=body.now,
             operators=named("operators", body.operators),
+            former_operators=named(
+                "former_operators", body.former_operators, lambda infos: named("former_operators", infos)
+            ),
             key_kinds=named("key_kinds", body.key_kinds),
             shards=named("shards", body.shards, self._parts),
             driver=self._parts(body.driver),

@@ -184,6 +184,8 @@ class Manifest(msgspec.Struct, frozen=True):
     now: int = 0
     """The pinned clock of the batch."""
     operators: dict[str, OperatorInfo] = {}
+    former_operators: dict[int, dict[str, OperatorInfo]] = {}
+    """By shard, where it differs from `operators`: what its former holder's program kept. The next run evolves it."""
     key_kinds: dict[str, str] = {}
     """The type of the keys that each `key_by` gave first; all its keys are of that type."""
     shards: dict[int, ShardParts] = {}

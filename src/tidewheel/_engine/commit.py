@@ -162,6 +162,7 @@ def next_manifest(
         now=spec.now,
         cells=spec.cells,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
+        former_operators={},
         key_kinds=merged_kinds(base.key_kinds, *(report.key_kinds for report in reports)),
         shards=next_shards(base.shards, reports),
         counts=added(base.counts, (report.counts for report in reports)),

@@ -46,7 +46,7 @@ class DeltaFiles:
         data, checksum = self._writer.finish()
         number = len(self._reports)
         name = state_file(self._sequence, self._run.token, number, 0, "delta")
-        self._run.store.create(path(self._run.job.name, name), data)
+        self._run.store.create(path(self._run.stream, name), data)
         parts = self._writer.parts(FileRef(name, len(data), checksum), self._sequence)
         self._reports.append(Report(1, number, deltas=parts))
         self._writer, self._bytes = StateFileWriter(), 0

@@ -7,10 +7,11 @@ earlier names and versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidewheel._checkpoint.manifest import OperatorInfo
+from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._core.keys import from_stored
 from tidewheel._engine.commit import operator_infos
@@ -20,7 +21,9 @@ from tidewheel._engine.plan import Plan
 from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.shard_contents import shard_table, shard_tables
+from tidewheel._state.state_file import StateFile
 from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
@@ -45,39 +48,79 @@ def upgrades(plan: Plan) -> frozenset[str]:
 def evolve(run: JobRun) -> None:
     """Commit the state under today's names and versions, if it is not so already.
 
-    The program was checked before: operators that it lacks may be dropped.
+    The program was checked before: operators that it lacks may be dropped. Shards that were adopted from other holders may
+    have been kept by other versions of the program than the rest.
     """
-    stored, infos = run.head.operators, operator_infos(run.plan)
-    former = renamed(stored, infos, run.job.aliases)
-    nodes = {node.name: node for node in run.plan.nodes}
-    was = {name: former.get(name, name) for name in infos if former.get(name, name) in stored}
-    changed = {name: old for name, old in was.items() if name != old or stored[old].version != infos[name].version}
-    dropped = set(stored) - set(infos) - set(former.values())
-    if not changed and not dropped:
-        return
-    fetch = opener(run.store, run.job.name)
+    head, infos = run.head, operator_infos(run.plan)
+    fetch = opener(run.store, run.stream)
     files = DeltaFiles(run)
-    for shard, parts in sorted(run.head.shards.items()):
-        tables = shard_tables(parts, shard, fetch)
-        for table in sorted(tables):
-            if table.partition("/")[0] in dropped:
-                files.add(shard, table, [(key, None) for key in shard_table(parts, shard, fetch, table)])
-        for name, old in changed.items():
-            for table in sorted(tables):
-                own, slash, rest = table.partition("/")
-                if own != old:
-                    continue
-                held = shard_table(parts, shard, fetch, table)
-                upgrade = None if slash else _upgrade(nodes[name], stored[old])
-                items = held if upgrade is None else {key: upgrade(key, value) for key, value in held.items()}
-                if name != old:
-                    files.add(shard, table, [(key, None) for key in held])
-                    items = {key: value for key, value in items.items() if value is not None}
-                files.add(shard, f"{name}{slash}{rest}", list(items.items()))
-    gone = dropped | {old for name, old in changed.items() if name != old}
-    operators = {name: info for name, info in {**stored, **infos}.items() if name not in gone}
-    spec = run.spec(run.head.parallelism, "")
-    run.commit(spec, files.finish(), "upgrade", None, operators=operators)
+    evolved = False
+    for stored, shards in _groups(head):
+        change = _change(stored, infos, run.job.aliases)
+        if change.renamed or change.upgraded or change.dropped:
+            evolved = True
+            for shard in shards:
+                _evolve_shard(run.plan, stored, change, shard, head.shards[shard], fetch, files)
+    if evolved:
+        spec = run.spec(head.parallelism, "")
+        run.commit(spec, files.finish(), "upgrade", None, operators=infos)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What of stored state is to change: operators by their names of today, with their former ones."""
+
+    renamed: dict[str, str]
+    upgraded: dict[str, str]
+    dropped: set[str]
+
+
+def _groups(head: Manifest) -> list[tuple[dict[str, OperatorInfo], list[int]]]:
+    """Return the shards by what their holder's program kept; the job's own first, which may be none."""
+    groups = [(head.operators, [shard for shard in sorted(head.shards) if shard not in head.former_operators])]
+    for shard, stored in sorted(head.former_operators.items()):
+        if shard in head.shards:
+            known = next((shards for infos, shards in groups[1:] if infos == stored), None)
+            if known is None:
+                groups.append((stored, known := []))
+            known.append(shard)
+    return groups
+
+
+def _change(
+    stored: Mapping[str, OperatorInfo], infos: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
+) -> _Change:
+    former = renamed(stored, infos, aliases)
+    same = {name: name for name in infos if name in stored and stored[name].version != infos[name].version}
+    return _Change(former, same, set(stored) - set(infos) - set(former.values()))
+
+
+def _evolve_shard(
+    plan: Plan,
+    stored: Mapping[str, OperatorInfo],
+    change: _Change,
+    shard: int,
+    parts: ShardParts,
+    fetch: Callable[[FileRef], StateFile],
+    files: DeltaFiles,
+) -> None:
+    nodes = {node.name: node for node in plan.nodes}
+    tables = sorted(shard_tables(parts, shard, fetch))
+    for table in tables:
+        if table.partition("/")[0] in change.dropped:
+            files.add(shard, table, [(key, None) for key in shard_table(parts, shard, fetch, table)])
+    for name, old in {**change.renamed, **change.upgraded}.items():
+        for table in tables:
+            own, slash, rest = table.partition("/")
+            if own != old:
+                continue
+            held = shard_table(parts, shard, fetch, table)
+            upgrade = None if slash else _upgrade(nodes[name], stored[old])
+            items = held if upgrade is None else {key: upgrade(key, value) for key, value in held.items()}
+            if name != old:
+                files.add(shard, table, [(key, None) for key in held])
+                items = {key: value for key, value in items.items() if value is not None}
+            files.add(shard, f"{name}{slash}{rest}", list(items.items()))
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
 from tidewheel._checkpoint.tools.fork import shared_parts
 from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
@@ -115,6 +115,7 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         for shard, holding in ledger.held.items()
         if holding.parts != ShardParts()
     }
+    operators = next((state.operators for state in known if state.operators), {})
     delivered = latest(state.delivered_epoch for state in known)
     return head.replace(
         id=CheckpointId(head.id.stream_id, ledger.number),
@@ -122,7 +123,10 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         run=token,
         shards=shards,
         fleet=_stored(ledger, head.fleet.closed_by if head.fleet is not None else None),
-        operators={name: info for state in known for name, info in state.operators.items()},
+        operators=operators,
+        former_operators={
+            shard: infos for shard, infos in _operators(head, ledger, sources).items() if infos != operators
+        },
         key_kinds={name: kind for state in known for name, kind in state.key_kinds.items()},
         frontiers=_latest(state.frontiers for state in known),
         epoch=latest(state.epoch for state in known),
@@ -160,10 +164,29 @@ def _told(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[i
     """Return what each shard with state was told by whoever held it; of one that is let go, too: its taker looks here."""
     shards = {shard: told(shard, head.delivered_epoch, head.behind) for shard in (*head.shards, *head.behind)}
     for source in sources:
-        for shard, taken in ledger_of(source).revoked.items():
-            if shard in ledger.held and shard not in head.shards and taken.holding.parts != ShardParts():
-                shards[shard] = told(shard, source.delivered_epoch, source.behind)
+        for shard in _adopted(head, ledger, source):
+            shards[shard] = told(shard, source.delivered_epoch, source.behind)
     return shards
+
+
+def _operators(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, dict[str, OperatorInfo]]:
+    """Return what the program of whoever held a shard kept in it; of one that is let go, too: its taker looks here."""
+    shards = {
+        shard: head.former_operators.get(shard, head.operators) for shard in (*head.shards, *head.former_operators)
+    }
+    for source in sources:
+        for shard in _adopted(head, ledger, source):
+            shards[shard] = source.former_operators.get(shard, source.operators)
+    return shards
+
+
+def _adopted(head: Manifest, ledger: Ledger, source: Manifest) -> list[int]:
+    """Return the shards with state that a ledger adopts from a source."""
+    return [
+        shard
+        for shard, taken in ledger_of(source).revoked.items()
+        if shard in ledger.held and shard not in head.shards and taken.holding.parts != ShardParts()
+    ]
 
 
 def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:

@@ -203,7 +203,7 @@ class Node:
         publish_output(self.plan, where, state, self.engine.spark)
 
     def _check(self, state: Manifest) -> None:
-        check_adopted(state, self.plan, self.job.n_shards)
+        check_adopted(state, self.plan, self.job.n_shards, self.job.aliases)
 
     # Beside the run.
 

@@ -12,6 +12,7 @@ from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import SourceProgress, operator_infos
 from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
@@ -44,6 +45,7 @@ class FleetRun(JobRun):
     ) -> None:
         """Go on from the newest record, which this run made when it adopted its shards."""
         self.recall()
+        evolve(self)
 
     def commit(
         self,
@@ -105,6 +107,11 @@ def fingerprint(plan: Plan, n_shards: int) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def check_adopted(state: Manifest, plan: Plan, n_shards: int) -> None:
-    """Refuse to adopt state that the program cannot continue."""
-    check_program(state, operator_infos(plan), n_shards, allow_dropped_state=False)
+def check_adopted(
+    state: Manifest, plan: Plan, n_shards: int, aliases: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Refuse to adopt state that the program cannot continue; `aliases` are the names that its operators had before."""
+    for operators in (state.operators, *state.former_operators.values()):
+        check_program(
+            state.replace(operators=operators), operator_infos(plan), n_shards, False, aliases, upgrades(plan)
+        )

@@ -139,6 +139,7 @@ def full_state() -> Manifest:
         carried_epoch=-1,
         delivered_epoch=-1,
         behind={1: None},
+        former_operators={1: {"window": OperatorInfo("stateful_map", "msgpack", 2)}},
         n_shards=2,
         parallelism=2,
         now=1_700_000_000_000_000_001,

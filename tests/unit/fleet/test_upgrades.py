@@ -1,0 +1,100 @@
+"""A fleet takes over the state of an earlier version of its program, as a single run does: new names, new versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from tidewheel import Job
+from tidewheel._connectors.inbox.source import inbox
+from tidewheel.errors import StateError
+from tidewheel.sinks import files
+
+
+def before(where: Path) -> Job:
+    return program(where, "count", lambda key, event, n: ({"key": key, "n": n + 1}, n + 1), default=0)
+
+
+def after(where: Path, **options) -> Job:
+    """The state is a dict now, under another name."""
+
+    def counted(key, event, state):
+        state = {"n": state["n"] + 1}
+        return {"key": key, "n": state["n"]}, state
+
+    return program(where, "counts", counted, default={"n": 0}, version=2, **options)
+
+
+def upgraded(where: Path) -> Job:
+    return after(where, upgrade=lambda state, version: {"n": state}, aliases=["count"])
+
+
+def program(where: Path, name: str, function, **options) -> Job:
+    job = Job("orders", state=f"file://{where}/state", n_shards=SHARDS)
+    events = job.source("in", inbox(f"{where}/inbox", schema="key string, amount long"))
+    events.key_by("by-key", "key").stateful_map(name, function, **options).sink(
+        "out", files(f"{where}/out", format="json")
+    )
+    return job
+
+
+def node(build):
+    return type("Node", (MemoryNode,), {"build": lambda self: build(self.fleet.where)})
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    made = Fleet(tmp_path)
+    yield made
+    made.close()
+
+
+def check(fleet):
+    rows = sorted((row["key"], row["n"]) for row in fleet.published())
+    assert rows == sorted((key, n) for key, last in fleet.sent.items() for n in range(1, last + 1))
+
+
+def test_a_node_with_a_new_version_adopts_and_upgrades_what_it_takes(fleet):
+    fleet.send(100)
+    for old in started(fleet, "a", "b", node=node(before)):
+        old.step()
+        old.coordinator.leave(old.name)
+    fleet.send(100)
+    (new,) = started(fleet, "c", node=node(upgraded))
+    new.step()
+    new.close()
+    check(fleet)
+
+
+def test_shards_that_were_upgraded_and_shards_that_were_not_come_together(fleet):
+    fleet.send(100)
+    old = started(fleet, "a", "b", node=node(before))
+    for each in old:
+        each.step()
+    old[0].coordinator.leave("a")
+    kind = node(upgraded)
+    # It takes what was a's, and upgrades that; then b goes, and its shards are as the old program left them.
+    c = kind(fleet, "c")
+    c.join()
+    c.begin()
+    assert 0 < len(c.shards()) < SHARDS
+    fleet.send(100)
+    c.step()
+    old[1].coordinator.leave("b")
+    c.begin()
+    c.step()
+    c.close()
+    check(fleet)
+
+
+def test_state_of_an_older_version_without_a_way_to_the_new_one_is_refused(fleet):
+    fleet.send(10)
+    (old,) = started(fleet, "a", node=node(before))
+    old.step()
+    old.coordinator.leave("a")
+    with pytest.raises(StateError, match="'counts': its state has version 1, the program has version 2 and no way"):
+        started(fleet, "c", node=node(lambda where: after(where, aliases=["count"])))
+    with pytest.raises(StateError, match="names the operator 'count', which the program lacks"):
+        started(fleet, "d", node=node(after))
