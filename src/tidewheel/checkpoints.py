@@ -2,6 +2,15 @@
 
 from tidewheel._checkpoint.manager import CheckpointManager
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.seed_layout import from_seed, to_seed
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 
-__all__ = ["CheckpointId", "CheckpointManager", "CheckpointStore", "Manifest", "StreamCheckpoints"]
+__all__ = [
+    "CheckpointId",
+    "CheckpointManager",
+    "CheckpointStore",
+    "Manifest",
+    "StreamCheckpoints",
+    "from_seed",
+    "to_seed",
+]

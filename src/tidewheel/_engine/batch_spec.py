@@ -11,9 +11,10 @@ from tidewheel._time.frontier import Asked
 class BatchSpec(msgspec.Struct, frozen=True):
     """The base that a batch starts from and everything pinned for it."""
 
-    job: str
+    stream: str
+    """The stream of the run's chain: the job's name, or `orders/17` for run 17 of a fleet."""
     state: str
-    """The state URL of the job's own folder."""
+    """The state URL."""
     local: str
     """The folder for local copies on whatever host a task runs."""
     base: int

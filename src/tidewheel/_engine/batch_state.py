@@ -41,8 +41,8 @@ class BatchState:
         """The state as of the base manifest."""
         if self._opened is None:
             spec, manifest = self._spec, _base_manifest(self._spec, self._store)
-            copies = LocalCopies.at(local_folder(spec.local, spec.job, manifest.lineage))
-            fetch = shard_by_shard_opener(self._store, spec.job)
+            copies = LocalCopies.at(local_folder(spec.local, spec.stream, manifest.lineage))
+            fetch = shard_by_shard_opener(self._store, spec.stream)
             self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch)
         return self._opened
 
@@ -103,7 +103,7 @@ class BatchState:
     def _stored(self, writer: StateFileWriter, suffix: Suffix) -> FileRef:
         data, checksum = writer.finish()
         name = self._name(suffix)
-        self._store.create(path(self._spec.job, name), data)
+        self._store.create(path(self._spec.stream, name), data)
         return FileRef(name, len(data), checksum)
 
 
@@ -117,14 +117,14 @@ _manifests: dict[tuple[str, str, int, int], Manifest] = {}
 
 def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
     """Return the manifest that the batch starts from, read once per process, and checked against what the driver named."""
-    known = (spec.state, spec.job, spec.base, spec.base_checksum)
+    known = (spec.state, spec.stream, spec.base, spec.base_checksum)
     if known not in _manifests:
-        data = Chain(store.at(folder(spec.job)), CHAIN).read(spec.base)
+        data = Chain(store.at(folder(spec.stream)), CHAIN).read(spec.base)
         if int(xxh64_intdigest(data)) != spec.base_checksum:
             raise CorruptError(
-                f"manifest {spec.base} of job {spec.job!r} at {spec.state} is not the one the driver started the batch from; "
+                f"manifest {spec.base} of job {spec.stream!r} at {spec.state} is not the one the driver started the batch from; "
                 "nothing is committed: start the job again"
             )
         _manifests.clear()
-        _manifests[known] = decode_manifest(data, spec.job)
+        _manifests[known] = decode_manifest(data, spec.stream)
     return _manifests[known]

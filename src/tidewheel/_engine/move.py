@@ -104,7 +104,7 @@ def finish(transfer: Transfer) -> None:
 
 def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: str) -> Manifest:
     """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit."""
-    mine = Holding(store, checkpoints, head, run)
+    mine = ClaimedJob(store, checkpoints, head, run)
     for entry in store.list(f"{folder(head.id.stream_id)}/{TRANSFERS}"):
         if entry.path.endswith(".incoming"):
             transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
@@ -178,7 +178,7 @@ def _check_absent(store: Store, taker: Manifest, chosen: Mapping[tuple[int, str]
                 )
 
 
-class Holding:
+class ClaimedJob:
     """A job that this process has claimed."""
 
     def __init__(self, store: Store, checkpoints: StreamCheckpoints, head: Manifest, run: str) -> None:
@@ -238,7 +238,7 @@ class Holding:
 
 
 @contextlib.contextmanager
-def held(place: JobPlace) -> Iterator[Holding]:
+def held(place: JobPlace) -> Iterator[ClaimedJob]:
     """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first."""
     store = open_store(place.state)
     checkpoints = job_at(store, place.job)
@@ -249,11 +249,11 @@ def held(place: JobPlace) -> Iterator[Holding]:
         lease = JobLease(connection, token)
         with lease.held(place.job):
             head = claim(checkpoints, lease, token, newest)
-            yield Holding(store, checkpoints, settle(checkpoints, store, head, token), token)
+            yield ClaimedJob(store, checkpoints, settle(checkpoints, store, head, token), token)
 
 
 def _announced(
-    giving: Holding, source: JobPlace, target: JobPlace, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
+    giving: ClaimedJob, source: JobPlace, target: JobPlace, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
 ) -> Transfer:
     """Write what moves, and tell the target that it may come."""
     number = secrets.token_hex(8)
@@ -288,7 +288,7 @@ def _was_let_go(transfer: Transfer) -> bool:
             checkpoints.commit(claim_of(newest, newest, secrets.token_hex(6)))
 
 
-def _take_in(taking: Holding, transfer: Transfer) -> None:
+def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
     known = taking.head.transfers_in
     from_store = open_store(transfer.source.state)
     if transfer.id not in known:

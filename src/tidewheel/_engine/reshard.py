@@ -21,7 +21,7 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import check_n_shards, shard_of_stored
-from tidewheel._engine.move import Holding, held, owner
+from tidewheel._engine.move import ClaimedJob, held, owner
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -70,20 +70,20 @@ def reshard(place: JobPlace, n_shards: int) -> Resharded:
     checkpoints before it stay as they are. `HeldError` if the job runs.
     """
     check_n_shards(n_shards)
-    with held(place) as holding:
-        head = holding.head
+    with held(place) as claimed:
+        head = claimed.head
         if head.n_shards == n_shards:
             raise ConfigError(f"job {place.job!r} has {n_shards} shards already")
-        writing = _Writing(holding)
+        writing = _Writing(claimed)
         before: dict[str, Tally] = {}
-        for new, entries in _groups(holding, n_shards, before):
+        for new, entries in _groups(claimed, n_shards, before):
             writing.add(new, entries)
         files, parts = writing.finish()
         faults.point(WRITTEN)
-        after = _read_again(holding, files, n_shards)
+        after = _read_again(claimed, files, n_shards)
         check_equal(place.job, before, after)
         faults.point(CHECKED)
-        holding.checkpoints.commit(resharded(head, holding.run, n_shards, parts))
+        claimed.checkpoints.commit(resharded(head, claimed.run, n_shards, parts))
         faults.point(SWITCHED)
     return Resharded(head.sequence + 1, head.n_shards, n_shards, after, sum(file.size for file in files))
 
@@ -117,10 +117,10 @@ def check_equal(job: str, before: Mapping[str, Tally], after: Mapping[str, Tally
             )
 
 
-def _groups(holding: Holding, n_shards: int, tallies: dict[str, Tally]) -> Iterator[tuple[int, list[Entry]]]:
+def _groups(claimed: ClaimedJob, n_shards: int, tallies: dict[str, Tally]) -> Iterator[tuple[int, list[Entry]]]:
     """Yield each new shard with its entries in order, and count what is read."""
-    head = holding.head
-    fetch = opener(holding.store, head.id.stream_id)
+    head = claimed.head
+    fetch = opener(claimed.store, head.id.stream_id)
     groups = min(head.n_shards, n_shards)
     for group in range(groups):
         old = [shard for shard in sorted(head.shards) if shard % groups == group]
@@ -134,9 +134,9 @@ def _groups(holding: Holding, n_shards: int, tallies: dict[str, Tally]) -> Itera
 class _Writing:
     """Snapshots of new shards, in files of bounded size; a shard is in one file."""
 
-    def __init__(self, holding: Holding) -> None:
-        self._holding = holding
-        self._sequence = holding.head.sequence + 1
+    def __init__(self, claimed: ClaimedJob) -> None:
+        self._claimed = claimed
+        self._sequence = claimed.head.sequence + 1
         self._writer, self._bytes = StateFileWriter(), 0
         self._files: list[FileRef] = []
         self._parts: dict[int, PartRef] = {}
@@ -158,17 +158,17 @@ class _Writing:
         if not self._bytes:
             return
         data, checksum = self._writer.finish()
-        name = state_file(self._sequence, self._holding.run, len(self._files), 0, "snap")
-        self._holding.store.create(path(self._holding.head.id.stream_id, name), data)
+        name = state_file(self._sequence, self._claimed.run, len(self._files), 0, "snap")
+        self._claimed.store.create(path(self._claimed.head.id.stream_id, name), data)
         file = FileRef(name, len(data), checksum)
         self._parts.update(self._writer.parts(file, self._sequence))
         self._files.append(file)
         self._writer, self._bytes = StateFileWriter(), 0
 
 
-def _read_again(holding: Holding, files: list[FileRef], n_shards: int) -> dict[str, Tally]:
+def _read_again(claimed: ClaimedJob, files: list[FileRef], n_shards: int) -> dict[str, Tally]:
     """Return what the store holds of what was written; every checksum and every key's shard is checked."""
-    fetch: Callable[[FileRef], StateFile] = opener(holding.store, holding.head.id.stream_id)
+    fetch: Callable[[FileRef], StateFile] = opener(claimed.store, claimed.head.id.stream_id)
     tallies: dict[str, Tally] = {}
     for file in map(fetch, files):
         for shard in file.shards():

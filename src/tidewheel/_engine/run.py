@@ -138,7 +138,7 @@ class JobRun:
         """
         sequence = self.head.sequence + 1
         return BatchSpec(
-            job=self.stream,
+            stream=self.stream,
             state=self.store.url,
             local=local,
             base=self.head.sequence,

@@ -1,21 +1,27 @@
-"""Keys and their state in a stopped job: interrogate, collect, acquire.
+"""A job that nothing runs: go back to an earlier checkpoint, and look at its keys, take them out and put them in.
 
-`Interrogate` lists the keys that are there; `collect` takes a key's state out of every operator; `acquire` puts it in.
+`interrogate` lists the keys that are there; `collect` takes a key's state out of every operator; `acquire` puts it in.
 Nothing counts before `commit`, which is a commit as any other: one record in the job's chain.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from tidewheel._cells import open_cells
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import path, state_file
 from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.restore import restore
+from tidewheel._checkpoint.tools.savepoint import At
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._state.references import FileRef, ShardParts
@@ -43,6 +49,17 @@ def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
             if not is_timers(table):
                 found.setdefault(table, {})[from_stored(key)] = value
     return found
+
+
+def restore_stopped(
+    checkpoints: StreamCheckpoints, cells_url: str, at: At, keep_output: bool, take_over: bool
+) -> Manifest:
+    """Restore unless a run holds the job; with `take_over` that run finds itself fenced at its next commit."""
+    with (
+        open_cells(cells_url) as connection,
+        JobLease(connection, secrets.token_hex(6)).held(checkpoints.stream_id, take_over),
+    ):
+        return restore(checkpoints, at, keep_output=keep_output)
 
 
 class StoppedJob:

@@ -251,7 +251,7 @@ class _Step:
     def _staging(self, sink: str) -> Staging:
         spec = self.spec
         attempt = f"{spec.run}-{self._task_number}-{self.task.attempt}"
-        return Staging(self.store.at(folder(spec.job)), spec.job, sink, spec.sequence, attempt)
+        return Staging(self.store.at(folder(spec.stream)), spec.stream, sink, spec.sequence, attempt)
 
     def _finish(self) -> Report:
         outputs = self.output.prepare()

@@ -99,7 +99,7 @@ class StoredJob:
         cannot do so. With `keep_output` everything stays published, and is published a second time. `HeldError` if the job
         runs; `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
         """
-        from tidewheel._engine.restore import restore_stopped
+        from tidewheel._engine.stopped_job import restore_stopped
 
         return restore_stopped(self.checkpoints, cells or self._cells_url, at, keep_output, take_over)
 

@@ -28,7 +28,7 @@ _NAME = re.compile(r"(\d{20})\.rec")
 _BEGUN = "begun"
 
 
-class Record(msgspec.Struct, frozen=True):
+class ChainRecord(msgspec.Struct, frozen=True):
     """One record of a chain."""
 
     number: int
@@ -59,7 +59,7 @@ class Chain:
                 return standing[at:]
         return standing
 
-    def head(self, hint: int | None = None) -> Record | None:
+    def head(self, hint: int | None = None) -> ChainRecord | None:
         """Return the newest record, or None if the chain was never begun.
 
         `hint` is the number of a record that was once the head (0: the chain was empty). Then the records
@@ -69,7 +69,7 @@ class Chain:
             return self._note(found) if found.number else None
         while standing := self._listed():
             try:
-                return self._note(Record(standing[-1], self.read(standing[-1])))
+                return self._note(ChainRecord(standing[-1], self.read(standing[-1])))
             except NotFound:
                 continue  # It was the newest when listed; now it is trimmed, so there is a newer one.
         return None
@@ -96,7 +96,7 @@ class Chain:
         faults.point(CREATED)
         if number > 1 and not self._stands(number - 1, checksum if seen == number - 1 else None):
             self._settle(number, xxh64_intdigest(data))
-        self._note(Record(number, data))
+        self._note(ChainRecord(number, data))
         return True
 
     def begin(self, number: int, data: bytes, origin: bytes) -> bool:
@@ -129,13 +129,13 @@ class Chain:
         matches = ((_NAME.fullmatch(entry.path), entry.size) for entry in self._store.list())
         return [int(match[1]) for match, size in matches if match and size]
 
-    def _probe(self, hint: int) -> Record | None:
+    def _probe(self, hint: int) -> ChainRecord | None:
         """Go up from a hint; Record 0 means an empty chain, None that only a listing can tell."""
         seen, checksum = self._seen
-        newest = Record(hint, b"")
+        newest = ChainRecord(hint, b"")
         try:
             while True:
-                newest = Record(newest.number + 1, self._store.read(_name(newest.number + 1)))
+                newest = ChainRecord(newest.number + 1, self._store.read(_name(newest.number + 1)))
         except NotFound:
             pass
         if newest.number == 0:
@@ -149,7 +149,7 @@ class Chain:
             return None
         if not base or (seen == hint and xxh64_intdigest(base) != checksum):
             return None
-        return newest if newest.data else Record(hint, base)
+        return newest if newest.data else ChainRecord(hint, base)
 
     def _stands(self, number: int, checksum: int | None) -> bool:
         try:
@@ -182,7 +182,7 @@ class Chain:
             "its base was removed; this writer slept too long and must read the head before it goes on"
         )
 
-    def _note(self, record: Record) -> Record:
+    def _note(self, record: ChainRecord) -> ChainRecord:
         self._seen = (record.number, xxh64_intdigest(record.data))
         return record
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._storage import open_store
-from tidewheel._storage.chain import Chain, Record, TrimmedError
+from tidewheel._storage.chain import Chain, ChainRecord, TrimmedError
 from tidewheel.errors import FencedError, NotFound, StorageError
 
 
@@ -40,7 +40,7 @@ def test_a_chain_never_begun(store):
 def test_records_stand_in_the_order_of_their_numbers(store):
     chain = begun(store, 12)
     assert chain.numbers() == list(range(1, 13))
-    assert chain.head() == Record(12, b"12")
+    assert chain.head() == ChainRecord(12, b"12")
     assert chain.read(3) == b"3"
 
 
@@ -123,7 +123,7 @@ def test_a_late_writer_is_not_fooled_by_the_rest_of_another_late_one(store):
     with pytest.raises(TrimmedError):
         late.append(4, b"late")
     assert rest.numbers() == [7, 8, 9]
-    assert rest.head() == Record(9, b"9")
+    assert rest.head() == ChainRecord(9, b"9")
 
 
 def test_a_writer_whose_base_was_trimmed_while_its_record_is_newest_has_appended(store, monkeypatch):
@@ -165,15 +165,15 @@ def test_a_number_left_out_is_refused_loudly(store):
 def test_a_hint_saves_the_listing(store, monkeypatch):
     chain = begun(store, 5)
     monkeypatch.setattr(type(store), "list", lambda *_: pytest.fail("listed"))
-    assert chain.head(hint=5) == Record(5, b"5")
-    assert chain.head(hint=2) == Record(5, b"5")
-    assert chain.head(hint=0) == Record(5, b"5")
+    assert chain.head(hint=5) == ChainRecord(5, b"5")
+    assert chain.head(hint=2) == ChainRecord(5, b"5")
+    assert chain.head(hint=0) == ChainRecord(5, b"5")
 
 
 def test_a_hint_below_the_run_falls_back_to_a_listing(store):
     begun(store, 9, keep_from=7)
     for hint in range(10):
-        assert Chain(store, "chain").head(hint=hint) == Record(9, b"9")
+        assert Chain(store, "chain").head(hint=hint) == ChainRecord(9, b"9")
 
 
 def test_a_hint_is_not_fooled_by_a_late_writer_s_record(store):
@@ -186,7 +186,7 @@ def test_a_hint_is_not_fooled_by_a_late_writer_s_record(store):
     rest.trim(7)
     for ghost in (3, 4):
         store.at("chain").create(f"{ghost:020}.rec", b"of a killed writer")
-        assert reader.head(hint=3) == Record(9, b"9")
+        assert reader.head(hint=3) == ChainRecord(9, b"9")
         reader._seen = (3, reader._seen[1])
 
 
@@ -218,6 +218,6 @@ def test_what_stands_is_an_unbroken_run_that_ends_at_the_head(steps, hint):
             assert removed == (list(range(oldest, kept)) if newest else [])
             oldest = kept
     assert chain.numbers() == (list(range(oldest, newest + 1)) if newest else [])
-    expected = Record(newest, b"%d" % newest) if newest else None
+    expected = ChainRecord(newest, b"%d" % newest) if newest else None
     assert chain.head() == expected
     assert chain.head(hint=min(hint, newest)) == expected
