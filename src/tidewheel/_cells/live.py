@@ -26,13 +26,13 @@ class JobCell(Generic[T]):
     def value(self) -> T:
         """The pinned value, or the default while nobody has written the cell."""
         try:
-            found: T = _pinned[self.name]
+            value: T = _pinned[self.name]
         except KeyError:
             raise RuntimeError(
                 f"the cell {self.name!r} has a value inside the operators of a running job only; elsewhere read it with "
                 "tidewheel.cells"
             ) from None
-        return found
+        return value
 
     def encode(self, value: T) -> bytes:
         """Return a value as the bytes that travel to the tasks."""

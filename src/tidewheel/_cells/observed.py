@@ -61,10 +61,10 @@ class Observed:
     def _wait(self, ready: Callable[[], R | None], timeout: float | None, what: str) -> R:
         """Return the first answer of `ready` that is not None."""
         with self._condition:
-            found = self._condition.wait_for(lambda: self._check(ready), timeout)
-            if found is None:
+            answer = self._condition.wait_for(lambda: self._check(ready), timeout)
+            if answer is None:
                 raise TimeoutError(f"{self.where} {what} within {timeout} s")
-            return found
+            return answer
 
     async def _wait_async(self, ready: Callable[[], R | None], timeout: float | None, what: str) -> R:
         """As `_wait`, without a thread of its own."""
@@ -82,9 +82,9 @@ class Observed:
                 while True:
                     with self._condition:
                         woken.clear()
-                        found = self._check(ready)
-                    if found is not None:
-                        return found
+                        answer = self._check(ready)
+                    if answer is not None:
+                        return answer
                     await woken.wait()
         except TimeoutError:
             raise TimeoutError(f"{self.where} {what} within {timeout} s") from None

@@ -115,13 +115,13 @@ def list_(
 ) -> None:
     """Show all cells of a namespace that were ever written."""
     with open_cells(at) as connection:
-        found = [_described(_found(connection, name, namespace)) for name in connection.names(namespace, prefix)]
+        rows = [_described(_found(connection, name, namespace)) for name in connection.names(namespace, prefix)]
     if as_json:
-        for item in found:
+        for item in rows:
             typer.echo(_json(item))
         return
     table = Table("name", "type", "version", "value")
-    for item in found:
+    for item in rows:
         table.add_row(item["name"], item["type"], str(item["version"]), _json(item["value"]))
     Console().print(table)
 

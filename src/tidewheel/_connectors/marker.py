@@ -48,9 +48,9 @@ class Marker(msgspec.Struct, frozen=True):
 
     def after(self, publication: Publication) -> Marker:
         """Return the marker of a place that has this publication too."""
-        kept = sorted(self.published)[-_REMEMBERED + 1 :]
+        newest = sorted(self.published)[-_REMEMBERED + 1 :]
         return Marker(
-            {**{number: self.published[number] for number in kept}, publication.sequence: digest(publication)}
+            {**{number: self.published[number] for number in newest}, publication.sequence: digest(publication)}
         )
 
     def encoded(self) -> bytes:

@@ -58,21 +58,18 @@ class MessagePartition(SinkPartition):
     """A task's messages, staged in the job's store."""
 
     def __init__(self, form: Form, staging: Staging) -> None:
-        """Begin with none."""
         self._form, self._sink = form, staging.sink
         self._staged = StagedBatches(staging)
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Make messages of rows."""
         if columns.num_rows:
             form = self._form
-            found = {"data": pa.array(_data(columns, form, self._sink), pa.binary())}
+            staged = {"data": pa.array(_data(columns, form, self._sink), pa.binary())}
             if form.columns:
-                found["address"] = pa.array(_addresses(columns, form, self._sink), pa.string())
-            self._staged.write(pa.RecordBatch.from_pydict(found))
+                staged["address"] = pa.array(_addresses(columns, form, self._sink), pa.string())
+            self._staged.write(pa.RecordBatch.from_pydict(staged))
 
     def prepare(self) -> bytes | None:
-        """Stage them."""
         return self._staged.prepare()
 
 

@@ -80,17 +80,14 @@ class StagedBatches(SinkPartition):
     """Keeps a task's rows, in order, and stages them as Arrow."""
 
     def __init__(self, staging: Staging) -> None:
-        """Begin with nothing."""
         self._staging = staging
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Keep the rows."""
         if columns.num_rows:
             self._batches.append(columns)
 
     def prepare(self) -> bytes | None:
-        """Stage them in the job's store."""
         if not self._batches:
             return None
         rows = sum(batch.num_rows for batch in self._batches)

@@ -168,7 +168,7 @@ def test_partition_by(harness, url):
     harness.publish(2, harness.stage(2, [{"day": "mo", "n": 1}, {"day": "tu", "n": 2}]))
     assert DeltaTable(url).metadata().partition_columns == ["day"]
     assert rows(url) == [{"day": "mo", "n": 1}, {"day": "tu", "n": 2}]
-    with pytest.raises(ConfigError, match="is partitioned by day, and the sink is told n"):
+    with pytest.raises(ConfigError, match="is partitioned by day, and partition_by is n"):
         sinks.delta(url, partition_by="n").start("orders")
 
 

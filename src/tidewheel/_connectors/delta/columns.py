@@ -80,9 +80,9 @@ def check_partitions(names: Sequence[str], partition_by: Sequence[str], who: str
     """Refuse records that lack a column to partition by, or that have no other."""
     lacking = [name for name in partition_by if name not in names]
     if lacking or set(names) == set(partition_by):
-        found = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left"
+        problem = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left"
         raise OperatorError(
-            f"{who}: partition_by names {', '.join(partition_by)}, and {found}; the records have {', '.join(names)}"
+            f"{who}: partition_by names {', '.join(partition_by)}, and {problem}; the records have {', '.join(names)}"
         )
 
 

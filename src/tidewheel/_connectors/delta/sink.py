@@ -38,7 +38,6 @@ class Delta(Sink):
     guarantee = "exactly once"
 
     def __init__(self, url: str, partition_by: str | Sequence[str] = (), create: bool = True) -> None:
-        """Check the settings; the table is looked at when the job starts."""
         client()
         # A local path means the same wherever the driver stands later.
         self.location = TableLocation(FileStore.from_url(url).url if "://" not in url else url)
@@ -50,11 +49,9 @@ class Delta(Sink):
         self._table: DeltaTable | None = None
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"Delta table at {self.location.url}"
 
     def start(self, job: str) -> None:
-        """Check that the table is there or can be made, and that it is partitioned as told."""
         table = self.location.open("the delta sink")
         if table is None:
             if not self.create:
@@ -62,20 +59,18 @@ class Delta(Sink):
                     f"there is no Delta table at {self.location.url}; make it, or let the sink do so (create=True)"
                 )
             return
-        found = tuple(table.metadata().partition_columns)
-        if self.partition_by and found != self.partition_by:
+        partitions = tuple(table.metadata().partition_columns)
+        if self.partition_by and partitions != self.partition_by:
             raise ConfigError(
-                f"the Delta table at {self.location.url} is partitioned by {', '.join(found) or 'nothing'}, and the sink is told "
-                f"{', '.join(self.partition_by)} (partition_by); leave it out, or write to another table"
+                f"the Delta table at {self.location.url} is partitioned by {', '.join(partitions) or 'nothing'}, and "
+                f"partition_by is {', '.join(self.partition_by)}; leave it out, or write to another table"
             )
         self.schema = pa.schema(table.schema())
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store."""
         return _DeltaPartition(self, staging)
 
     def publish(self, publication: Publication) -> None:
-        """Add the batch to the table, unless it is in there."""
         if not publication.tokens:
             return
         who = f"sink {publication.sink!r}"
@@ -89,7 +84,7 @@ class Delta(Sink):
         self._table = table
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the open table in the driver."""
+        # The open table stays in the driver.
         return {**self.__dict__, "_table": None}
 
 
@@ -102,7 +97,6 @@ class _DeltaPartition(StagedBatches):
         self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Check and keep the rows."""
         if not columns.num_rows:
             return
         columns = typed(columns)

@@ -32,7 +32,7 @@ ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its 
 
 _TRIES = 10
 _LOOK_BACK = 200
-_SAID = "tidewheel"
+_NOTE = "tidewheel"
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*m|↳")
 _AWAY = re.compile(r"error sending request|[Cc]onnect|timed out|dns|status code: 5|50[0-9] ")
 _DENIED = re.compile(r"40[13] |privileges|[Cc]redential")
@@ -40,7 +40,7 @@ _DENIED = re.compile(r"40[13] |privileges|[Cc]redential")
 T = TypeVar("T")
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _BatchNote(msgspec.Struct, frozen=True):
     """What a commit says of itself in the table's history."""
 
     sink: str
@@ -105,12 +105,12 @@ class TableLocation:
         """Add a batch, unless it is there already; all of it or nothing."""
         deltalake = client()
         who, name = f"sink {publication.sink!r}", name_of(publication)
-        said = _Said(name, publication.sequence, digest(publication))
+        note = _BatchNote(name, publication.sequence, digest(publication))
         properties = deltalake.CommitProperties(
-            custom_metadata={_SAID: msgspec.json.encode(said).decode()},
+            custom_metadata={_NOTE: msgspec.json.encode(note).decode()},
             app_transactions=[
                 deltalake.Transaction(name, publication.sequence),
-                deltalake.Transaction(_digest_name(name), said.digest),
+                deltalake.Transaction(_digest_name(name), note.digest),
             ],
         )
         for _ in range(_TRIES):
@@ -180,8 +180,10 @@ def _is_there(table: DeltaTable, publication: Publication) -> bool:
         return False
     if newest == publication.sequence and (known := table.transaction_version(_digest_name(name))) is not None:
         return Marker({newest: known}).has(publication)
-    said = [msgspec.json.decode(commit[_SAID], type=_Said) for commit in table.history(_LOOK_BACK) if _SAID in commit]
-    published = {each.sequence: each.digest for each in said if each.sink == name}
+    notes = [
+        msgspec.json.decode(commit[_NOTE], type=_BatchNote) for commit in table.history(_LOOK_BACK) if _NOTE in commit
+    ]
+    published = {each.sequence: each.digest for each in notes if each.sink == name}
     return Marker({newest: -1, **published}).has(publication)
 
 

@@ -22,7 +22,6 @@ class CheckedFile:
     """A file to write that knows the size and the checksum of what went into it. Arrow can write to it."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take the open file."""
         self._descriptor = descriptor
         self._digest = xxh64()
         self.size = 0
@@ -86,7 +85,6 @@ class RowWriter(ABC):
     """Writes rows of one schema to a file, and closes the file."""
 
     def __init__(self, file: CheckedFile) -> None:
-        """Take the file to write to."""
         self.file = file
         self.rows = 0
 
@@ -103,7 +101,6 @@ class ParquetWriter(RowWriter):
     """Parquet, in row groups of a useful size however small the batches are."""
 
     def __init__(self, file: CheckedFile, schema: pa.Schema, compression: str) -> None:
-        """Take the file, the columns, and the codec."""
         super().__init__(file)
         from pyarrow import parquet
 
@@ -138,7 +135,6 @@ class JsonWriter(RowWriter):
     _encode = msgspec.json.Encoder().encode_lines
 
     def __init__(self, file: CheckedFile, schema: pa.Schema) -> None:
-        """Take the file and the columns."""
         super().__init__(file)
         # A record as a dict takes ten times as long to make and to encode.
         fields = {f"column{number}": name for number, name in enumerate(schema.names)}

@@ -57,7 +57,6 @@ class OrderedFiles(Source):
     """One file per batch, in the order of names."""
 
     def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any]) -> None:
-        """Take the settings; the folder is looked at when the job starts."""
         known = _CSV_OPTIONS if format == "csv" else set()
         unknown = [name for name in options if name not in known]
         if unknown:
@@ -72,11 +71,9 @@ class OrderedFiles(Source):
         return OrderedFiles(self.path, self.format, shape.schema(), self.options)
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"{self.format} files in {self.path}, in the order of their names"
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         from tidewheel._connectors.files.ordered_stream import NAME, OrderedStream
         from tidewheel._connectors.stream_reader import HAS_LIMITS
 

@@ -42,7 +42,6 @@ class OrderedReader(StreamReader):
     def __init__(
         self, path: str, format: str, schema: pa.Schema, *, header: bool = False, separator: str = ","
     ) -> None:
-        """Take the folder and how its files are read."""
         self.path, self.format, self.schema = path, format, schema
         self.header, self.separator = header, separator
         self._last: str | None = None

@@ -82,30 +82,26 @@ class LocalFolder(Place):
     """A folder that all tasks reach under the same path. Moving is renaming."""
 
     def __init__(self, root: Path) -> None:
-        """Take its absolute path; it is made when something is written."""
         self.root = root
 
     def at(self, path: str) -> str:
-        """Return the absolute path."""
         return str(self.root / path)
 
     def check(self, folder: str) -> None:
-        """Write a file without a name."""
         with self._explained("write to", folder):
             _make_folder(self.root / folder)
             with tempfile.TemporaryFile(dir=self.root / folder):
                 pass
 
     def begin(self, path: str) -> CheckedFile:
-        """Open the file itself: under a name that nobody looks at until it is whole."""
+        # The file itself, under a name that nobody looks at until it is whole.
         full = self.root / path
         with self._explained("write", path):
             _make_folder(full.parent)
             return CheckedFile(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """List the folder."""
-        found = {}
+        sizes = {}
         with (
             self._explained("read", folder),
             contextlib.suppress(FileNotFoundError),
@@ -113,15 +109,13 @@ class LocalFolder(Place):
         ):
             for item in items:
                 with contextlib.suppress(FileNotFoundError):
-                    found[item.name] = item.stat().st_size
-        return found
+                    sizes[item.name] = item.stat().st_size
+        return sizes
 
     def has(self, path: str) -> bool:
-        """Look."""
         return (self.root / path).exists()
 
     def move(self, path: str, to: str) -> None:
-        """Rename."""
         target = self.root / to
         with self._explained("publish", to):
             _make_folder(target.parent)
@@ -131,25 +125,21 @@ class LocalFolder(Place):
                 raise NotFound(f"there is no {self.at(path)}") from error
 
     def touch(self, path: str) -> None:
-        """Make an empty file."""
         # Not synced: a marker lost with the power makes the newest sequence be published again, which finds it in place.
         with self._explained("write", path):
             (self.root / path).touch()
 
     def remove(self, path: str) -> None:
-        """Unlink."""
         with self._explained("remove", path):
             (self.root / path).unlink(missing_ok=True)
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Bring the names in the folders to the disk."""
         for folder in folders:
             # A reader may have taken away the whole folder of a partition.
             with self._explained("write", folder), contextlib.suppress(FileNotFoundError):
                 _sync_folder(self.root / folder)
 
     def walk(self, hidden: str) -> Iterator[str]:
-        """Walk."""
         for parent, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name != hidden]
             for name in names:
@@ -166,34 +156,29 @@ class InStore(Place):
     """A store of objects. Moving is copying, inside the store, and deleting; what is written is durable at once."""
 
     def __init__(self, store: Store) -> None:
-        """Take the store."""
         self.store = store
 
     def at(self, path: str) -> str:
-        """Return the path and the store's URL."""
         return f"{path} at {self.store.url}" if path else self.store.url
 
     def check(self, folder: str) -> None:
-        """Write an object and delete it."""
         probe = f"{folder}/probe"
         self.store.write(probe, b"")
         self.store.delete(probe)
 
     def begin(self, path: str) -> CheckedFile:
-        """Write to a file of this machine first: a store takes an object as a whole, and memory may not hold it."""
+        # A store takes an object as a whole, and memory may not hold it: it goes to a file of this machine first.
         with explained("write", "a temporary file"):
             descriptor, name = tempfile.mkstemp(prefix="tidewheel-")
             os.unlink(name)
         return _Uploaded(descriptor, self.store, path)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """List the objects right below the folder."""
         cut = len(folder) + 1
-        found = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
-        return {name: size for name, size in found.items() if "/" not in name}
+        sizes = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
+        return {name: size for name, size in sizes.items() if "/" not in name}
 
     def has(self, path: str) -> bool:
-        """Read a byte of it."""
         try:
             self.store.read_range(path, 0, 1)
         except NotFound:
@@ -204,22 +189,18 @@ class InStore(Place):
         return True
 
     def move(self, path: str, to: str) -> None:
-        """Copy and delete."""
         self.store.move(path, to)
 
     def touch(self, path: str) -> None:
-        """Write an object without content."""
         self.store.write(path, b"")
 
     def remove(self, path: str) -> None:
-        """Delete."""
         self.store.delete(path)
 
     def sync(self, folders: Iterable[str]) -> None:
         """Do nothing."""
 
     def walk(self, hidden: str) -> Iterator[str]:
-        """List everything."""
         for entry in self.store.list():
             if entry.path.partition("/")[0] != hidden:
                 yield entry.path
@@ -233,7 +214,6 @@ class _Uploaded(CheckedFile):
         self._store, self._path = store, path
 
     def close(self) -> None:
-        """Bring it to the store."""
         if self.closed:
             return
         try:

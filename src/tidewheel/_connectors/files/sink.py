@@ -77,7 +77,6 @@ class Files(Sink):
         partition_by: str | Sequence[str] = (),
         compression: str = "snappy",
     ) -> None:
-        """Check the settings; the folder is looked at when the job starts."""
         if format not in get_args(Format):
             raise ConfigError(f"a files sink writes parquet or json, not {format!r}")
         if compression not in _CODECS:
@@ -90,22 +89,18 @@ class Files(Sink):
         self.compression = compression
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"{self.format} files in {self.path}"
 
     def start(self, job: str) -> None:
-        """Check that the folder can be written to."""
         try:
             place_at(self.path).check(HIDDEN)
         except StorageError as error:
             raise ConfigError(f"the files sink cannot use its folder: {error}") from error
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's files."""
         return _FilesPartition(self, staging)
 
     def publish(self, publication: Publication) -> None:
-        """Move the staged files into place, then set the marker, then clear away what failed attempts left."""
         sequence = publication.sequence
         folder = TargetFolder(place_at(self.path), publication.job, publication.sink)
         placed = [
@@ -127,7 +122,6 @@ class Files(Sink):
         folder.clean(sequence)
 
     def retract(self, job: str, sink: str, after: int, before: int) -> None:
-        """Remove the output of the sequences above `after` and below `before`, for a restore that goes back to `after`."""
         TargetFolder(place_at(self.path), job, sink).retract(after, before)
 
 
@@ -206,8 +200,8 @@ class _FilesPartition(SinkPartition):
         wanted = self._sink.partition_by
         lacking = [name for name in wanted if name not in names]
         if lacking or set(names) == set(wanted):
-            found = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left for the files"
+            problem = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left for the files"
             raise OperatorError(
-                f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {found}; "
+                f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {problem}; "
                 f"the records have {', '.join(names)}"
             )

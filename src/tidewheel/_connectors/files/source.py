@@ -73,7 +73,6 @@ class Files(Source):
     """Spark's file source."""
 
     def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any], reader: Reader = "auto") -> None:
-        """Take the settings; the folder is looked at when the job starts."""
         self.path, self.format, self.schema, self.options, self.reader = path, format, schema, options, reader
 
     def declared(self, shape: Shape) -> Source:
@@ -83,7 +82,6 @@ class Files(Source):
         return Files(self.path, self.format, shape.schema(), self.options, self.reader)
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"{self.format} files in {self.path}"
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
@@ -100,7 +98,6 @@ class Files(Source):
         return why_not or FilesReader(root or "", self.format, columns)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         from pyspark.errors import PySparkException
 
         local = local_path(self.path)

@@ -44,7 +44,6 @@ class TargetFolder:
     """One sink's view of the folder that it writes to."""
 
     def __init__(self, place: Place, job: str, sink: str) -> None:
-        """Take the place; nothing is made or read yet."""
         self.place = place
         self.prefix = f"{folder_name(job)}~{folder_name(sink)}"
         self.own = f"{HIDDEN}/{self.prefix}"
@@ -85,14 +84,14 @@ class TargetFolder:
             self._place(file, sequence, staged.get(file.staged))
             yield file
 
-    def _place(self, file: OutputFile, sequence: int, found: int | None) -> None:
+    def _place(self, file: OutputFile, sequence: int, size: int | None) -> None:
         source = f"{self.staging}/{file.staged}"
         try:
-            if found is None:
+            if size is None:
                 raise NotFound(f"there is no {self.place.at(source)}")
-            if found != file.size:
+            if size != file.size:
                 raise CorruptError(
-                    f"{self.place.at(source)} is not what the task wrote: {file.size} bytes were staged, {found} are there. "
+                    f"{self.place.at(source)} is not what the task wrote: {file.size} bytes were staged, {size} are there. "
                     "It was not published; put the right file back and start again"
                 )
             self.place.move(source, file.final)
@@ -162,11 +161,11 @@ class TargetFolder:
 def whole(place: Place) -> list[str]:
     """Return the paths of all output files of batches that are in place as a whole."""
     markers: dict[str, int] = {}
-    found = list(_outputs(place))
-    for prefix in {prefix for _, prefix, _ in found}:
+    outputs = list(_outputs(place))
+    for prefix in {prefix for _, prefix, _ in outputs}:
         numbers = (_MARKER.fullmatch(name) for name in place.sizes(f"{HIDDEN}/{prefix}"))
         markers[prefix] = max((int(match[1]) for match in numbers if match), default=0)
-    return sorted(path for path, prefix, sequence in found if sequence <= markers[prefix])
+    return sorted(path for path, prefix, sequence in outputs if sequence <= markers[prefix])
 
 
 def _outputs(place: Place) -> Iterator[tuple[str, str, int]]:

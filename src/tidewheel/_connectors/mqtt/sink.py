@@ -50,25 +50,20 @@ class Mqtt(Sink):
     guarantee = "at least once"
 
     def __init__(self, url: str, form: Form, retain: bool, timeout: float, patience: float) -> None:
-        """Check the settings; the broker is spoken to when the job starts."""
         mqtt_broker(url)
         self._url, self.form, self.retain = Url(url), form.checked("topic"), retain
         self._timeout, self._patience = timeout, patience
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"messages to {self.form.address} at {self._url}"
 
     def start(self, job: str) -> None:
-        """Check that the broker lets us in."""
         self._connected().close()
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's messages."""
         return MessagePartition(self.form, staging)
 
     def publish(self, publication: Publication) -> None:
-        """Send all messages, and wait until the broker has them."""
         if publication.tokens:
             patiently(self._patience, lambda deadline: self._send(publication, deadline))
 

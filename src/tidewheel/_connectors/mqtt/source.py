@@ -79,11 +79,9 @@ class MqttSource(Source):
     """The buffer of a bridge; offsets are positions in it."""
 
     def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: float) -> None:
-        """Take the settings; the broker is spoken to when the job starts."""
         self.bridging, self.max_records, self.bridge, self.keep, self.quiet = bridging, max_records, bridge, keep, quiet
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
 
     def reader(self) -> MqttReader:
@@ -93,7 +91,6 @@ class MqttSource(Source):
         return MqttReader(self.bridging, self.max_records, self.bridge, self.keep, self.quiet)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         from tidewheel._connectors.python_source import loaded
 
         return loaded(spark, "mqtt", self.reader(), spark_schema(SCHEMA))

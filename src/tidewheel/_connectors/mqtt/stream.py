@@ -17,15 +17,14 @@ class MqttReader(InboxReader):
     """Reads the buffer; its planner, which lives as long as the query, has the bridge beside it."""
 
     def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: float) -> None:
-        """Take how to read; the bridge begins when the planner is first asked."""
         super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
         self._bridge: MqttBridge | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Wait until the broker has sent what it had, and let nothing come after that."""
         self._inbox()
         if self._bridge is not None:
+            # What the broker has kept comes first.
             self._bridge.wait_quiet(self._quiet)
         super().prepareForTriggerAvailableNow()
 
@@ -37,12 +36,10 @@ class MqttReader(InboxReader):
         return super().batch_end(start, limit)
 
     def commit(self, end: Offsets) -> None:
-        """Let go of what no batch reads any more."""
         if not self._keep:
             self._inbox().trim({int(shard): position for shard, position in end.items()})
 
     def stop(self) -> None:
-        """End the bridge."""
         if self._bridge is not None:
             self._bridge.close()
         if self._opened is not None:
@@ -57,15 +54,15 @@ class MqttReader(InboxReader):
         return self._opened
 
     def _raw(self, stored: Stored) -> pa.RecordBatch:
-        found = arrived(stored)
+        messages = arrived(stored)
         columns = [
-            pa.array(found.topics, pa.string()),
-            pa.array(found.data, pa.binary()),
-            pa.array(found.times, pa.int64()).cast(SCHEMA.field("time").type),
-            pa.array(found.retained, pa.bool_()),
+            pa.array(messages.topics, pa.string()),
+            pa.array(messages.data, pa.binary()),
+            pa.array(messages.times, pa.int64()).cast(SCHEMA.field("time").type),
+            pa.array(messages.retained, pa.bool_()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the bridge where it is."""
+        # The bridge stays where it runs.
         return {**super().__getstate__(), "_bridge": None}

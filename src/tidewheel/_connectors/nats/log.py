@@ -52,14 +52,12 @@ class NatsLog(Log):
     """One partition, under the name of the stream."""
 
     def __init__(self, settings: NatsLogOpener) -> None:
-        """Connect; the stream is looked at when it is first asked for."""
         self._settings, self._name = settings, settings.stream
         self._connection = NatsConnection(settings.url, credentials=settings.credentials, timeout=settings.timeout)
         self._pull: Pull | None = None
         self._where = f"the stream {self._name} at {self._connection.url}"
 
     def start(self) -> Positions:
-        """Return the first sequence to read; refuse a stream that is not there, or that forgets what was read."""
         info = self._asked(self._info)
         if info.config.retention != "limits":
             raise ConfigError(
@@ -74,14 +72,12 @@ class NatsLog(Log):
         return {self._name: max(info.state.first_seq, 1) if start == "earliest" else info.state.last_seq + 1}
 
     def end(self, start: Positions) -> Positions:
-        """Return the sequence behind the last one, of whatever subject."""
         state = self._asked(self._info).state
         if self._name in start:
             self._check(state, start[self._name], start[self._name])
         return {self._name: int(state.last_seq) + 1}
 
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Give the messages of a range."""
         state = self._asked(self._info).state
         self._check(state, first, last)
         position = max(first, state.first_seq)
@@ -93,7 +89,6 @@ class NatsLog(Log):
         self._check(self._asked(self._info).state, first, last)
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._pull is not None:
             with contextlib.suppress(ConnectorError):
                 self._connection.call(self._pull.close())
@@ -175,9 +170,9 @@ class NatsLog(Log):
 
         for subject in self._settings.subjects or (">",):
             try:
-                found = await self._connection.jetstream.get_msg(self._name, seq=first, subject=subject, next=True)
+                message = await self._connection.jetstream.get_msg(self._name, seq=first, subject=subject, next=True)
             except NotFoundError:
                 continue
-            if found.seq < last:
+            if message.seq < last:
                 return True
         return False

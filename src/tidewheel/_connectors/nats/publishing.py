@@ -149,14 +149,14 @@ async def _looked_up(target: Target) -> tuple[Published, int]:
     from nats.js.errors import NotFoundError
 
     try:
-        found = await target.connection.jetstream.get_msg(target.stream, subject=target.marker)
+        message = await target.connection.jetstream.get_msg(target.stream, subject=target.marker)
     except NotFoundError:
         return Published(), 0
     try:
-        return msgspec.json.decode(found.data or b"", type=Published), int(found.seq or 0)
+        return msgspec.json.decode(message.data or b"", type=Published), int(message.seq or 0)
     except msgspec.DecodeError as error:
         raise CorruptError(
-            f"the message {found.seq} of the stream {target.stream}, under {target.marker}, is no marker ({error}); something "
+            f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is no marker ({error}); something "
             "else writes to this subject"
         ) from None
 
@@ -175,13 +175,13 @@ async def _stored(target: Target, batch: list[Message], marker: Published, expec
     answer = await client.request(
         target.marker, msgspec.json.encode(marker), headers=headers, timeout=2 * target.connection.timeout
     )
-    told: dict[str, Any] = msgspec.json.decode(answer.data)
-    if error := told.get("error"):
+    reply: dict[str, Any] = msgspec.json.decode(answer.data)
+    if error := reply.get("error"):
         if error["err_code"] in _WRONG_LAST_SEQUENCE:
             raise Outrun
         kind = ConnectorUnavailable if error["err_code"] in _BATCH_LOST or error["code"] == 503 else ConnectorError
         raise kind(f"the stream {target.stream} at {target.connection.url} refused messages: {error['description']}")
-    return int(told["seq"])
+    return int(reply["seq"])
 
 
 async def _sent(target: Target, life: str, chunk: list[tuple[int, Message]]) -> None:

@@ -39,7 +39,6 @@ class Pull:
     """A consumer that is asked for messages, all within the loop of the connection."""
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, first: int) -> None:
-        """Take a consumer that was made to begin at a sequence."""
         self.next = first
         """From where on the consumer gives messages, as far as is known; -1: nowhere."""
         self._connection, self._stream, self._consumer = connection, stream, consumer
@@ -73,12 +72,12 @@ class Pull:
                     self.next = -1
                     break
         self._wanted = 0
-        found = self._messages
-        if self.next < 0 and not found:
+        messages = self._messages
+        if self.next < 0 and not messages:
             raise ConnectorUnavailable(f"{self._connection.url} does not send the messages of {self._stream}")
-        if self.next >= 0 and found:
-            self.next = found[-1].sequence + 1
-        return found
+        if self.next >= 0 and messages:
+            self.next = messages[-1].sequence + 1
+        return messages
 
     async def close(self) -> None:
         """Let go of the consumer; the server does so by itself after a while."""
@@ -110,11 +109,11 @@ class Pull:
 def columns(messages: list[Message]) -> pa.RecordBatch:
     """Return messages as columns."""
     subjects, sequences, times, headers, data = zip(*messages, strict=True)
-    found = [
+    arrays = [
         pa.array(subjects, pa.string()),
         pa.array(sequences, pa.int64()),
         pa.array([time // 1000 for time in times], pa.int64()).cast(SCHEMA.field("time").type),
         pa.array([list(each.items()) if each else [] for each in headers], SCHEMA.field("headers").type),
         pa.array(data, pa.binary()),
     ]
-    return pa.RecordBatch.from_arrays(found, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -76,7 +76,6 @@ class Nats(Sink):
         timeout: float,
         patience: float,
     ) -> None:
-        """Check the settings; the server is asked when the job starts."""
         nats_server(url)
         self._url, self.form, self.atomic = Url(url), form.checked("subject"), atomic
         self._stream, self._marker = stream, marker or f"{form.pattern('*').partition('.')[0]}.tidewheel"
@@ -85,20 +84,16 @@ class Nats(Sink):
             self.guarantee = "at least once"
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"messages to {self.form.address} at {self._url}"
 
     def start(self, job: str) -> None:
-        """Check that there is a stream which takes the messages and the markers."""
         with self._connected() as connection:
             self._target(connection, job, "any")
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's messages."""
         return MessagePartition(self.form, staging)
 
     def publish(self, publication: Publication) -> None:
-        """Send what the stream does not have yet."""
         if publication.tokens:
             patiently(self._patience, lambda _: self._send(publication))
 

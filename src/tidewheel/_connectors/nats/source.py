@@ -65,10 +65,8 @@ class NatsSource(PartitionedSource):
     """A JetStream stream; offsets are sequences."""
 
     def __init__(self, opener: NatsLogOpener, max_records: int | None, tasks: int) -> None:
-        """Take how to read the stream."""
         super().__init__(opener, SCHEMA, max_records, tasks)
         self._where = f"stream {opener.stream} at {opener.url}"
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return self._where

@@ -152,8 +152,8 @@ def _check_column(name: str, column: pa.Array, wanted: str, who: str, where: str
         )
     if kinds.is_integer(column.type) and wanted in _NARROW:
         least, most = _NARROW[wanted]
-        found = compute.min_max(column).as_py()
-        for value in found.values():
+        extremes = compute.min_max(column).as_py()
+        for value in extremes.values():
             if value is not None and not least <= value <= most:
                 raise OperatorError(f"{who}: the column {name!r} has the value {value}, and in {where} it is {wanted}")
 

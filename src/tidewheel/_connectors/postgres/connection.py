@@ -50,14 +50,14 @@ class Server:
         """Refuse what would show a password, without showing it."""
         psycopg = driver()
         try:
-            found = psycopg.conninfo.conninfo_to_dict(self.dsn)
+            settings = psycopg.conninfo.conninfo_to_dict(self.dsn)
         except psycopg.ProgrammingError:
             # The driver's own words would repeat the text, in which a password may stand.
             raise ConfigError(
                 "the dsn of a postgres sink cannot be read; write postgresql://user@host:5432/database or "
                 "'host=… port=… user=… dbname=…'"
             ) from None
-        if any(found.get(name) for name in _SECRETS):
+        if any(settings.get(name) for name in _SECRETS):
             raise ConfigError(
                 "the dsn of a postgres sink has a password in it, which would show in logs and in `ps`; leave it out, and set "
                 "PGPASSWORD, use ~/.pgpass or a service file, or name a variable that holds it (password_env=…)"
@@ -65,11 +65,11 @@ class Server:
 
     def describe(self) -> str:
         """Return where it is, for messages."""
-        found = driver().conninfo.conninfo_to_dict(self.dsn)
-        if "service" in found:
-            return f"service {found['service']}"
-        host, port = found.get("host") or os.environ.get("PGHOST") or "localhost", found.get("port") or 5432
-        return f"{host}:{port}/{found.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
+        settings = driver().conninfo.conninfo_to_dict(self.dsn)
+        if "service" in settings:
+            return f"service {settings['service']}"
+        host, port = settings.get("host") or os.environ.get("PGHOST") or "localhost", settings.get("port") or 5432
+        return f"{host}:{port}/{settings.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
 
     def persist(self, who: str, work: Callable[[Connection], T]) -> T:
         """Do work in a connection of its own, again and again while the server is away, for `retry_s` seconds.
@@ -78,7 +78,7 @@ class Server:
         refuses us, a `ConnectorUnavailable` if it stays away, and an `OperatorError` with its words if it refuses the work.
         """
         psycopg = driver()
-        deadline, wait, told = time.monotonic() + self.retry_s, _FIRST_WAIT, False
+        deadline, wait, announced = time.monotonic() + self.retry_s, _FIRST_WAIT, False
         while True:
             try:
                 with self._connect(who) as connection:
@@ -92,21 +92,21 @@ class Server:
                     f"{who}: PostgreSQL at {self.describe()} is away, for {self.retry_s:g} s now: {text}. Nothing committed is "
                     "lost: start again when it is back, and the output is published"
                 )
-            if not told:
+            if not announced:
                 print(
                     f"{who}: PostgreSQL at {self.describe()} is away ({text}); trying for {self.retry_s:g} s",
                     file=sys.stderr,
                 )
-                told = True
+                announced = True
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _connect(self, who: str) -> Connection:
         psycopg = driver()
-        found = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
         # A server that does not answer must be noticed in time.
         settings = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
-        settings = {name: value for name, value in settings.items() if name not in found}
+        settings = {name: value for name, value in settings.items() if name not in given}
         if self.password_env is not None:
             settings["password"] = self._password(who)
         connection: Connection = psycopg.connect(self.dsn, **settings, application_name="tidewheel")

@@ -68,7 +68,6 @@ class Postgres(Sink):
         password_env: str | None = None,
         retry_s: float = 60.0,
     ) -> None:
-        """Check the settings; the server is asked when the job starts."""
         keys = (key,) if isinstance(key, str) else tuple(key)
         if mode not in get_args(Mode):
             raise ConfigError(f"a postgres sink has the modes {', '.join(get_args(Mode))}, not {mode!r}")
@@ -86,14 +85,12 @@ class Postgres(Sink):
         self._started = False
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"table {self.table.name} in PostgreSQL at {self.server.describe()}"
 
     def __repr__(self) -> str:
         return f"Postgres({self.describe()}, mode={self.table.mode!r})"
 
     def start(self, job: str) -> None:
-        """Check that the server lets us in, and that the table can be written to."""
         self.server.persist(f"the postgres sink to {self.table.name}", self._start)
 
     def _start(self, connection: Connection) -> None:
@@ -110,11 +107,9 @@ class Postgres(Sink):
         self._started = True
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store."""
         return _PostgresPartition(self, staging)
 
     def publish(self, publication: Publication) -> None:
-        """Add the batch to the table, unless it is in there."""
         if not publication.tokens:
             return
         if not self._started:
@@ -143,7 +138,6 @@ class _PostgresPartition(StagedBatches):
         self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Check and keep the rows."""
         if not columns.num_rows:
             return
         table = self._sink.table

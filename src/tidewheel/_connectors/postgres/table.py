@@ -51,8 +51,8 @@ class Table:
 
     def columns(self, connection: Connection) -> dict[str, TableColumn] | None:
         """Return the table's columns by name, None if there is no such table."""
-        found = connection.execute(_COLUMNS, {"table": self._regclass()}).fetchall()
-        return {name: TableColumn(kind, needed) for name, kind, needed in found} or None
+        rows = connection.execute(_COLUMNS, {"table": self._regclass()}).fetchall()
+        return {name: TableColumn(kind, needed) for name, kind, needed in rows} or None
 
     def check(self, connection: Connection, columns: Mapping[str, TableColumn]) -> None:
         """Refuse a table that cannot keep what it was given, or that has no way to tell whose row is whose."""
