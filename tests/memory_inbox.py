@@ -19,6 +19,7 @@ class MemoryInbox(Inbox):
     def __init__(self, n_shards: int = 8) -> None:
         self.url, self.n_shards = "memory:inbox", n_shards
         self.log: list[Stored] = []
+        self._next = 0
         self.appends = 0
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
@@ -32,7 +33,8 @@ class MemoryInbox(Inbox):
             known_session, known = self._marks.get(producer, ("", {}))
             for block in blocks:
                 if not is_duplicate(block, session, (known_session, known.get(block.shard, 0)), producer, self.url):
-                    self.log.append(Stored(len(self.log), producer, block))
+                    self.log.append(Stored(self._next, producer, block))
+                    self._next += 1
                     known[block.shard] = block.last
             self._marks[producer] = (session, known)
         self.after()
@@ -44,7 +46,7 @@ class MemoryInbox(Inbox):
         return dict.fromkeys(range(self.n_shards), 0)
 
     def end(self, shards):
-        return dict.fromkeys(shards, len(self.log))
+        return dict.fromkeys(shards, self._next)
 
     def read(self, start, end):
         for stored in list(self.log):
@@ -56,7 +58,8 @@ class MemoryInbox(Inbox):
         self._marks.pop(producer, None)
 
     def trim(self, below, older_than=0.0):
-        pass
+        with self._lock:
+            self.log = [stored for stored in self.log if stored.position >= below.get(stored.block.shard, 0)]
 
     def skip(self, shard, position, number):
         raise NotImplementedError

@@ -147,7 +147,8 @@ def skip(
 def shown(fleet: FleetStatus) -> Group:
     """Return a fleet as tables for people."""
     title = Text(
-        f"{fleet.job}: {len(fleet.nodes)} nodes, {fleet.n_shards} shards, epoch {fleet.epoch}, {fleet.lag:,} events behind, "
+        f"{fleet.job}: {len(fleet.nodes)} nodes, {fleet.n_shards} shards, epoch {fleet.epoch}, "
+        f"{'' if fleet.lag_is_complete else 'more than '}{fleet.lag:,} events behind, "
         f"{fleet.moves} shards on the move"
     )
     nodes = Table("node", "state", "run", "shards", "of", "events", "last commit", "seen", box=None)

@@ -55,6 +55,12 @@ def node(
     local: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state.")
     ] = None,
+    retention: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="Let go of events that nobody needs when they are so many seconds old; by default all stay."
+        ),
+    ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
@@ -91,7 +97,9 @@ def node(
     )
     chosen = name or default_name()
     told.node = chosen
-    Node(loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, told)).execute()
+    Node(
+        loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, retention, told)
+    ).execute()
 
 
 def default_name() -> str:

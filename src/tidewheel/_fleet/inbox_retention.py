@@ -1,7 +1,8 @@
-"""How far back a fleet's inbox is still needed."""
+"""How far back a fleet's inbox is still needed, and letting go of the rest."""
 
 from __future__ import annotations
 
+from tidewheel._connectors.inbox import Inbox
 from tidewheel._fleet import handover
 from tidewheel._fleet.chains import Chains
 from tidewheel._fleet.handover import ORIGIN
@@ -20,3 +21,12 @@ def needed_from(chains: Chains) -> dict[int, int]:
             for shard, holding in ledger_of(state).held.items():
                 lowest[shard] = min(lowest[shard], holding.position)
     return lowest
+
+
+def trim(chains: Chains, inbox: Inbox, older_than: float = 0.0) -> bool:
+    """Let go of events that nobody needs and that are so many seconds old; False if all are needed."""
+    needed = needed_from(chains)
+    if not all(needed.values()):
+        return False
+    inbox.trim(needed, older_than)
+    return True

@@ -20,12 +20,13 @@ from tidewheel._cells.errors import CellError
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.inbox import open_inbox
-from tidewheel._connectors.inbox.errors import InboxUnavailable
 from tidewheel._core import faults
+from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import publish_output
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
+from tidewheel._fleet.inbox_retention import trim
 from tidewheel._fleet.ledger import ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
@@ -82,6 +83,8 @@ class NodeOptions:
     lease: float = LEASE_SECONDS
     restarts: int = 5
     """How many failures in a row to survive."""
+    retention: float | None = None
+    """How many seconds events stay in the inbox at least; then those go that nobody needs. None: all stay."""
     tell: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
     """Called with what happens to the node, and the facts of it."""
 
@@ -143,7 +146,7 @@ class Node:
                 failures = 0
             except Overtaken:
                 continue
-            except (StorageError, CellError, ConnectorUnavailable, InboxUnavailable, NotCommitted) as error:
+            except (StorageError, CellError, ConnectorUnavailable, NotCommitted) as error:
                 failures += 1
                 if failures > self.options.restarts:
                     raise
@@ -219,14 +222,18 @@ class Node:
 
     @contextlib.contextmanager
     def _beside(self, work: Callable[[], None], every: float) -> Iterator[None]:
-        """Do something every so many seconds, beside the run."""
+        """Do something every so many seconds, beside the run. An error that nobody expected is told, and it goes on."""
         done = threading.Event()
 
         def repeat() -> None:
             while not done.wait(every):
                 work()
 
-        thread = threading.Thread(target=repeat, name=f"tidewheel-node-{work.__name__}", daemon=True)
+        def failed(error: BaseException) -> OnError:
+            self.options.tell("failed", {"in": work.__name__.strip("_"), "error": f"{type(error).__name__}: {error}"})
+            return "go on"
+
+        thread = BackgroundThread(repeat, f"tidewheel-node-{work.__name__}", failed)
         thread.start()
         try:
             yield
@@ -242,12 +249,15 @@ class Node:
             self._stop_run()
 
     def _tidy(self) -> None:
-        """Remove what runs that are over have left. One node does it: whoever is to have the first shard."""
+        """Remove what nobody needs any more: of runs that are over, and in the inbox. The node of the first shard does it."""
         if 0 not in self._membership.shards():
             return
         # What cannot be looked at now is looked at next time; nothing waits for it.
         with contextlib.suppress(TidewheelError):
             sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace)
+        if self.options.retention is not None:
+            with contextlib.suppress(TidewheelError), open_inbox(self.options.inbox) as inbox:
+                trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -94,7 +94,7 @@ class Router:
         self._done = 0
         """The number of the last batch that is stored."""
         self._wanted = 0
-        """The number of the last batch that a flush waits for."""
+        """The number of the last batch that somebody waits for."""
         self._rounds: list[list[Part]] = []
         self._blocks: list[Block] = []
         """The first round, encoded."""
@@ -311,6 +311,8 @@ class Router:
     def _await_room(self, taken: int, count: int = 1) -> None:
         """Wait until so many events may be taken, or refuse them. Under the lock."""
         while not self._has_room(count) and self._error is None and not self._closed:
+            self._wanted = max(self._wanted, self._generation)
+            self._changed.notify_all()
             self._changed.wait()
         if self._failed is not None:
             raise self._failed

@@ -61,6 +61,8 @@ class FleetStatus(msgspec.Struct, frozen=True):
     epoch: int
     nodes: list[NodeStatus]
     shards: list[ShardStatus]
+    lag_is_complete: bool = True
+    """Whether all that waits was counted: of a long backlog only the beginning is."""
 
     @property
     def moves(self) -> int:
@@ -96,7 +98,9 @@ class Observer:
         chains = self._chains
         custody = handover.custody(chains.ledgers())
         runs = {name: chains.runs.get(int(name)) for name in chains.heads if name != ORIGIN}
-        behind = lag(self._inbox, self._positions({shard: held.holding.position for shard, held in custody.items()}))
+        behind, complete = lag(
+            self._inbox, self._positions({shard: held.holding.position for shard, held in custody.items()})
+        )
         shards = []
         for shard, whose in sorted(custody.items()):
             run = runs.get(whose.run)
@@ -116,7 +120,7 @@ class Observer:
             )
         names = {*assignment.members, *(shard.holder for shard in shards if shard.holder is not None)}
         nodes = [self._node(name, assignment, shards, runs) for name in sorted(names)]
-        return FleetStatus(chains.job, assignment.n_shards, assignment.epoch, nodes, shards)
+        return FleetStatus(chains.job, assignment.n_shards, assignment.epoch, nodes, shards, complete)
 
     def _node(
         self, name: str, assignment: Assignment, shards: list[ShardStatus], runs: Mapping[str, Run | None]

@@ -129,7 +129,8 @@ def test_planning_reads_stamps_and_no_blocks(inbox, monkeypatch):
     for number in range(1, 4):
         inbox.append("p", "s", [Block(shard, number, 1, b"x" * 100_000) for shard in range(4)])
     monkeypatch.setattr(inbox, "_shard", None)
-    assert lag(inbox, inbox.start()) == dict.fromkeys(range(4), 3)
+    assert lag(inbox, inbox.start()) == (dict.fromkeys(range(4), 3), True)
+    assert lag(inbox, inbox.start(), max_blocks=4)[1] is False
     cut = limited(inbox, inbox.start(), inbox.end(range(4)), 5)
     assert set(cut.values()) == {6}
 

@@ -240,6 +240,14 @@ def test_a_producer_waits_while_its_inbox_is_slower():
     assert len(events_of(inbox)) == 20
 
 
+def test_who_waits_for_room_does_not_wait_for_the_batch_to_fill_up():
+    inbox = MemoryInbox()
+    with Router(inbox, batch_events=50, max_waiting=60, linger=3600) as router:
+        for _ in range(4):
+            router.route_many([("k", n) for n in range(40)])
+    assert len(events_of(inbox)) == 160
+
+
 def test_a_flush_has_a_time_limit_and_loses_nothing():
     inbox, gate = MemoryInbox(), threading.Event()
     inbox.before = gate.wait

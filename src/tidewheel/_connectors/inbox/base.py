@@ -146,12 +146,17 @@ def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_
     return {shard: max(start[shard], min(last, cut)) for shard, last in end.items()}
 
 
-def lag(inbox: Inbox, positions: Mapping[int, int]) -> dict[int, int]:
-    """Return how many events of each shard stand at or behind these positions."""
+def lag(inbox: Inbox, positions: Mapping[int, int], max_blocks: int = 20_000) -> tuple[dict[int, int], bool]:
+    """Return how many events of each shard stand at or behind these positions, and whether that is all of them.
+
+    No more than `max_blocks` are looked at, those with the lowest positions first.
+    """
     behind = dict.fromkeys(positions, 0)
-    for _, shard, count in inbox.sizes(positions, inbox.end(list(positions))):
+    for number, (_, shard, count) in enumerate(inbox.sizes(positions, inbox.end(list(positions)))):
+        if number == max_blocks:
+            return behind, False
         behind[shard] += count
-    return behind
+    return behind, True
 
 
 def check_producer(producer: str) -> str:

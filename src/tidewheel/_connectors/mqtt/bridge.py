@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import msgspec
 from tidewheel._connectors.inbox import Block, Inbox, Stored, open_inbox
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
+from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._core.urls import Url
-from tidewheel.errors import ConnectorError, CorruptError, TidewheelError
+from tidewheel.errors import ConnectorError, CorruptError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 STORED = faults.declare("mqtt.stored", "messages are in the buffer; the broker does not know")
 
 _BLOCK, _BLOCK_BYTES = 1000, 2**20
+_HEADROOM, _MESSAGE_OVERHEAD = 1024, 32
 _STOP = object()
 
 
@@ -72,7 +73,9 @@ class MqttBridge:
         self._last = time.monotonic()
         self._n_came = self._n_stored = 0
         self._inbox = opened_buffer(bridging.buffer)
-        self._writer = threading.Thread(target=self._write, name=f"mqtt {bridging.client_id}", daemon=True)
+        self._largest = self._inbox.max_block_bytes - _HEADROOM
+        self._block_bytes = min(_BLOCK_BYTES, self._largest)
+        self._writer = BackgroundThread(self._write, f"mqtt {bridging.client_id}", self._writer_failed)
         try:
             self._number = self._inbox.marks(self._producer).get(0, 0)
             # Before there is a connection: what a broker has kept may come first, and it may wait for the acknowledgements.
@@ -97,7 +100,7 @@ class MqttBridge:
         """Raise why the bridge came to an end, if it did."""
         if self._failed is not None:
             raise ConnectorError(
-                f"the bridge from {self._url} ended, and acknowledges nothing more: {self._failed}"
+                f"the bridge from {self._url} ended, and acknowledges nothing more: {type(self._failed).__name__}: {self._failed}"
             ) from self._failed
 
     def wait_quiet(self, seconds: float) -> None:
@@ -120,42 +123,49 @@ class MqttBridge:
 
     def _end_writer(self) -> None:
         self._arrived.put(_STOP)
-        if self._writer.ident is not None:
-            self._writer.join()
+        self._writer.join()
 
     def _take(self, client: Client, message: Any) -> None:
         self._last = time.monotonic()
         self._n_came += 1
         self._arrived.put(_Came(client, message, time.time_ns() // 1000))
 
-    def _write(self) -> None:
-        try:
-            while (first := self._arrived.get()) is not _STOP:
-                block, ending = self._together(first)
-                self._store(block)
-                faults.point(STORED)
-                for came in block:
-                    came.client.ack(came.message.mid, came.message.qos)
-                self._last = time.monotonic()
-                self._n_stored += len(block)
-                if ending:
-                    return
-        except (TidewheelError, OSError) as error:
-            self._failed = error
+    def _writer_failed(self, error: BaseException) -> OnError:
+        """End the bridge: what was not stored is not acknowledged, and the broker sends it again to the next one."""
+        self._failed = error
+        return "end"
 
-    def _together(self, first: _Came) -> tuple[list[_Came], bool]:
-        """Return what has come by now, up to a size, and whether it was the last."""
-        block, size = [first], len(first.message.payload)
-        while len(block) < _BLOCK and size < _BLOCK_BYTES:
+    def _write(self) -> None:
+        first = self._arrived.get()
+        while first is not _STOP:
+            block, first = self._together(first)
+            self._store(block)
+            faults.point(STORED)
+            for came in block:
+                came.client.ack(came.message.mid, came.message.qos)
+            self._last = time.monotonic()
+            self._n_stored += len(block)
+            if first is None:
+                first = self._arrived.get()
+
+    def _together(self, first: _Came) -> tuple[list[_Came], Any]:
+        """Return what has come by now, up to a size, and what came next, if that is known."""
+        block, size = [first], _size(first)
+        if size > self._largest:
+            raise ConnectorError(
+                f"a message of topic {first.message.topic!r} takes {size} bytes, and {self._inbox.url} takes "
+                f"{self._largest} at once; use a folder as the buffer, or raise the server's limit"
+            )
+        while len(block) < _BLOCK:
             try:
                 more = self._arrived.get_nowait()
             except queue.Empty:
-                break
-            if more is _STOP:
-                return block, True
+                return block, None
+            if more is _STOP or size + _size(more) > self._block_bytes:
+                return block, more
             block.append(more)
-            size += len(more.message.payload)
-        return block, False
+            size += _size(more)
+        return block, None
 
     def _store(self, block: list[_Came]) -> None:
         messages = [came.message for came in block]
@@ -168,6 +178,10 @@ class MqttBridge:
         stored = Block(0, self._number + 1, len(block), _encode(arrived))
         self._inbox.append(self._producer, self._session, [stored])
         self._number = stored.last
+
+
+def _size(came: _Came) -> int:
+    return len(came.message.payload) + len(came.message.topic.encode()) + _MESSAGE_OVERHEAD
 
 
 def opened_buffer(url: str | Url) -> Inbox:

@@ -1,0 +1,239 @@
+"""Random histories of producers and an inbox: every acknowledged event is read once, in order within a producer and key.
+
+Errors come before and after an append takes effect; producers are killed and come back by replaying, with numbers of their
+own, or as somebody new; they fork; the inbox is trimmed behind its reader and opened anew. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter, defaultdict
+
+import msgspec
+import pytest
+
+from memory_inbox import MemoryInbox, in_a_child
+from tidewheel._connectors.inbox import Inbox, decode_events
+from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
+from tidewheel._connectors.inbox.file import FileInbox
+from tidewheel._core.keys import from_stored
+from tidewheel._fleet.router import Router
+
+SEEDS = int(os.environ.get("TIDEWHEEL_DELIVERIES", "1000"))
+SHARDS = 4
+
+
+class Reader:
+    """Reads on, and knows what it has read."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.at = inbox.start()
+        self.seen: list[tuple[str, str, int]] = []
+
+    def read(self, inbox: Inbox) -> None:
+        end = inbox.end(range(SHARDS))
+        for stored in inbox.read(self.at, end):
+            events = decode_events(stored)
+            for key, payload in zip(events.keys, events.payloads, strict=True):
+                value = msgspec.json.decode(payload)
+                self.seen.append((value["by"], from_stored(key), value["n"]))
+        self.at = end
+
+
+class Producer:
+    """One who sends the events 1, 2, 3 …, is killed now and then, and goes on as its kind can."""
+
+    def __init__(self, name: str, kind: str, rng: random.Random) -> None:
+        self.name, self.kind, self.rng = name, kind, rng
+        self.taken = 0
+        """The last event that a router took, of all lives."""
+        self.acknowledged: set[int] = set()
+        self.router: Router | None = None
+        self.began = 0
+
+    def stored(self) -> int:
+        """Return the last event before which all are known to be stored."""
+        return next(number for number in range(self.taken + 1) if number + 1 not in self.acknowledged)
+
+    def event(self, number: int) -> tuple[str, dict[str, object]]:
+        # The same in every life.
+        pad = "x" * (number * 7919 % 600 if number % 3 else 0)
+        return f"k{number * 31 % 9}", {"by": self.name, "n": number, "pad": pad}
+
+    def start(self, inbox: Inbox) -> None:
+        named = {"replay": {"replay": True}, "numbers": {"own_numbers": True}}.get(self.kind)
+        options = {"timeout": 0, "batch_events": self.rng.choice([1, 5, 50]), "linger": self.rng.choice([0, 60])}
+        options |= {"max_waiting": self.rng.choice([60, 1000]), **(named or {})}
+        self.router = Router(inbox, self.name if named else None, **options)
+        # A new program cannot know what an earlier one got stored: it goes on behind what was taken.
+        self.began = {"replay": 0, "numbers": self.rng.randint(0, self.stored())}.get(self.kind, self.taken)
+        self.at = self.began
+
+    def send(self, count: int) -> None:
+        assert self.router is not None
+        events = [self.event(number) for number in range(self.at + 1, self.at + count + 1)]
+        try:
+            if self.kind == "numbers":
+                for key, payload in events:
+                    self.router.route(key, payload, payload["n"])
+                    self.at += 1
+            elif self.rng.random() < 0.5:
+                self.router.route_many(iter(events))
+                self.at += count
+            else:
+                for key, payload in events:
+                    self.router.route(key, payload)
+                    self.at += 1
+        except NotTaken as refused:
+            self.at += refused.taken
+        self.taken = max(self.taken, self.at)
+
+    def flush(self) -> None:
+        assert self.router is not None
+        try:
+            self.router.flush()
+        except InboxUnavailable:
+            return
+        self.acknowledged.update(range(self.began + 1, self.at + 1))
+
+    def kill(self) -> None:
+        """Stop without delivering what waits."""
+        assert self.router is not None
+        self.router._stop()
+        self.router = None
+
+
+class Faults:
+    """Errors before and after an append takes effect."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.rate = rng, 0.3
+
+    def __call__(self) -> None:
+        if self.rng.random() < self.rate:
+            raise InboxUnavailable("the server is away")
+
+
+class FaultyFile(FileInbox):
+    before = after = staticmethod(lambda: None)
+
+    def append(self, producer, session, blocks):
+        self.before()
+        super().append(producer, session, blocks)
+        self.after()
+
+
+def history(seed: int, make, steps: int) -> Counter[str]:
+    rng = random.Random(seed)
+    inbox = make()
+    faults = Faults(random.Random(seed + 1))
+    inbox.before, inbox.after = faults, faults
+    inbox.max_block_bytes = rng.choice([10_000, 2**20])
+    reader = Reader(inbox)
+    kinds = rng.choices(["replay", "numbers", "anonymous"], k=3)
+    producers = [Producer(f"{kind}-{number}", kind, rng) for number, kind in enumerate(kinds)]
+    happened: Counter[str] = Counter()
+    try:
+        for _ in range(steps):
+            producer = rng.choice(producers)
+            if producer.router is None:
+                producer.start(inbox)
+            roll = rng.random()
+            if roll < 0.5:
+                producer.send(rng.choice([1, 3, 40]))
+            elif roll < 0.7:
+                producer.flush()
+            elif roll < 0.8:
+                producer.kill()
+                happened["kill"] += 1
+            elif roll < 0.9:
+                reader.read(inbox)
+            elif roll < 0.97:
+                reader.read(inbox)
+                inbox.trim(reader.at)
+                happened["trim"] += 1
+            elif seed % 20 == 0:
+                assert in_a_child(lambda router=producer.router: router.route("k", 1)) == InboxError.__name__
+                happened["fork"] += 1
+        faults.rate = 0.0
+        for producer in producers:
+            if producer.router is None:
+                producer.start(inbox)
+            if producer.kind != "anonymous":
+                producer.send(max(producer.taken, 1) - producer.at)
+            producer.flush()
+            producer.router.close()
+        reader.read(inbox)
+    finally:
+        for producer in producers:
+            if producer.router is not None:
+                producer.router._stop()
+        inbox.close()
+    check(reader, producers)
+    happened["events"] += len(reader.seen)
+    return happened
+
+
+def check(reader: Reader, producers: list[Producer]) -> None:
+    counts = Counter((by, n) for by, _, n in reader.seen)
+    assert not [event for event, count in counts.items() if count > 1], "an event was read twice"
+    for producer in producers:
+        lost = [n for n in producer.acknowledged if (producer.name, n) not in counts]
+        assert not lost, f"acknowledged events of {producer.name} are lost"
+    order = defaultdict(list)
+    for by, key, n in reader.seen:
+        order[by, key].append(n)
+    assert all(numbers == sorted(numbers) for numbers in order.values()), "a producer's events of a key changed order"
+
+
+def histories(seeds: range, make, steps: int) -> Counter[str]:
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            happened += history(seed, make, steps)
+        except BaseException as error:
+            error.add_note(f"history {seed}")
+            raise
+    return happened
+
+
+def test_whatever_happens_an_acknowledged_event_is_read_once_and_in_order():
+    happened = histories(range(SEEDS), lambda: MemoryInbox(SHARDS), 30)
+    assert happened["kill"] > SEEDS
+    assert happened["trim"] > SEEDS
+    assert happened["fork"] > 0
+    assert happened["events"] > 20 * SEEDS
+
+
+def test_the_same_with_an_inbox_in_a_folder(tmp_path):
+    numbers = iter(range(10**9))
+    happened = histories(
+        range(max(SEEDS // 20, 1)), lambda: FaultyFile(f"{tmp_path}/{next(numbers)}", SHARDS, segment_bytes=3000), 30
+    )
+    assert happened["kill"]
+    assert happened["trim"]
+
+
+@pytest.mark.parametrize(
+    "break_a_rule",
+    [
+        pytest.param(
+            lambda m: m.setattr("memory_inbox.is_duplicate", lambda *_: False),
+            id="repeats are not told from new events",
+        ),
+        pytest.param(
+            lambda m: m.setattr(MemoryInbox, "marks", lambda *_: {}), id="a producer that comes back is not known"
+        ),
+        pytest.param(
+            lambda m: m.setattr(
+                Router, "flush", lambda self, real=Router.flush: None if self._error is not None else real(self)
+            ),
+            id="flush returns without its events",
+        ),
+    ],
+)
+def test_a_broken_rule_is_found(monkeypatch, break_a_rule):
+    break_a_rule(monkeypatch)
+    with pytest.raises((AssertionError, InboxError)):
+        histories(range(100), lambda: MemoryInbox(SHARDS), 30)
