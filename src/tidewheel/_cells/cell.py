@@ -222,6 +222,8 @@ class Cell(Observed, Generic[T]):
             except Exception as error:
                 self._hide(error)
                 return
+            if self.ignored is not None and self.ignored[0] == held.version:
+                self.ignored = None
             self._changes += 1
             self._notify()
 

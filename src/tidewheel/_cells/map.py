@@ -1,7 +1,7 @@
 """Many named cells under a prefix, watched together.
 
 A map is a view over ordinary cells: `members/a` is the key "a" of the map "members". A key whose cell is empty is not
-in the map. Removing a key empties its cell; the record of that stays, so use keys that come again.
+in the map. Removing a key empties its cell. The empty cell stays in the backend, so do not use new keys without end.
 """
 
 from __future__ import annotations

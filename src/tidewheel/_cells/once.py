@@ -25,7 +25,7 @@ class Once(Generic[T]):
     def set(self, value: T, *, timeout: float | None = None) -> Settled[T]:
         """Write the value unless there is one; return the one that stands.
 
-        After `Offline` the same call may be made again: a value of one's own that had won is then seen as another's.
+        After `Offline`, call it again. If the lost attempt had won, `won` is False then, and `value` is this call's own.
         """
         done = self._cell.compare_exchange(None, value, timeout=timeout)
         if done.applied:

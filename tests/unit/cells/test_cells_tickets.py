@@ -63,6 +63,7 @@ def test_a_ticket_that_was_too_early_is_judged_again(monkeypatch):
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 590)
         assert reader.refresh() == (version, 1)
+        assert reader.ignored is None
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.95])

@@ -32,7 +32,7 @@ class Swap(NamedTuple):
 
 
 class Listener(Protocol):
-    """Who is told. Calls come from any thread, in any order, perhaps twice: versions tell what is newer."""
+    """Gets the changes. Calls come from any thread, in any order, perhaps twice: versions tell what is newer."""
 
     def changed(self, path: str, held: Held) -> None:
         """A path has a newer record."""

@@ -1,4 +1,4 @@
-"""A small client of etcd's HTTP door (the gRPC gateway, on since etcd 3.4), on the standard library alone.
+"""A small client of etcd's HTTP gateway (on by default since etcd 3.4), on the standard library alone.
 
 It knows what the usual packages lack: several endpoints, passwords, and whether a failed request may have been carried
 out. One request is one attempt at one endpoint; retrying is for the caller, who knows what may be repeated.
@@ -289,10 +289,10 @@ def _stale_token(refusal: Refusal) -> bool:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as etcd's HTTP door takes them."""
+    """Return bytes as etcd's HTTP gateway takes them."""
     return base64.b64encode(data).decode()
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes that etcd's HTTP door gives."""
+    """Return the bytes that etcd's HTTP gateway gives."""
     return base64.b64decode(text)

@@ -1,4 +1,4 @@
-"""A way into PostgreSQL: where it is, who we are, and what to do while it is away. The password is nobody else's business."""
+"""A connection to PostgreSQL: where it is, how to log in, and what to do while it is away. It never shows the password."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def driver() -> ModuleType:
 
 @dataclass(frozen=True)
 class Server:
-    """Where the server is and how patient to be with it. It travels and is shown, so it knows no password, only where one is."""
+    """Where the server is, and for how long to try it. It travels and is shown: so it has no password, only a variable's name."""
 
     dsn: str
     password_env: str | None = None
