@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,12 +35,21 @@ class ListedFile(NamedTuple):
     changed_at: int
 
 
+class SourceBatch(NamedTuple):
+    """What Spark says is in a batch of one source: the offsets between which it is, and for a file source its files."""
+
+    start: Any
+    """None for the first batch of a job: Spark asks the source where to begin, and records no answer."""
+    end: Any
+    files: Sequence[ListedFile] = ()
+
+
 class DirectReader(ABC):
     """How the batches of one source are read directly."""
 
     @abstractmethod
-    def splits(self, files: Sequence[ListedFile], tasks: int) -> list[Split]:
-        """Return the splits of a batch that is these files, enough to keep this many tasks busy."""
+    def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
+        """Return the splits of a batch, enough to keep this many tasks busy; raise `ReadBySpark` to leave it to Spark."""
 
 
 def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._core import pickling
@@ -74,6 +75,11 @@ class PartitionedSource(Source):
         from tidewheel._connectors.log_stream import LogReader
 
         return LogReader(self.opener, self.max_records, self.tasks)
+
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        from tidewheel._connectors.stream_reader import DirectStream
+
+        return DirectStream(self.reader(), columns)
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Check that the log is there, and return the streaming DataFrame."""

@@ -13,6 +13,8 @@ from tidewheel._connectors.memory.iterable_stream import cuts
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 
 _Answer = TypeVar("_Answer")
+_RECORD_BYTES = 100
+"""About how large a record is, so that ranges can be compared."""
 
 
 class LogReader(StreamReader):
@@ -51,6 +53,10 @@ class LogReader(StreamReader):
             for name, last in end.items()
             for at, size in cuts(last - begin[name], self.tasks)
         ]
+
+    def size_of(self, partition: InputPartition) -> int:
+        _, first, last = partition.value
+        return int(last - first) * _RECORD_BYTES
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give a range's records."""

@@ -7,10 +7,14 @@ batch then takes all there is, and limits on its size are not kept.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch, Split
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -40,9 +44,12 @@ else:
         class SupportsTriggerAvailableNow: ...
 
 
+_UNKNOWN_SIZE = 1 << 20
+
 __all__ = [
     "HAS_LIMITS",
     "DataSource",
+    "DirectStream",
     "InputPartition",
     "ReadAllAvailable",
     "ReadLimit",
@@ -66,3 +73,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let nothing come that is not there now."""
+
+    def size_of(self, partition: InputPartition) -> int:
+        """Return about how many bytes a partition has."""
+        return _UNKNOWN_SIZE
+
+
+@dataclass(frozen=True)
+class StreamSplit(Split):
+    """A partition of a reader."""
+
+    reader: StreamReader
+    partition: InputPartition
+    columns: pa.Schema
+    size: int
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        batches: Iterator[pa.RecordBatch] = self.reader.read(self.partition)
+        for batch in batches:
+            arrays = [batch.column(field.name).cast(field.type) for field in self.columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+
+class DirectStream(DirectReader):
+    """Reads in the job's own tasks what a reader would read in tasks of Spark's Python data source.
+
+    The first batch is Spark's: only Spark knows where it begins.
+    """
+
+    def __init__(self, reader: StreamReader, columns: pa.Schema) -> None:
+        """Take the reader and the columns that the job reads."""
+        self.reader, self.columns = reader, columns
+
+    def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
+        if batch.start is None:
+            raise ReadBySpark("where the first batch begins is known to Spark alone")
+        return [
+            StreamSplit(self.reader, partition, self.columns, self.reader.size_of(partition))
+            for partition in self.reader.partitions(batch.start, batch.end)
+        ]

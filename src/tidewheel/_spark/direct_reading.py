@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidewheel._connectors.direct import DirectReader, ListedFile, dealt
+from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, dealt
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import SourceSplit
@@ -31,27 +32,40 @@ class DirectReading:
                 return
             self.readers[node.name] = reader
 
-    def splits(self, lines: Sequence[str], logs: Mapping[str, int], tasks: int) -> list[SourceSplit]:
+    def splits(
+        self,
+        start: Mapping[str, int | str],
+        end: Mapping[str, int | str],
+        lines: Sequence[str],
+        logs: Mapping[str, int],
+        tasks: int,
+    ) -> list[SourceSplit]:
         """Return the splits of a batch, enough to keep this many tasks busy.
 
-        `lines` are the entries that Spark's logs of its file sources have for the batch, each behind the number of its log;
-        `logs` are these numbers by source.
+        `start` and `end` are the offsets that Spark recorded, by source. `lines` are the entries that Spark's logs of its file
+        sources have for the batch, each behind the number of its log; `logs` are these numbers by source.
         """
         files: dict[int, list[ListedFile]] = {}
         for line in lines:
             log, _, entry = line.partition("\t")
             files.setdefault(int(log), []).append(_listed(entry))
-        return [
-            (number, split)
-            for number, (name, reader) in enumerate(self.readers.items())
-            for split in reader.splits(files.get(logs[name], ()), tasks)
-        ]
+        splits: list[SourceSplit] = []
+        for number, (name, reader) in enumerate(self.readers.items()):
+            batch = SourceBatch(_offset(start.get(name)), _offset(end.get(name)), files.get(logs[name], ()))
+            # A source that has nothing yet has no offset.
+            if batch.end is not None:
+                splits += [(number, split) for split in reader.splits(batch, tasks)]
+        return splits
 
 
 def hands_of(splits: Sequence[SourceSplit], tasks: int) -> list[list[SourceSplit]]:
     """Return the splits dealt to at most this many tasks; a batch without any has one task all the same."""
     hands = dealt([split.size for _, split in splits], tasks)
     return [[splits[position] for position in hand] for hand in hands] or [[]]
+
+
+def _offset(text: int | str | None) -> Any:
+    return None if text is None or text == "-" else json.loads(str(text))
 
 
 def _listed(line: str) -> ListedFile:

@@ -259,7 +259,7 @@ class Driver:
             self.run.publish(self.spark)
             return
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
-        spec, found, tasks = self._run_tasks(frame, fresh)
+        spec, found, tasks = self._run_tasks(frame, batch, fresh)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
@@ -267,11 +267,11 @@ class Driver:
         self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, tasks, started, ran)
 
-    def _run_tasks(self, frame: DataFrame, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
+    def _run_tasks(self, frame: DataFrame, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
         if self.direct.why_not is None:
             try:
-                return self._run_directly(fresh)
+                return self._run_directly(batch, fresh)
             except ReadBySpark:
                 # Nothing is committed, and Spark's own frame of the batch has the same records.
                 pass
@@ -285,10 +285,13 @@ class Driver:
             # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
         return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
 
-    def _run_directly(self, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
-        """Run the batch with tasks that read the files of Spark's log themselves; a small one in one task."""
+    def _run_directly(self, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
+        """Run the batch with tasks that read its sources themselves; a small one in one task."""
         spec = self._spec()
-        splits = self.direct.splits(fresh, self.spark_folder.logs, spec.parallelism)
+        end = offsets_by_name(source_offsets(self.spark_folder.offsets(batch)), self.lines)
+        before = source_offsets(self.spark_folder.offsets(batch - 1)) if batch > 0 else []
+        start = offsets_by_name(before, self.lines) if before else {}
+        splits = self.direct.splits(start, end, fresh, self.spark_folder.logs, spec.parallelism)
         few = sum(split.size for _, split in splits) <= SMALL_BYTES
         pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
         rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tidewheel import Job
-from tidewheel._connectors.direct import ListedFile, ReadBySpark, dealt
+from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt
 from tidewheel._connectors.files.direct import FilesReader, JsonSplit, ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
@@ -120,14 +120,14 @@ def test_a_large_file_is_split_by_row_groups_and_gives_the_same_rows(tmp_path, m
     monkeypatch.setattr("tidewheel._connectors.files.direct._LARGE", 100)
     table = pa.table({"user": [f"u{n}" for n in range(100)], "cents": list(range(100))})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=30)
-    splits = reader(tmp_path).splits([listed(tmp_path / "a.parquet")], 2)
+    splits = reader(tmp_path).splits(SourceBatch(None, None, [listed(tmp_path / "a.parquet")]), 2)
     assert [split.groups for split in splits] == [(0,), (1,), (2,), (3,)]
     assert [row for split in splits for batch in split.read() for row in batch.to_pylist()] == table.to_pylist()
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"b\.parquet is gone"):
-        reader(tmp_path).splits([ListedFile(f"file://{tmp_path}/b.parquet", 0)], 1)
+        reader(tmp_path).splits(SourceBatch(None, None, [ListedFile(f"file://{tmp_path}/b.parquet", 0)]), 1)
     with pytest.raises(StorageError, match=r"b\.parquet is gone"):
         list(ParquetSplit(f"{tmp_path}/b.parquet", 1, COLUMNS_OF_CLICKS).read())
 
@@ -137,7 +137,7 @@ def test_a_file_that_was_changed_after_spark_listed_it_is_refused(tmp_path):
     entry = listed(tmp_path / "a.parquet")
     os.utime(tmp_path / "a.parquet", ns=(0, 10**18))
     with pytest.raises(StorageError, match=r"a\.parquet was changed after Spark had listed it"):
-        reader(tmp_path).splits([entry], 1)
+        reader(tmp_path).splits(SourceBatch(None, None, [entry]), 1)
 
 
 def test_a_file_that_is_cut_off_is_named(tmp_path):
@@ -157,7 +157,7 @@ def test_a_file_of_another_type_is_left_to_spark(tmp_path):
 def test_a_folder_that_is_a_column_is_left_to_spark(tmp_path):
     (tmp_path / "day=1").mkdir()
     with pytest.raises(ReadBySpark):
-        reader(tmp_path).splits([ListedFile(f"file://{tmp_path}/day=1/a.parquet", 0)], 1)
+        reader(tmp_path).splits(SourceBatch(None, None, [ListedFile(f"file://{tmp_path}/day=1/a.parquet", 0)]), 1)
 
 
 @pytest.mark.parametrize("line", ['{"user": 5, "cents": 1}', '{"user": "a", "cents": "1"}', "nonsense"])

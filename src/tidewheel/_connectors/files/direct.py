@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyarrow import json, parquet
 
-from tidewheel._connectors.direct import DirectReader, ListedFile, ReadBySpark, Split
+from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch, Split
 from tidewheel._connectors.files.paths import local_path
 from tidewheel.errors import StorageError, TidewheelError
 
@@ -41,9 +41,9 @@ class FilesReader(DirectReader):
         """Take the folder of the source and the columns that the job reads."""
         self.root, self.format, self.columns = root, format, columns
 
-    def splits(self, files: Sequence[ListedFile], tasks: int) -> list[Split]:
+    def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
         splits: list[Split] = []
-        for file in files:
+        for file in batch.files:
             path = local_path(file.url)
             if path is None or "=" in os.path.relpath(os.path.dirname(path), self.root):
                 raise ReadBySpark(f"{file.url} is not local, or is in a folder that is a column")

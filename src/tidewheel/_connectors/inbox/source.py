@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._core.urls import Url
@@ -12,7 +13,11 @@ from tidewheel._values import ROW, Shape
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from tidewheel._connectors.inbox.stream import InboxReader
 
 RAW_SCHEMA = "key string, value string, shard int, position long, producer string, number long"
 """The columns where nothing declares others: `value` is the payload's JSON, `key` the key as text."""
@@ -97,15 +102,26 @@ class InboxSource(Source):
         """Return a few words for messages."""
         return f"inbox {self.url}"
 
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        from tidewheel._connectors.stream_reader import DirectStream
+
+        return DirectStream(self._reader(), columns)
+
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
+        from tidewheel._connectors.python_source import loaded
+
+        return loaded(spark, "inbox", self._reader(), self._columns())
+
+    def _columns(self) -> StructType:
+        return spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
+
+    def _reader(self) -> InboxReader:
         from tidewheel._connectors.inbox.payloads import Payload
         from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
-        from tidewheel._connectors.python_source import loaded
 
         payload: Payload = "raw" if self.schema is None else "plain" if self.plain else "columns"
         settings = InboxSettings(
             self.url, self.shards, self.start, self.max_events, self.partitions, payload, self.dead_letters
         )
-        columns = spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
-        return loaded(spark, "inbox", InboxReader(settings, arrow_schema(columns)), columns)
+        return InboxReader(settings, arrow_schema(self._columns()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
 from tidewheel._connectors.log_source import PartitionedSource
@@ -14,6 +15,7 @@ from tidewheel._connectors.source import Source
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Connector = Literal["auto", "spark", "python"]
@@ -66,16 +68,21 @@ class KafkaSource(PartitionedSource):
         """Take the settings; the brokers are asked when the job starts."""
         super().__init__(partial(KafkaLog, topics), topics.schema, max_records)
         self.topics, self.connector = topics, connector
+        self._by_spark = False
 
     def describe(self) -> str:
         """Return a few words for messages."""
         return f"Kafka {', '.join(self.topics.names)} at {self.topics.connection.brokers}"
 
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        return "Spark's own connector reads it" if self._by_spark else super().direct(columns)
+
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
         from tidewheel._connectors.kafka import spark_connector as kafka_spark
 
-        if self.connector == "spark" or (self.connector == "auto" and kafka_spark.is_there(spark)):
+        self._by_spark = self.connector == "spark" or (self.connector == "auto" and kafka_spark.is_there(spark))
+        if self._by_spark:
             return kafka_spark.load(spark, self.topics, self.max_records)
         return super().load(spark)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
+from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._values import ROW, SCALAR, Row, Shape, shape_of
@@ -54,6 +55,7 @@ class IterableSource(Source[Any]):
         self.partitions = partitions
         self.shape = _shape(self.items)
         self._declared: Shape | None = None
+        self._path = ""
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns' types from what the program declares."""
@@ -65,6 +67,12 @@ class IterableSource(Source[Any]):
         """Return a few words for messages."""
         return f"iterable of {len(self.items)} items"
 
+    def direct(self, columns: pa.Schema) -> DirectReader | str:
+        from tidewheel._connectors.memory.iterable_stream import IterableReader
+        from tidewheel._connectors.stream_reader import DirectStream
+
+        return DirectStream(IterableReader(self._path, self.batch_size or 0, self.partitions), columns)
+
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
         from tidewheel._connectors.memory.iterable_stream import NAME, IterableStream
@@ -74,7 +82,7 @@ class IterableSource(Source[Any]):
         # The items go to Spark's planner as a file, not inside the source: what is inside travels to every task.
         folder = tempfile.mkdtemp(prefix="tidewheel-iterable-")
         weakref.finalize(self, shutil.rmtree, folder, True)
-        path = os.path.join(folder, "items.arrow")
+        self._path = path = os.path.join(folder, "items.arrow")
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, arrow_schema(schema)) as writer:
             writer.write_table(table.cast(arrow_schema(schema)))
         spark.dataSource.register(IterableStream)

@@ -76,6 +76,9 @@ class IterableReader(StreamReader):
         rows = self._table().slice(start["position"], end["position"] - start["position"])
         return [IterablePartition(_bytes(rows.slice(at, size))) for at, size in cuts(rows.num_rows, self.slices)]
 
+    def size_of(self, partition: Any) -> int:
+        return len(partition.data)
+
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Give a slice."""
         return iter(pa.ipc.open_stream(partition.data))
