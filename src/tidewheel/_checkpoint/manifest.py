@@ -172,7 +172,7 @@ class Manifest(msgspec.Struct, frozen=True):
     delivered_epoch: int | None = None
     """The epoch that the operators got last."""
     behind: dict[int, int | None] = {}
-    """By shard, where it was told less than `delivered_epoch`: the epoch that it got last. It came from another holder."""
+    """The shards that came from a holder whose clock was behind, each with the epoch that it got last."""
     source_offsets: dict[str, int | str] = {}
     """By source: a plain number, or the connector's own JSON text."""
     operator_states: dict[str, bytes] = {}
@@ -185,7 +185,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """The pinned clock of the batch."""
     operators: dict[str, OperatorInfo] = {}
     former_operators: dict[int, dict[str, OperatorInfo]] = {}
-    """By shard, where it differs from `operators`: what its former holder's program kept. The next run evolves it."""
+    """The shards that came from a holder with another version of the program: what that program kept in them."""
     key_kinds: dict[str, str] = {}
     """The type of the keys that each `key_by` gave first; all its keys are of that type."""
     shards: dict[int, ShardParts] = {}

@@ -33,8 +33,8 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     target: JobPlace
     file: FileRef
     keys: int
-    told: int | None = None
-    """The epoch that the keys' operators got last in the source."""
+    epoch: int | None = None
+    """The epoch that the keys got last in the source."""
 
     @property
     def payload(self) -> str:

@@ -30,7 +30,7 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """How long the sources were asked for the batch's data."""
     last_epoch: int | None = None
     behind: dict[int, int | None] = {}
-    """The shards that were told less than `last_epoch`, each with what it was told. They are told before the data."""
+    """The shards that got less than `last_epoch`, each with the epoch that it got last. They catch up before the data."""
     epoch: int | None = None
     """The epoch that goes out after the batch's data."""
     shards: frozenset[int] | None = None

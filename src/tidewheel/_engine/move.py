@@ -48,7 +48,7 @@ from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.timers import is_timers, stored_key
 from tidewheel._storage import Store, open_store
-from tidewheel._time.told import behind, earliest, told
+from tidewheel._time.shard_epochs import earliest, epoch_of, shards_behind
 from tidewheel.errors import ConfigError, FencedError, HeldError, NotFound, StateError, StorageError
 
 WRITTEN = faults.declare("move.written", "what moves is in a file, the target knows nothing")
@@ -208,7 +208,7 @@ class ClaimedJob:
 
         `given` is a transfer that the job lets go with this commit, `taken` the ids of those that it has taken in. The
         records of transfers whose file is gone are dropped: both sides are done with them. `epochs` are those that keys
-        which come in were told by their former job, by shard.
+        which come in got last in their former job, by shard.
         """
         sequence, job = self.head.sequence + 1, self.head.id.stream_id
         writer = StateFileWriter()
@@ -225,7 +225,7 @@ class ClaimedJob:
             shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)]),
             transfers_out={**self._pending_out(), **({} if given is None else {given.id: given})},
             transfers_in=self.head.transfers_in if taken is None else taken,
-            behind=behind({**self.head.behind, **(epochs or {})}, self.head.delivered_epoch),
+            behind=shards_behind({**self.head.behind, **(epochs or {})}, self.head.delivered_epoch),
             parent=self.head.sequence,
             **carried(self.head),
         )
@@ -267,7 +267,7 @@ def _announced(
     file = FileRef(f"{TRANSFERS}/{number}.delta", len(data), checksum)
     keys = {owner(table, key) for table, entries in tables.items() for key, _ in entries}
     head = giving.head
-    epoch = earliest(told(shard, head.delivered_epoch, head.behind) for shard, _ in chosen)
+    epoch = earliest(epoch_of(shard, head.delivered_epoch, head.behind) for shard, _ in chosen)
     transfer = Transfer(number, giving.run, source, target, file, len(keys), epoch)
     giving.store.create(transfer.payload, data)
     faults.point(WRITTEN)
@@ -301,7 +301,9 @@ def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
         needed = [number for number in known if _exists(taking.store, _notice_of(transfer, number))]
         head = taking.head
         shards = {shard for shard, _ in changes}
-        epochs = {shard: earliest((transfer.told, told(shard, head.delivered_epoch, head.behind))) for shard in shards}
+        epochs = {
+            shard: earliest((transfer.epoch, epoch_of(shard, head.delivered_epoch, head.behind))) for shard in shards
+        }
         taking.commit("import", changes, taken=(*needed, transfer.id), epochs=epochs)
         faults.point(TAKEN_IN)
     # In this order: as long as the file is there, the target's notice and so its memory of the id are too.

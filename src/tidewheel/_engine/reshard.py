@@ -25,7 +25,7 @@ from tidewheel._engine.move import ClaimedJob, held, owner
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFile, StateFileWriter
-from tidewheel._time.told import earliest
+from tidewheel._time.shard_epochs import earliest
 from tidewheel.errors import ConfigError, StateError
 
 WRITTEN = faults.declare("reshard.written", "all state is written anew, and nothing refers to it")
@@ -97,7 +97,7 @@ def resharded(head: Manifest, run: str, n_shards: int, parts: Mapping[int, PartR
         n_shards=n_shards,
         parallelism=min(head.parallelism, n_shards),
         shards={shard: ShardParts(part) for shard, part in sorted(parts.items())},
-        # Telling a shard again what it was told does no harm: it has nothing more to do up to there.
+        # Giving a shard an epoch again does no harm: it has nothing more to do up to there.
         behind=dict.fromkeys(parts, earliest(head.behind.values())) if head.behind else {},
         lineage=secrets.token_hex(4),
         parent=head.sequence,

@@ -34,7 +34,7 @@ from tidewheel._state.task_state import KeyedState, RawTable
 from tidewheel._state.timers import SUFFIX as TIMERS
 from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
-from tidewheel._time.told import earliest
+from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError, StateError
 
@@ -122,7 +122,7 @@ class _Step:
 
     def run(self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit]) -> Iterator[pa.RecordBatch]:
         if self.spec.behind and self.level > 0:
-            self._tell_behind()
+            self._catch_up()
             if self.pending:
                 yield self._drained()
         for _ in self._read_splits(splits):
@@ -148,15 +148,15 @@ class _Step:
         faults.point(REPORTED)
         yield _report_row(report)
 
-    def _tell_behind(self) -> None:
-        """Give the epoch that the others have had to the shards that were told less, as a batch without data would.
+    def _catch_up(self) -> None:
+        """Give the shards that are behind the epoch that the others have had, as a batch without data would.
 
         What they owe up to it goes out with its own timestamps, and through the operators behind as if it were on time.
         """
         epoch = self.spec.last_epoch
         assert epoch is not None, "what is behind is behind an epoch"
         for context in self.contexts.values():
-            context.tell_behind(earliest(self.spec.behind.values()), epoch)
+            context.catch_up(earliest(self.spec.behind.values()), epoch)
         for node in self.nodes:
             process = self.processes[node.id]
             process.on_end_of_data()
@@ -289,7 +289,7 @@ class _NodeContext:
         self.epoch = self._step.spec.epoch
         self._only_behind = False
 
-    def tell_behind(self, last_epoch: int | None, epoch: int) -> None:
+    def catch_up(self, last_epoch: int | None, epoch: int) -> None:
         """Take, until `begin`, the epochs of the shards that are behind, and see no other shards."""
         self.last_epoch, self.epoch, self._only_behind = last_epoch, epoch, True
 

@@ -18,7 +18,7 @@ from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
 from tidewheel._state.references import ShardParts
 from tidewheel._time.frontier import Frontier
-from tidewheel._time.told import behind, earliest, latest, told
+from tidewheel._time.shard_epochs import earliest, epoch_of, latest, shards_behind
 from tidewheel.errors import CorruptError, StateError
 
 SEQUENCES = 1 << 32
@@ -131,7 +131,7 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
         frontiers=_latest(state.frontiers for state in known),
         epoch=latest(state.epoch for state in known),
         delivered_epoch=delivered,
-        behind=behind(_told(head, ledger, sources), delivered),
+        behind=shards_behind(_epochs(head, ledger, sources), delivered),
         now=max(state.now for state in known),
         parent=head.sequence,
         **carried(head),
@@ -160,12 +160,12 @@ def _stored(ledger: Ledger, closed_by: str | None = None) -> FleetLedger:
     return FleetLedger(held, revoked, ledger.terms, closed_by)
 
 
-def _told(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, int | None]:
-    """Return what each shard with state was told by whoever held it; of one that is let go, too: its taker looks here."""
-    shards = {shard: told(shard, head.delivered_epoch, head.behind) for shard in (*head.shards, *head.behind)}
+def _epochs(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, int | None]:
+    """Return the epoch that each shard with state got last; of one that is let go, too: its taker looks here."""
+    shards = {shard: epoch_of(shard, head.delivered_epoch, head.behind) for shard in (*head.shards, *head.behind)}
     for source in sources:
         for shard in _adopted(head, ledger, source):
-            shards[shard] = told(shard, source.delivered_epoch, source.behind)
+            shards[shard] = epoch_of(shard, source.delivered_epoch, source.behind)
     return shards
 
 

@@ -37,7 +37,7 @@ class Context(Protocol):
         """Send messages to whatever follows the operator."""
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Stage rows in the sink that the operator is."""
+        """Write rows to the operator's sink."""
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
         """Put a record that the user's function refused into the dead-letter sink, or raise an `OperatorError`."""
@@ -58,7 +58,7 @@ class Context(Protocol):
         """Return the newest epoch that is known: this batch's, or the one before."""
 
     def saw(self, name: str, epoch: int | None) -> None:
-        """Report that an input of the frontier gave data, and the epoch that follows from it, if any."""
+        """Report that an input of the job's clock gave data, and the epoch that follows from it, if any."""
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
         """Report the types of the keys that the operator gave, as `kinds_of` tells them; an `OperatorError` if they are mixed."""
@@ -138,7 +138,7 @@ class Operator(ABC):
         return None
 
     def input(self, name: str) -> Input | None:
-        """Return the input of the job's clock that the operator is under its name; None: it generates no epochs."""
+        """Return the input of the job's clock that the operator is; None: it generates no epochs."""
         return None
 
     @property
@@ -182,7 +182,7 @@ def each(context: Context, batch: Batch, function: Callable[[Any], Any]) -> tupl
 
 
 def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
-    """Return the values as columns, or say that they have none."""
+    """Return the values as columns; an `OperatorError` where they do not fit into any."""
     try:
         return batch.columns
     except Exception as error:

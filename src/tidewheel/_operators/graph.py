@@ -43,7 +43,6 @@ class Graph:
     """The operators of a job in the order they were added, which is an order of the data's flow."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.nodes: list[Node] = []
         self._names: set[str] = set()
 

@@ -15,7 +15,7 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.inbox.source import inbox
 from tidewheel._core.keys import shard_of
 from tidewheel._engine.move import move
-from tidewheel._time.told import behind, earliest, latest, told
+from tidewheel._time.shard_epochs import earliest, epoch_of, latest, shards_behind
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect, files
 from tidewheel.sources import iterable
@@ -164,17 +164,17 @@ epochs = st.none() | st.integers(0, 5)
 
 
 @given(st.dictionaries(st.integers(0, 7), epochs), epochs)
-def test_what_is_behind_and_what_is_not_make_up_what_was_told(epochs_of, delivered):
+def test_the_shards_behind_and_the_delivered_epoch_say_what_each_shard_got(epochs_of, delivered):
     delivered = latest([*epochs_of.values(), delivered])
-    lagging = behind(epochs_of, delivered)
-    assert all(told(shard, delivered, lagging) == epoch for shard, epoch in epochs_of.items())
+    lagging = shards_behind(epochs_of, delivered)
+    assert all(epoch_of(shard, delivered, lagging) == epoch for shard, epoch in epochs_of.items())
     assert delivered not in lagging.values()
     if lagging:
         assert earliest(lagging.values()) == earliest([*epochs_of.values(), delivered])
 
 
 @pytest.mark.parametrize("kind", ["sliding of aggregates", "sliding of a function"])
-def test_a_key_that_was_told_more_than_another_emits_no_window_again(kind):
+def test_a_key_that_got_more_epochs_than_another_emits_no_window_again(kind):
     """Both come to a holder that is ahead of both. A pane of sliding windows stays after the first of them is emitted."""
     state, out, late = f"memory:holders-{next(_fresh)}", collect(), collect()
     for who, key, times in (("a", "x", (61, 64)), ("b", "y", (61, 70)), ("c", "z", (990, 1000))):

@@ -65,7 +65,6 @@ class AggregateBy(Operator):
         return _Aggregating(self, context)
 
     def combiner(self, context: Context) -> Combiner:
-        """Return what makes partial results before the shuffle."""
         return _Partials(self.accumulators, context, PARTIAL)
 
     def reads(self) -> Reads:

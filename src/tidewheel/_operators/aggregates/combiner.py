@@ -1,4 +1,4 @@
-"""AggregateCombiner: what combines a keyed stream's messages into partial results before the shuffle."""
+"""AggregateCombiner: folds the messages of a keyed stream into partial results before the shuffle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidewheel._values import Batch, Shape
 
 
 class AggregateCombiner(Combiner):
-    """Folds many messages at a time, and gives what they come to by key and the columns `by`."""
+    """Folds many messages at a time into partial results by key and the columns `by`."""
 
     def __init__(
         self, accumulators: tuple[Accumulator, ...], context: Context, given: Shape, by: Sequence[str] = ()
@@ -33,14 +33,12 @@ class AggregateCombiner(Combiner):
         """Return the partial results of messages; None if there are none."""
 
     def add(self, batch: Batch) -> Iterator[Batch]:
-        """Take messages; yield when there are many partial results."""
         if len(batch):
             self._messages.add(batch, self._fold)
         if sum(table.num_rows for table in self._waiting) > FLUSH_ROWS:
             yield from self._given()
 
     def finish(self) -> Iterator[Batch]:
-        """Yield what is left."""
         self._messages.finish(self._fold)
         yield from self._given()
 

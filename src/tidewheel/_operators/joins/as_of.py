@@ -34,7 +34,6 @@ class AsOfJoin(Join):
         return AsOfLogic(self)
 
     def spec(self) -> StateSpec:
-        """Keep both sides in the order of time."""
         return StateSpec(Sides, _nothing)
 
 
@@ -46,7 +45,6 @@ class AsOfLogic(StatefulLogic[Sides]):
     """Left messages that wait, and right values that may still be the last known."""
 
     def __init__(self, join: AsOfJoin) -> None:
-        """Take what the operator was given."""
         self.function, self.how, self.tolerance, self.values = (
             join.function,
             join.how,

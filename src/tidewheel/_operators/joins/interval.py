@@ -45,7 +45,6 @@ class IntervalLogic(StatefulLogic[Sides]):
     """The messages of each key that may still find a partner."""
 
     def __init__(self, join: IntervalJoin) -> None:
-        """Take what the operator was given."""
         self.function = join.function
         self.values = join.state_values()
         # A left message at t meets right ones up to t + after; a right one at t meets left ones up to t + before.
@@ -63,18 +62,18 @@ class IntervalLogic(StatefulLogic[Sides]):
     def _on(self, side: int, message: Message, state: Sides, output: OutputBuffer) -> Sides | None:
         time, other = time_of(message), 1 - side
         stored = self.values[side].put(message.value)
-        found = False
+        paired = False
         for at, (there, value, _) in enumerate(state[other]):
             if time - self.reach[other] <= there <= time + self.reach[side]:
-                found = True
+                paired = True
                 state[other][at] = (there, value, True)
                 self._pair(side, stored, value, max(time, there), output)
         until = time + self.reach[side]
         if output.last_epoch is not None and until <= output.last_epoch:
-            if not found and self.outer[side]:
+            if not paired and self.outer[side]:
                 self._pair(side, stored, None, time, output)
         else:
-            state[side].append((time, stored, found))
+            state[side].append((time, stored, paired))
             output.set_timer(until)
         return state if any(state) else None
 
@@ -89,8 +88,8 @@ class IntervalLogic(StatefulLogic[Sides]):
             due = [each for each in state[side] if each[0] + reach <= timer.time]
             if due:
                 state[side] = [each for each in state[side] if each[0] + reach > timer.time]
-                for time, stored, found in due:
-                    if not found and self.outer[side]:
+                for time, stored, paired in due:
+                    if not paired and self.outer[side]:
                         self._pair(side, stored, None, allowed(time + reach, output), output)
         waiting = [time + self.reach[side] for side in (0, 1) for time, _, _ in state[side]]
         if waiting:

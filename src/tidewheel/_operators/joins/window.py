@@ -42,7 +42,6 @@ class WindowJoinLogic(StatefulLogic[Panes]):
     """The open windows of each key."""
 
     def __init__(self, join: WindowJoin) -> None:
-        """Take what the operator was given."""
         self.windows, self.function, self.how, self.values = join.windows, join.function, join.how, join.state_values()
 
     def on_left(self, message: Message, state: Panes, output: Any) -> Panes | None:

@@ -12,7 +12,7 @@ class Combiner(ABC):
     """Takes messages on the near side of a shuffle and gives fewer to the operator behind it."""
 
     shape: Shape | None = None
-    """What it gives looks like; None where that is what it takes."""
+    """The shape of the messages that it gives; None: that of the messages that it takes."""
 
     @abstractmethod
     def add(self, batch: Batch) -> Iterator[Batch]:

@@ -42,7 +42,6 @@ class DeduplicateLogic(StatefulLogic[Ids]):
     """The ids of each key that are known."""
 
     def __init__(self, horizon: int, by: Callable[[Any], Any] | None) -> None:
-        """Take what the operator was given."""
         self.horizon, self.by = horizon, by
 
     def on_data(self, message: Message, state: Ids, output: Any) -> Ids:

@@ -129,8 +129,8 @@ class _ByColumn(Process):
 def _not_keys(keys: pa.Array) -> list[int]:
     """Return the positions of keys that are null or NaN."""
     wrong = pc.is_null(keys, nan_is_null=True)
-    found: list[int] = pc.indices_nonzero(wrong).to_pylist()
-    return found
+    positions: list[int] = pc.indices_nonzero(wrong).to_pylist()
+    return positions
 
 
 def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""MessageBuffer: many small batches handled as one, where handling costs less per message the more there are."""
+"""MessageBuffer: gathers small batches and hands them on as one, which costs less per message."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Callable
 from tidewheel._values import Batch
 
 ROWS = 500_000
-"""How many messages are gathered at the most: enough to share the work of finding and sorting keys, and still small in memory."""
+"""How many messages are gathered at most: enough to share the work of finding and sorting keys, and small in memory."""
 
 
 class MessageBuffer:
-    """Messages that wait until there are enough, or no more."""
+    """Messages that wait until there are enough of them, or until the data ends."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._waiting: list[Batch] = []
         self._rows = 0
 
     def add(self, batch: Batch, process: Callable[[Batch], None]) -> None:
-        """Keep the batch, and process all that waits once it is enough."""
+        """Take a batch; process all that waits once there are enough messages."""
         self._waiting.append(batch)
         self._rows += len(batch)
         if self._rows >= ROWS:

@@ -1,4 +1,4 @@
-"""OutputBuffer: what an operator with state sends, kept until all is handled, and checked against the rules for outputs."""
+"""OutputBuffer: checks what an operator with state sends, and holds it until all messages are handled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mark = tuple[int, int, int]
 
 
 class OutputBuffer:
-    """An `Output` that collects, and refuses what breaks the rules for outputs."""
+    """An `Output` that holds what is sent, and refuses what breaks the rules for outputs."""
 
     def __init__(self, operator: str, last_epoch: int | None, epoch: int | None = None, now: int = 0) -> None:
         """Take the epoch that went out before, the one that this batch carries, if it is new, and the batch's time."""

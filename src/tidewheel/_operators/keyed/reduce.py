@@ -37,7 +37,6 @@ class Reduce(Operator):
         return _Reducing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
-        """Return what folds before the shuffle."""
         return _Folded(_Folding(self.function, context), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

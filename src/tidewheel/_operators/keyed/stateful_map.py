@@ -228,7 +228,7 @@ class _Mapping(Process):
             append(result)
 
     def _explained(self, error: Exception) -> Exception:
-        """Say what shape was expected where a tuple of another length was returned, and not the user's function failed."""
+        """Say what was expected where the function returned a tuple of another length. Its own errors stay as they are."""
         depth, where = 0, error.__traceback__
         while where is not None:
             depth, where = depth + 1, where.tb_next

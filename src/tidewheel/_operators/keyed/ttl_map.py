@@ -75,7 +75,6 @@ class TtlLogic(StatefulLogic[Entries]):
     """The entries of each key."""
 
     def __init__(self, function: Callable[[Message, ExpiringMap], Any]) -> None:
-        """Take the user's function."""
         self.function = function
 
     def on_data(self, message: Message, state: Entries, output: Any) -> Entries | None:

@@ -1,4 +1,4 @@
-"""decode: payloads become records, and what is none is kept apart."""
+"""decode: payloads become records. Payloads that do not decode go to a separate stream."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class _Decoding(Process):
         self.context.count("dead", len(errors))
         dead = batch.take(list(errors))
         columns = columns_of(self.context, dead)
-        told = columns.append_column(ERROR, pa.array(list(errors.values()), pa.string()))
-        self.context.emit(dead.with_columns(self.context.shapes[DEAD], told), DEAD)
+        explained = columns.append_column(ERROR, pa.array(list(errors.values()), pa.string()))
+        self.context.emit(dead.with_columns(self.context.shapes[DEAD], explained), DEAD)
 
     def _payloads(self, batch: Batch) -> list[bytes | None]:
         columns = columns_of(self.context, batch)

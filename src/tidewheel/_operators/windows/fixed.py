@@ -25,7 +25,6 @@ class FixedLogic(WindowLogic):
     """The windows of each key that were begun."""
 
     def __init__(self, windows: Fixed, fold: Fold, lateness: int) -> None:
-        """Take what the operator was given."""
         super().__init__(fold, lateness)
         self.windows = windows
 

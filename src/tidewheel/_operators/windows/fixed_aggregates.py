@@ -80,7 +80,6 @@ class FixedAggregates(Operator):
         return _Windowing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
-        """Return what makes partial results before the shuffle."""
         return _PartialPanes(self, context)
 
     def reads(self) -> Reads:
@@ -246,14 +245,14 @@ class _Windowing(Process):
     def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
         """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
         taken = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
-        found = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
-        return found.sort_by([(_START, "ascending"), (KEY, "ascending")])
+        windows = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
+        return windows.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
-    def _emit(self, key_batch: KeyBatch, found: pa.Table, corrections: pa.Array | None) -> None:
-        if not len(found):
+    def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: pa.Array | None) -> None:
+        if not len(windows):
             return
-        starts = _ints(found, _START)
-        totals = {accumulator: found.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
+        starts = _ints(windows, _START)
+        totals = {accumulator: windows.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
         ends = starts + self.panes.windows.length
         arrays = [pa.array(starts), pa.array(ends)]
         for aggregate in self.operator.aggregates.values():
@@ -261,7 +260,7 @@ class _Windowing(Process):
             arrays.append(pa.array(values, mask=mask))
         arrays.append(pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections)
         columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
-        which = _ints(found, KEY)
+        which = _ints(windows, KEY)
         column = plain_array(key_batch.keys)
         self.context.emit(
             Batch(
@@ -275,14 +274,14 @@ class _Windowing(Process):
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
         """Return the stored panes of the keys, each under its key's number."""
-        found: list[bytes] = []
+        raws: list[bytes] = []
         for shard, part in key_batch.shards.items():
-            found += [raw or b"" for raw in self.table.get_many(shard, key_batch.stored[part])]
+            raws += [raw or b"" for raw in self.table.get_many(shard, key_batch.stored[part])]
         width = self.packing.width
-        counts = np.array([len(raw) // width for raw in found], np.int64)
-        data = b"".join([raw[5:] for raw in found])
+        counts = np.array([len(raw) // width for raw in raws], np.int64)
+        data = b"".join([raw[5:] for raw in raws])
         numbers = self.packing.unpack(data, int(counts.sum()), self.context.operator)
-        keys = np.repeat(np.arange(len(found)), counts)
+        keys = np.repeat(np.arange(len(raws)), counts)
         return pa.table([keys, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
 
     def _write(self, key_batch: KeyBatch, armed: Ints, table: pa.Table, epoch: int | None) -> None:

@@ -64,7 +64,6 @@ class SessionLogic(WindowLogic):
     ends_move = True
 
     def __init__(self, gap: int, fold: Fold, lateness: int) -> None:
-        """Take what the operator was given."""
         super().__init__(fold, lateness)
         self.gap = gap
 

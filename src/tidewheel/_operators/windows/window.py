@@ -98,7 +98,6 @@ class WindowLogic(StatefulLogic[Panes]):
     """Whether the end of a window may move while its timer waits, so that the timer must be set again when it fires."""
 
     def __init__(self, fold: Fold, lateness: int) -> None:
-        """Take what the operator was given."""
         self.fold, self.lateness = fold, lateness
 
     def is_over(self, end: int, output: OutputBuffer) -> bool:
