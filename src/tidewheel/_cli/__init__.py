@@ -16,6 +16,7 @@ COMMANDS = (
     "sinks",
     "rescale",
     "route",
+    "bridge",
     "node",
     "cells",
     "checkpoints",

@@ -214,6 +214,10 @@ class Router:
             with contextlib.suppress(TidewheelError):  # All is stored; the inbox forgets the name by itself, later.
                 self.inbox.forget(self.producer)
 
+    def abandon(self) -> None:
+        """Stop without delivering what waits: it is lost with the router, unless the program gives it again."""
+        self._stop()
+
     def after_fork(self) -> None:
         """Refuse further use: the sender and what was gathered are the parent's."""
         self._lock = threading.Lock()
@@ -229,7 +233,7 @@ class Router:
         if kind is None:
             self.close()
         else:
-            self._stop()
+            self.abandon()
 
     # For those who route.
 

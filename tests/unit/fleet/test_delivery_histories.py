@@ -100,7 +100,7 @@ class Producer:
     def kill(self) -> None:
         """Stop without delivering what waits."""
         assert self.router is not None
-        self.router._stop()
+        self.router.abandon()
         self.router = None
 
 
@@ -168,7 +168,7 @@ def history(seed: int, make, steps: int) -> Counter[str]:
     finally:
         for producer in producers:
             if producer.router is not None:
-                producer.router._stop()
+                producer.router.abandon()
         inbox.close()
     check(reader, producers)
     happened["events"] += len(reader.seen)

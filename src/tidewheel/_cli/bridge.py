@@ -1,0 +1,76 @@
+"""`tidewheel bridge`: carry records from other systems to a fleet's inbox."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from tidewheel._cli.failures import Commands
+from tidewheel._cli.node import Inbox
+from tidewheel._connectors.inbox import open_inbox
+from tidewheel.errors import ConfigError
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, help="Carry records from other systems to a fleet's inbox.")
+
+
+@app.callback()
+def bridge() -> None:
+    """Carry records from other systems to a fleet's inbox."""
+
+
+@app.command()
+def kafka(
+    brokers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="The Kafka brokers.")],
+    topic: Annotated[str, typer.Option(help="The topic.")],
+    inbox: Inbox,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", help="The field that is an event's key; by default the record's own key."),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", help="The job's n_shards; needed to make a new inbox.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="The consumer group that offsets are committed to; by default made of topic and inbox."),
+    ] = None,
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="An inbox for records that are no events; else they stop the bridge."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="An option of librdkafka; secrets come as TIDEWHEEL_KAFKA_SASL_PASSWORD."
+        ),
+    ] = None,
+    to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Stop at the end of the topic.")] = False,
+) -> None:
+    """Carry the records of a Kafka topic to a fleet's inbox, each once, in the order of their partitions.
+
+    A record is JSON. Kill the bridge whenever you like and start it again: a partition is a producer, offsets are its
+    numbers, and what is stored is passed over. For example:
+
+        tidewheel bridge kafka --brokers host:9092 --topic orders --inbox nats://host:4222/orders --key user
+    """
+    from tidewheel._connectors.kafka.client import connection
+    from tidewheel._fleet.kafka_bridge import BridgeSettings, KafkaBridge
+
+    options = dict(each.partition("=")[::2] for each in option or ())
+    if bad := [name for name, value in options.items() if not value]:
+        raise ConfigError(f"--option {bad[0]} is not NAME=VALUE")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, lambda *_: stop.set())
+    with contextlib.ExitStack() as opened:
+        target = opened.enter_context(open_inbox(inbox, shards))
+        letters = None if dead_letters is None else opened.enter_context(open_inbox(dead_letters, target.n_shards))
+        name = group or f"tidewheel-{topic}-{target.url.rpartition('/')[2]}"
+        settings = BridgeSettings(connection(brokers, options, 30.0), topic, key, name, letters)
+        stored = KafkaBridge(settings, target).run(stop.is_set, to_the_end)
+        typer.echo(f"stored {stored} records of topic {topic}")

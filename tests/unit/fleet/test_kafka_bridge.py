@@ -1,0 +1,103 @@
+"""`tidewheel bridge kafka`: records of a topic, each once in the inbox, however often the bridge is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_server import kafka  # noqa: F401
+from memory_inbox import whole
+from tidewheel._connectors.inbox import decode_events, open_inbox
+from tidewheel._core.keys import from_stored
+
+
+@pytest.fixture
+def topic(kafka):  # noqa: F811
+    name = f"orders.{secrets.token_hex(4)}"
+    kafka.create(name, 3)
+    return name
+
+
+def produce(server, topic, first, last):
+    producer = Producer({"bootstrap.servers": server.brokers})
+    for number in range(first, last):
+        value = json.dumps({"user": f"u{number % 7}", "n": number}).encode()
+        producer.produce(topic, value, key=f"u{number % 7}", partition=number % 7 % 3)
+    assert producer.flush(30) == 0
+
+
+def bridge(server, topic, inbox, *more, faults=""):
+    command = [sys.executable, "-m", "tidewheel", "bridge", "kafka", "--brokers", server.brokers, "--topic", topic]
+    return subprocess.run(
+        [*command, "--inbox", inbox, "--shards", "4", "--to-the-end", *more],
+        env={**os.environ, "TIDEWHEEL_FAULTS": faults, "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def stored(url):
+    with open_inbox(url) as inbox:
+        return [
+            (from_stored(key), json.loads(payload)["n"])
+            for each in whole(inbox)
+            for key, payload in zip(decode_events(each).keys, decode_events(each).payloads, strict=True)
+        ]
+
+
+def check(url, count):
+    events = stored(url)
+    assert sorted(n for _, n in events) == list(range(count))
+    for user in range(7):
+        numbers = [n for key, n in events if key == f"u{user}"]
+        assert numbers == sorted(numbers)
+
+
+def test_a_bridge_that_is_killed_before_kafka_knows_stores_each_record_once(kafka, topic, tmp_path):  # noqa: F811
+    url, key = f"{tmp_path}/inbox", ("--key", "user")
+    produce(kafka, topic, 0, 200)
+    killed = bridge(kafka, topic, url, *key, faults="kafka-bridge.stored=kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(stored(url)) == 200
+    produce(kafka, topic, 200, 300)
+    done = bridge(kafka, topic, url, *key)
+    assert (done.returncode, done.stdout) == (0, f"stored 100 records of topic {topic}\n"), done.stderr
+    check(url, 300)
+    # A group that knows nothing reads the topic from its beginning.
+    assert bridge(kafka, topic, url, *key, "--group", "another").stdout == f"stored 0 records of topic {topic}\n"
+    produce(kafka, topic, 300, 310)
+    assert bridge(kafka, topic, url, *key).stdout == f"stored 10 records of topic {topic}\n"
+    check(url, 310)
+
+
+def test_a_record_that_is_no_event_stops_the_bridge_or_goes_to_the_dead_letters(kafka, topic, tmp_path):  # noqa: F811
+    url, letters = f"{tmp_path}/inbox", f"{tmp_path}/letters"
+    produce(kafka, topic, 0, 20)
+    producer = Producer({"bootstrap.servers": kafka.brokers})
+    producer.produce(topic, b"nothing", partition=1)
+    assert producer.flush(30) == 0
+    produce(kafka, topic, 20, 40)
+    refused = bridge(kafka, topic, url)
+    assert refused.returncode == 1
+    assert f"of partition 1 of topic '{topic}' is not an event" in " ".join(refused.stderr.split())
+    for _ in range(2):
+        assert bridge(kafka, topic, url, "--dead-letters", letters).returncode == 0
+    check(url, 40)
+    with open_inbox(letters) as inbox:
+        (letter,) = [json.loads(payload) for each in whole(inbox) for payload in decode_events(each).payloads]
+    assert (letter["payload"], letter["partition"]) == ("nothing", 1)
+
+
+def test_what_cannot_work_is_said(kafka, tmp_path):  # noqa: F811
+    missing = bridge(kafka, "nowhere", f"{tmp_path}/inbox", "--key", "user")
+    assert missing.returncode == 1
+    assert "nowhere" in missing.stderr
+    assert "--option x is not NAME=VALUE" in bridge(kafka, "t", f"{tmp_path}/inbox", "--option", "x").stderr
