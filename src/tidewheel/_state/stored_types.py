@@ -21,8 +21,8 @@ from uuid import UUID
 import msgspec
 
 from tidewheel._state.tagged import NATIVE, tagged
+from tidewheel._values.records import field_types, is_record
 from tidewheel._values.row import Row
-from tidewheel._values.shape import field_types, is_record
 
 _SCALARS = frozenset({bool, int, float, str, bytes, dt.datetime, dt.date, UUID, msgspec.Raw, type(None)})
 _NESTING = NATIVE | {list, dict}

@@ -1,7 +1,25 @@
-"""Values as Python sees them and as Arrow carries them."""
+"""Values as Python sees them and as Arrow carries them.
 
-from tidewheel._values.batch import Batch
-from tidewheel._values.row import Row, row_class
-from tidewheel._values.shape import ANY, DICT, ROW, SCALAR, Shape, shape_of
+The names are brought in when they are first used: whoever reads one state from a shell needs rows, and not Arrow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidewheel._values.batch import Batch
+    from tidewheel._values.row import Row, row_class
+    from tidewheel._values.shape import ANY, DICT, ROW, SCALAR, Shape, shape_of
 
 __all__ = ["ANY", "DICT", "ROW", "SCALAR", "Batch", "Row", "Shape", "row_class", "shape_of"]
+
+_HOMES = {"Batch": "batch", "Row": "row", "row_class": "row"}
+
+
+if not TYPE_CHECKING:
+    # A type checker would take any name for one that is here.
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'shape')}"), name)
+        return value

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._values.shape import Shape, arrow_type, field_types, unwrap_optional
+from tidewheel._values.records import field_types
+from tidewheel._values.shape import Shape, arrow_type, unwrap_optional
 from tidewheel.errors import GraphError, OperatorError
 
 _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._values.records import is_record
 from tidewheel._values.row import Row, row_class
-from tidewheel._values.shape import is_record, takes_positions
+from tidewheel._values.shape import takes_positions
 
 _PLAIN = {int, str, float, bytes, bool}
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidewheel._values.records import field_types, is_record
 from tidewheel._values.row import Row, row_class
 from tidewheel.errors import GraphError, OperatorError
 
@@ -193,20 +194,6 @@ def _fields(value: Any) -> tuple[str, ...]:
     if dataclasses.is_dataclass(value):
         return tuple(field.name for field in dataclasses.fields(value))
     return typing.cast(tuple[str, ...], value._fields)
-
-
-def is_record(declared: Any) -> bool:
-    """Tell whether a type is a dataclass or a `msgspec.Struct`."""
-    return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
-
-
-@lru_cache(maxsize=256)
-def field_types(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass or Struct with their types, in order."""
-    hints = typing.get_type_hints(record)
-    if issubclass(record, msgspec.Struct):
-        return {name: hints[name] for name in record.__struct_fields__}
-    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
 def unwrap_optional(declared: Any) -> tuple[Any, bool]:
