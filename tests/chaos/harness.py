@@ -86,6 +86,28 @@ def kill(process: subprocess.Popen[str]) -> None:
         return
 
 
+def until(process: subprocess.Popen[str], word: str) -> str:
+    """Read the program's output up to a line that begins with a word; fail if it ends before."""
+    for line in process.stdout:
+        if line.startswith(word):
+            return line
+    raise AssertionError(f"the program ended before it said {word}: {process.stderr.read()[-2000:]}")
+
+
+def children(pid: int, name: str = "") -> list[int]:
+    """Return the processes that a process has started, those whose command has a name in it."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            command = stat.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, ValueError):
+            continue  # It has ended meanwhile.
+        if parent == pid and name in command:
+            found.append(int(stat.parent.name))
+    return found
+
+
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until the condition holds; fail with the name of what did not happen."""
     deadline = time.monotonic() + seconds

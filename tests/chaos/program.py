@@ -5,8 +5,11 @@ Run as `python program.py FOLDER [option=value …]`; the folder has `in/` with 
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import sys
+import time
 
 from tidewheel import Job, count, sum_
 from tidewheel.errors import TidewheelError
@@ -16,6 +19,8 @@ from tidewheel.sources import files
 
 def running(user: str, record, state: list[int]) -> tuple[dict[str, int], list[int]]:
     """Number each user's records and keep a running sum of their amounts."""
+    if user == os.environ.get("TEST_POISON"):
+        os.kill(os.getpid(), signal.SIGKILL)
     n, total = (state or [0, 0])[0] + 1, (state or [0, 0])[1] + record.amount
     return {"n": n, "total": total, "amount": record.amount}, [n, total]
 
@@ -37,8 +42,17 @@ def build(folder: str) -> Job:
     return job
 
 
+def set_clock(seconds: list[int]) -> None:
+    """Let the clock of this host be ahead by so many seconds, or behind; with several, it jumps from one to the next."""
+    ahead, true_time_ns = itertools.cycle(seconds), time.time_ns
+    time.time_ns = lambda: true_time_ns() + next(ahead) * 10**9
+
+
 def main() -> int:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
+    os.environ["TEST_POISON"] = options.get("poison", "")
+    if "clock" in options:
+        set_clock([int(seconds) for seconds in options["clock"].split(",")])
     conf = {
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
@@ -52,6 +66,8 @@ def main() -> int:
             master="local[2]",
             local=options.get("local", f"{folder}/local"),
             take_over=options.get("take_over") == "yes",
+            restarts=int(options.get("restarts", 0)),
+            backoff=0.2,
             conf=conf,
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
         )

@@ -10,17 +10,10 @@ from chaos import harness
 SEED = 3
 
 
-def until(process, word: str) -> str:
-    for line in process.stdout:
-        if line.startswith(word):
-            return line
-    raise AssertionError(f"the program ended before it said {word}: {process.stderr.read()[-2000:]}")
-
-
 def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
     everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
     process = harness.start(tmp_path, bounded="no")
-    until(process, "committed")
+    harness.until(process, "committed")
     os.kill(process.pid, signal.SIGINT)
     status, out, err = harness.finish(process)
     assert status == 0, err[-3000:]

@@ -153,9 +153,9 @@ class Driver:
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
-                ended = ended or jvm.ended(error) is not None
+                # A signal to the whole process group, by which the run was told to stop, ends the JVM too.
+                ended = ended or jvm.ended(error, ending=self.stopping) is not None
                 if ended and self.stopping:
-                    # A signal to the whole process group ends the JVM too.
                     return
                 self._check_fenced(error)
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, self._cause(error))

@@ -17,17 +17,18 @@ CONNECTION_ERRORS = (Py4JNetworkError, ConnectionError, EOFError)
 _PATIENCE_S = 5.0
 
 
-def ended(error: BaseException | None = None) -> str | None:
+def ended(error: BaseException | None = None, ending: bool = False) -> str | None:
     """Return how the JVM ended, in words; None if it runs.
 
-    A connection breaks before the process is gone: after an error of the connection this waits for the process a little.
+    A connection breaks before the process is gone: after an error of the connection this waits for the process a little, as it
+    does for a JVM that may be `ending`.
     """
     broken = isinstance(error, CONNECTION_ERRORS)
     process = _process()
     if process is None:
         return "Spark's JVM has ended" if broken else None
     try:
-        status = process.wait(_PATIENCE_S if broken else 0)
+        status = process.wait(_PATIENCE_S if broken or ending else 0)
     except subprocess.TimeoutExpired:
         return None
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
