@@ -6,7 +6,7 @@ t is decided by one record in the chain of the run that had term t-1, and a chai
 so a shard has one holder, whatever anybody believes about assignments, leases and clocks.
 
 1. Revoke. The taker appends to the holder's chain a ledger without the shard, which names the taker and the next term.
-   The holder's own next commit finds its number taken; it reads the ledger and goes on without the shard.
+   The holder's own next commit finds its number taken, and its run ends.
 2. Publish. The taker publishes the output that the holder had committed and perhaps not published, under the number of its
    commit. Once a number of a run is published, a sink passes over that one and smaller ones: so a holder that was paused and
    wakes up overwrites nothing. (It takes a sink that publishes a commit as a whole or not at all.)
@@ -95,24 +95,6 @@ def origin(n_shards: int, held: Mapping[int, Holding] | None = None) -> Ledger:
     return Ledger(ORIGIN, 1, {shard: (held or {}).get(shard, Holding(0)) for shard in range(n_shards)})
 
 
-def commit(ledger: Ledger, changed: Mapping[int, Holding], settled: Iterable[int] = ()) -> Ledger:
-    """Return the ledger of a holder's next batch; `settled` are revoked shards whose adoption it has seen."""
-    for shard, holding in changed.items():
-        before = ledger.held.get(shard)
-        if before is None:
-            raise HandoverRefused(
-                f"run {ledger.run} cannot commit shard {shard}: it does not hold it at {ledger.number}"
-            )
-        if holding.term != before.term or holding.position < before.position:
-            raise HandoverRefused(
-                f"run {ledger.run} cannot commit shard {shard} at term {holding.term}, position {holding.position}: it holds it "
-                f"at term {before.term}, position {before.position}"
-            )
-    over = frozenset(settled)
-    revoked = {shard: taken for shard, taken in ledger.revoked.items() if shard not in over}
-    return _next(ledger, held={**ledger.held, **changed}, revoked=revoked, staged=ledger.number + 1)
-
-
 def revoke(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
     """Return the ledger that a taker appends to the holder's chain."""
     taken = {}
@@ -157,15 +139,6 @@ def custody(ledgers: Mapping[str, Ledger]) -> dict[int, Custody]:
             if shard not in found or holding.term >= found[shard].holding.term:
                 found[shard] = Custody(ledger.run, holding)
     return found
-
-
-def settled(ledger: Ledger, ledgers: Mapping[str, Ledger]) -> frozenset[int]:
-    """Return the revoked shards of a ledger that their takers have adopted, or lost again."""
-    return frozenset(
-        shard
-        for shard, taken in ledger.revoked.items()
-        if taken.to in ledgers and ledgers[taken.to].terms.get(shard, -1) >= taken.holding.term
-    )
 
 
 def next_step(

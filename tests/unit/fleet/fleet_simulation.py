@@ -3,19 +3,28 @@
 Nodes are generators that yield requests to a store, an inbox, a cell and a sink, and get answers. The scheduler decides
 when a request takes effect, when its answer arrives, and what else happens in between. After each effect the world checks
 what must always be true, by looking at what is stored, not at what nodes believe.
+
+What nodes store is what ships: manifests made by `state_of`, read by `ledger_of`. And they live as they ship: a run adopts
+before its first batch only, and ends when a shard was taken from it or when its node is to have others.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from types import SimpleNamespace
 
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
+from tidewheel._checkpoint.names import shared
+from tidewheel._checkpoint.unpublished import settled
 from tidewheel._fleet import handover
 from tidewheel._fleet.assignment import Assignment, add_node, remove_node
-from tidewheel._fleet.handover import Append, Holding, Ledger, Publish
+from tidewheel._fleet.handover import ORIGIN, Append, Holding, Ledger, Publish
+from tidewheel._fleet.ledger import begun_state, first_state, ledger_of, run_of, state_of
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 
+JOB = "orders"
 LOST = object()
 SHARDS = 4
 
@@ -33,7 +42,11 @@ class World:
     """All that is durable, and what must hold of it."""
 
     def __init__(self) -> None:
-        self.chains: dict[str, list[Ledger]] = {handover.ORIGIN: [handover.origin(SHARDS)]}
+        first = first_state(JOB, SHARDS, "lineage", "first")
+        self.chains: dict[str, list[Manifest]] = {ORIGIN: [first]}
+        self.ledgers: dict[str, Ledger] = {ORIGIN: ledger_of(first)}
+        """The ledger of each chain's newest record."""
+        self.numbers = 0
         self.files: dict[str, tuple[int, dict[str, int]]] = {}
         self.inbox: dict[int, list[tuple[str, int]]] = {shard: [] for shard in range(SHARDS)}
         self.assignment = Assignment(SHARDS)
@@ -41,28 +54,38 @@ class World:
         self.markers: dict[str, int] = defaultdict(int)
         self.sink: dict[int, int] = defaultdict(int)
         self.acknowledged: set[tuple[int, str, int]] = set()
-        self.owners: dict[int, tuple[str, int] | None] = dict.fromkeys(range(SHARDS), (handover.ORIGIN, 0))
+        self.owners: dict[int, tuple[str, int] | None] = dict.fromkeys(range(SHARDS), (ORIGIN, 0))
         self.counted: dict[int, int] = dict.fromkeys(range(SHARDS), 0)
 
     # Requests. Each takes effect at once, when the scheduler says so.
 
-    def append(self, ledger: Ledger, outputs: dict[int, int] | None = None) -> bool:
-        chain = self.chains.setdefault(ledger.run, [])
-        if ledger.number != len(chain) + 1:
+    def register(self) -> int:
+        """Give a run its number."""
+        self.numbers += 1
+        return self.numbers
+
+    def begin(self, state: Manifest) -> None:
+        run = run_of(state.id.stream_id)
+        if run not in self.chains:
+            self.chains[run], self.ledgers[run] = [state], ledger_of(state)
+
+    def append(self, state: Manifest, outputs: dict[int, int] | None = None) -> bool:
+        run = run_of(state.id.stream_id)
+        chain = self.chains[run]
+        if state.sequence != chain[-1].sequence + 1:
             return False
-        before = chain[-1] if chain else Ledger(ledger.run)
-        chain.append(ledger)
-        if ledger.staged == ledger.number:
-            check(
-                self.markers[ledger.run] >= before.staged, f"{ledger.run} committed over output that is not published"
-            )
-            self.staged[ledger.run, ledger.number] = outputs or {}
-        self._check_ledger(before, ledger)
+        before, after = self.ledgers[run], ledger_of(state)
+        chain.append(state)
+        self.ledgers[run] = after
+        if after.staged == after.number:
+            check(self.markers[run] >= before.staged, f"{run} committed over output that is not published")
+            self.staged[run, after.number] = outputs or {}
+        self._check_ledger(before, after)
         self._check_one_owner()
         return True
 
-    def head(self, run: str) -> Ledger:
-        return self.chains[run][-1] if self.chains.get(run) else Ledger(run)
+    def head(self, run: str) -> Manifest | None:
+        return self.chains[run][-1] if run in self.chains else None
 
     def runs(self) -> list[str]:
         return list(self.chains)
@@ -125,58 +148,93 @@ class World:
             )
 
     def _check_one_owner(self) -> None:
-        heads = {run: chain[-1] for run, chain in self.chains.items() if chain}
-        holders = [(shard, run) for run, head in heads.items() for shard in head.held]
+        holders = [(shard, run) for run, head in self.ledgers.items() for shard in head.held]
         check(len({shard for shard, _ in holders}) == len(holders), f"a shard has two holders: {sorted(holders)}")
-        check(len(handover.custody(heads)) == SHARDS, "a shard is nobody's")
+        check(len(handover.custody(self.ledgers)) == SHARDS, "a shard is nobody's")
 
 
-def node(name: str, run: str, rng: random.Random):
-    """What a node does, as requests: hold the shards that the assignment gives it, count events, publish."""
-    yield "append", (Ledger(run, 1),)
-    mine = yield from until("head", run)
-    published: dict[str, int] = {}
-    known: dict[str, Ledger] = {}
+def node(name: str, rng: random.Random):
+    """What a node does, as requests: run after run, each with the shards that the assignment gives it when it begins."""
     while True:
-        if published.get(run, 0) < mine.staged:
+        number = yield from until("register")
+        run, token = str(number), f"{name}-{number}"
+        first = yield from until("head", ORIGIN)
+        while (yield from until("head", run)) is None:
+            yield "begin", (begun_state(JOB, number, token, first),)
+        head = yield from taken(name, run, token, rng)
+        if head is not None and ledger_of(head).held:
+            yield from work(name, run, token, head, rng)
+
+
+def taken(name: str, run: str, token: str, rng: random.Random):
+    """Take the shards that are the node's, step by step; return the run's newest record, None if a later run is in the way."""
+    published: dict[str, int] = {}
+    known: dict[str, Manifest] = {}
+    while True:
+        wanted = frozenset((yield from until("assigned")).shards_of(name))
+        for other in (yield from until("runs")):
+            # What is known of another may be old: nobody may rely on reading all chains at one moment. Its own is read
+            # anew: a request that it gave up waiting for may have taken effect since.
+            if other == run or other not in known or rng.random() < 0.7:
+                known[other] = yield from until("head", other)
+        ledgers = {each: ledger_of(state) for each, state in known.items()}
+        missing = wanted - ledgers[run].held.keys()
+        custody = handover.custody(ledgers)
+        if any(custody[shard].run != ORIGIN and int(custody[shard].run) > int(run) for shard in missing):
+            return None
+        if known[run].run != token and ledgers[run].revoked:
+            return None
+        step = handover.next_step(run, wanted, ledgers, published)
+        if isinstance(step, Publish):
+            if (yield "publish", (step.run, step.number)) is not LOST:
+                published[step.run] = step.number
+        elif isinstance(step, Append):
+            of = step.ledger.run
+            adopted = step.ledger.held.keys() - ledgers[of].held.keys()
+            sources = [state for each, state in known.items() if adopted & ledgers[each].revoked.keys()]
+            yield "append", (state_of(known[of], step.ledger, token, sources),)
+        elif not missing:
+            return known[run]
+
+
+def work(name: str, run: str, token: str, head: Manifest, rng: random.Random):
+    """Count events batch by batch, until a shard was taken from the run or the node is to have others."""
+    published = 0
+    while True:
+        mine = ledger_of(head)
+        if published < mine.staged:
             if (yield "publish", (run, mine.staged)) is not LOST:
-                published[run] = mine.staged
+                published = mine.staged
             continue
-        wanted = (yield from until("assigned")).shards_of(name)
-        if set(wanted) - mine.held.keys() and rng.random() < 0.8:
-            # Its own too: a request that it gave up waiting for may have taken effect since.
-            mine = yield from until("head", run)
-            if published.get(run, 0) < mine.staged:
-                continue
-            for other in (yield from until("runs")):
-                # What is known of another may be old: nobody may rely on reading all chains at one moment.
-                if other != run and (other not in known or rng.random() < 0.7):
-                    known[other] = yield from until("head", other)
-            step = handover.next_step(run, wanted, {**known, run: mine}, published)
-            if isinstance(step, Publish):
-                if (yield "publish", (step.run, step.number)) is not LOST:
-                    published[step.run] = step.number
-                continue
-            if isinstance(step, Append):
-                done = yield "append", (step.ledger,)
-                if step.ledger.run == run:
-                    mine = step.ledger if done is True else (yield from until("head", run))
-                continue
-        changed, files = {}, {}
+        if frozenset((yield from until("assigned")).shards_of(name)) != mine.held.keys() and rng.random() < 0.8:
+            return
+        changed, shards = {}, dict(head.shards)
+        positions = {shard: holding.position for shard, holding in mine.held.items()}
         for shard, holding in mine.held.items():
-            events = yield from until("read", shard, holding.position)
-            events = events[: rng.randint(1, 3)]
+            events = (yield from until("read", shard, holding.position))[: rng.randint(1, 3)]
             if events:
-                name_of = f"{run}-{mine.number + 1}-{shard}-{rng.random()}"
-                files[name_of] = (holding, events)
-                part = PartRef(FileRef(name_of, 0, 0), mine.number + 1, 0, 0)
-                changed[shard] = Holding(holding.term, holding.position + len(events), ShardParts(part))
-        if changed:
-            for name_of, (holding, events) in files.items():
-                yield "write", (name_of, holding, tuple(events))
-            following = handover.commit(mine, changed, handover.settled(mine, known))
-            done = yield "commit", (following, changed)
-            mine = following if done is True else (yield from until("head", run))
+                file = f"{mine.number + 1}-{shard}-{rng.random()}"
+                yield from until("write", shared(head.id.stream_id, file), holding, tuple(events))
+                shards[shard] = ShardParts(PartRef(FileRef(file, 0, 0), mine.number + 1, 0, 0))
+                positions[shard] += len(events)
+                changed[shard] = shared(head.id.stream_id, file)
+        if not changed:
+            continue
+        following = head.replace(
+            id=CheckpointId(head.id.stream_id, head.sequence + 1),
+            kind="batch",
+            run=token,
+            shards=shards,
+            source_offsets={"in": json.dumps(positions)},
+            parent=head.sequence,
+            **settled(head, (StagedOutput("out", 1),)),
+        )
+        if (yield "commit", (following, changed)) is True:
+            head = following
+            continue
+        head = yield from until("head", run)
+        if head.run != token:
+            return
 
 
 def producer(name: str, count: int, rng: random.Random):
@@ -213,7 +271,6 @@ class Simulation:
         self.world = World()
         self.processes: list[SimpleNamespace] = []
         self.in_flight: list[SimpleNamespace] = []
-        self.started = 0
         self.names = [f"n{number}" for number in range(nodes)]
         for name in self.names:
             self.start(name)
@@ -222,8 +279,7 @@ class Simulation:
             self.spawn(producer(name, events, self.rng), name=None)
 
     def start(self, name: str) -> None:
-        self.started += 1
-        self.spawn(node(name, f"{name}.{self.started}", self.rng), name=name)
+        self.spawn(node(name, self.rng), name=name)
 
     def spawn(self, generator, name: str | None) -> None:
         process = SimpleNamespace(
@@ -284,7 +340,7 @@ class Simulation:
             self.processes.remove(process)
             return
         self.in_flight.append(SimpleNamespace(process=process, what=what, arguments=arguments))
-        if process.name is not None and what in ("append", "commit") and self.rng.random() < 0.05:
+        if process.name is not None and what in ("append", "commit", "begin") and self.rng.random() < 0.05:
             # It waits no longer for the answer; the request is on its way all the same.
             process.answer, process.has_answer = LOST, True
             self.in_flight[-1].process = SimpleNamespace(answer=None, has_answer=False)
@@ -301,8 +357,8 @@ class Simulation:
             world.files[name] = (total, marks)
             return None
         if what == "commit":
-            ledger, changed = arguments
-            return world.append(ledger, {shard: world.state(holding)[0] for shard, holding in changed.items()})
+            state, changed = arguments
+            return world.append(state, {shard: world.files[file][0] for shard, file in changed.items()})
         if what == "acknowledged":
             world.acknowledged.add(arguments)
             return None

@@ -45,21 +45,7 @@ def test_revoke_publish_adopt_and_no_state_is_copied(busy):
 
     ledgers["b"] = adopt.ledger
     assert handover.next_step("b", [1], ledgers, {"a": 7}) is None
-    assert handover.settled(ledgers["a"], ledgers) == {1}
-    assert handover.commit(ledgers["a"], {}, {1}).revoked == {}
-
-
-def test_a_holder_cannot_commit_what_was_taken_from_it(busy):
-    after = handover.revoke(busy, [1], "b")
-    with pytest.raises(HandoverRefused, match="cannot commit shard 1: it does not hold it at 8"):
-        handover.commit(after, {1: Holding(1, 50)})
-    assert handover.commit(after, {0: Holding(1, 5)}).held == {0: Holding(1, 5)}
-
-
-@pytest.mark.parametrize("changed", [Holding(1, 39), Holding(2, 41)])
-def test_a_commit_goes_forward_in_its_own_term(busy, changed):
-    with pytest.raises(HandoverRefused, match="it holds it at term 1, position 40"):
-        handover.commit(busy, {1: changed})
+    assert handover.custody(ledgers)[1] == Custody("b", Holding(2, 40, PARTS))
 
 
 def test_a_taker_that_died_before_adopting_is_passed_over_and_cannot_adopt_later(busy):
@@ -82,9 +68,8 @@ def test_a_taker_that_died_before_adopting_is_passed_over_and_cannot_adopt_later
 def test_a_latecomer_with_an_old_view_cannot_bring_back_a_term_that_is_over(busy):
     old_a = handover.revoke(busy, [1], "b")
     b = handover.adopt(Ledger("b", 1), {1: old_a.revoked[1].holding})
-    b = handover.commit(handover.revoke(handover.commit(b, {1: Holding(2, 90)}), [1], "c"), {}, {1})
+    b = handover.revoke(b, [1], "c")
     assert not b.held
-    assert not b.revoked
     # It has seen a's chain before b adopted, b's after c did, and c's not at all.
     seen = {"a": old_a, "b": b, "d": Ledger("d", 1)}
     assert handover.next_step("d", [1], seen, {"a": 7, "b": 9}) is None

@@ -10,6 +10,7 @@ import pytest
 
 from tidewheel._fleet import handover
 
+from . import fleet_simulation
 from .fleet_simulation import SHARDS, Simulation, Violated
 
 HISTORIES = int(os.environ.get("TIDEWHEEL_HISTORIES", "2000"))
@@ -31,7 +32,7 @@ def test_whatever_happens_every_event_counts_once_and_every_shard_has_one_owner(
     moved = repeated = 0
     for seed in range(HISTORIES):
         world = history(seed).world
-        moved += sum(max(chain[-1].terms.get(shard, 0) for chain in world.chains.values()) for shard in range(SHARDS))
+        moved += sum(max(ledger.terms.get(shard, 0) for ledger in world.ledgers.values()) for shard in range(SHARDS))
         repeated += sum(len(log) - len(set(log)) for log in world.inbox.values())
     assert moved > 5 * HISTORIES, "the histories are too quiet to prove anything"
     assert repeated > HISTORIES, "no event was sent twice"
@@ -74,8 +75,22 @@ def found_within(seeds: int) -> str:
             id="an adopter does not publish first",
         ),
         pytest.param(
-            lambda m: m.setattr(handover, "settled", lambda ledger, ledgers: frozenset(ledger.revoked)),
+            lambda m: m.setattr(
+                fleet_simulation,
+                "state_of",
+                lambda head, ledger, token, sources, real=fleet_simulation.state_of: real(
+                    head, msgspec.structs.replace(ledger, revoked={}), token, sources
+                ),
+            ),
             id="what was taken is forgotten before it is adopted",
+        ),
+        pytest.param(
+            lambda m: m.setattr(
+                fleet_simulation,
+                "ledger_of",
+                lambda state, real=fleet_simulation.ledger_of: real(state.replace(source_offsets={})),
+            ),
+            id="an adopter begins where the holder began",
         ),
     ],
 )
