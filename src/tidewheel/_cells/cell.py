@@ -31,6 +31,7 @@ from tidewheel._cells.observed import Observed
 from tidewheel._cells.record import CellRecord
 from tidewheel._cells.tickets import Presented, Ticket, Validator
 from tidewheel._cells.when import When
+from tidewheel._core.closing import Closing
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class _Hidden:
         raise self.error
 
 
-class Cell(Observed, Generic[T]):
+class Cell(Observed, Closing, Generic[T]):
     """What readers and writers both can. Open one with `Connection.reader` or `Connection.writer`.
 
     Values are shared, not copied, between all who read this object: do not change one in place.
@@ -192,12 +193,6 @@ class Cell(Observed, Generic[T]):
         with self._condition:
             self._snapshot = _Hidden(Closed(f"{self.where} was closed"))
             self._mark_closed()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.namespace}/{self.name}: {self.type_name})"

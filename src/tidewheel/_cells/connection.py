@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from types import UnionType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 from urllib.parse import quote
 
 from tidewheel._cells.backends.base import Backend, Held
@@ -15,6 +15,7 @@ from tidewheel._cells.errors import Closed
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
+from tidewheel._core.closing import Closing
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ _MAX_NAME = 240
 """In bytes, percent-encoded: so it is the name of a folder, and file systems take 255."""
 
 
-class Connection:
+class Connection(Closing):
     """Opens cells. Close it, or use it in a `with` block, to let go of threads and sockets.
 
     `timeout` is how many seconds a command may take unless it says otherwise.
@@ -132,12 +133,6 @@ class Connection:
         for observed in self._observed():
             observed.close()
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Connection({self.url!r})"

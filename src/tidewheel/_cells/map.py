@@ -17,6 +17,7 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.tickets import Ticket, Validator
+from tidewheel._core.closing import Closing
 from tidewheel.errors import ConfigError, TidewheelError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class MapWhen:
         held._wait(lambda: True if key in held else None, timeout, f"did not get the key {key!r}")
 
 
-class CellMapReader(Observed, Mapping[str, T], Generic[T]):
+class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
     """A mapping of the values last seen here, by key. Open one with `Connection.map_reader`."""
 
     __slots__ = ("_cells", "_connection", "_declared", "_prefix", "_type_name", "_validators", "name", "namespace")
@@ -142,12 +143,6 @@ class CellMapReader(Observed, Mapping[str, T], Generic[T]):
         """Stop following. Reads and waits then raise `Closed`."""
         self._connection._forget(self)
         self._mark_closed()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _cell(self, key: str) -> CellWriter[T]:
         """Return the cell of a key; it learns of changes through the map alone."""

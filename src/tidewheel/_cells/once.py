@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tidewheel._cells.cell import CellWriter
+from tidewheel._core.closing import Closing
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ class Settled(NamedTuple, Generic[T]):
     value: T
 
 
-class Once(Generic[T]):
+class Once(Closing, Generic[T]):
     """A cell that nobody overwrites, as long as all use it through this class. See `Connection.once`."""
 
     def __init__(self, cell: CellWriter[T]) -> None:
@@ -45,9 +46,3 @@ class Once(Generic[T]):
     def close(self) -> None:
         """Stop following."""
         self._cell.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

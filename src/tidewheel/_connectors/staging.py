@@ -81,6 +81,7 @@ class StagedBatches(SinkPartition):
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
+        self._who = f"sink {staging.sink!r}"
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, columns: pa.RecordBatch) -> None:

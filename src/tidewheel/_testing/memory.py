@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._core.closing import Closing
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -25,7 +25,7 @@ from tidewheel.errors import ConfigError
 Inputs = Mapping[str, Sequence[Any]]
 
 
-class MemoryRun:
+class MemoryRun(Closing):
     """A run of a job, batch by batch, in this process.
 
         with MemoryRun(job) as run:
@@ -65,14 +65,6 @@ class MemoryRun:
         # A name that no folder has: what tasks find there is in memory.
         self._local = f"/tidewheel-memory/{self.run.token}"
         self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the job."""

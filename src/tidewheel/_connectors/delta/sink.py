@@ -94,7 +94,6 @@ class _DeltaPartition(StagedBatches):
     def __init__(self, sink: Delta, staging: Staging) -> None:
         super().__init__(staging)
         self._sink = sink
-        self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:

@@ -6,13 +6,14 @@ import queue
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tidewheel._connectors.inbox import Block, Inbox, Stored, open_inbox
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
+from tidewheel._core.closing import Closing
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConnectorError, CorruptError
@@ -57,7 +58,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Arrived).decode
 
 
-class MqttBridge:
+class MqttBridge(Closing):
     """Runs from its beginning until `close`, in threads of its own.
 
     One that fails, because the disk is full or another uses its client id, acknowledges nothing more, and `check` raises
@@ -114,12 +115,6 @@ class MqttBridge:
         self._end_writer()
         self._connection.close()
         self._inbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _end_writer(self) -> None:
         self._arrived.put(_STOP)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tidewheel._core import tls
+from tidewheel._core.closing import Closing
 from tidewheel._core.urls import ServerUrl, Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
@@ -18,7 +19,7 @@ _PORT, _SECURE_PORT = 1883, 8883
 _REFUSED = {"Bad user name or password", "Not authorized"}
 
 
-class MqttConnection:
+class MqttConnection(Closing):
     """A connection to the broker of a URL, as `mqtt_broker` reads it. `url` is the one to show.
 
     With `keep` the broker keeps the session of the `client_id`, with its subscriptions and what was not acknowledged, while
@@ -82,12 +83,6 @@ class MqttConnection:
     def _forget(self) -> None:
         # The client closes its last sockets when nobody refers to it, and it would refer to itself by these.
         self.client.on_connect = self.client.on_subscribe = self.client.on_message = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _connected(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:

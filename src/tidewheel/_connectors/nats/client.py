@@ -9,9 +9,10 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from tidewheel._core import tls
+from tidewheel._core.closing import Closing
 from tidewheel._core.urls import ServerUrl, Url
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
@@ -21,7 +22,7 @@ _BETWEEN_TRIES_S = 0.1
 _PORT = 4222
 
 
-class NatsConnection:
+class NatsConnection(Closing):
     """A connection to the servers of a URL, as `nats_server` reads it. `credentials` is the path of a `.creds` file.
 
     `timeout` is for each request, in seconds. A request that fails says so with `ConnectorUnavailable` if it may work later,
@@ -73,12 +74,6 @@ class NatsConnection:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"NatsConnection({self.url!r})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -49,7 +49,8 @@ def postgres(
     `password_env` names. Only the driver connects. A server that is away is tried for `retry_s` seconds; then the run ends,
     and the next one publishes what was committed.
     """
-    return Postgres(dsn, table, mode, key, by, create, password_env, retry_s)
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    return Postgres(Server(dsn, password_env, retry_s), Table(table, mode, keys, by), create)
 
 
 class Postgres(Sink):
@@ -57,29 +58,8 @@ class Postgres(Sink):
 
     guarantee = "exactly once"
 
-    def __init__(
-        self,
-        dsn: str,
-        table: str,
-        mode: Mode = "insert",
-        key: str | Sequence[str] = (),
-        by: str | None = None,
-        create: bool = False,
-        password_env: str | None = None,
-        retry_s: float = 60.0,
-    ) -> None:
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        if mode not in get_args(Mode):
-            raise ConfigError(f"a postgres sink has the modes {', '.join(get_args(Mode))}, not {mode!r}")
-        if (mode == "insert") == bool(keys):
-            raise ConfigError(f"a postgres sink in the mode {mode!r} takes {'no key' if keys else 'a key (key=…)'}")
-        if by is not None and mode != "latest":
-            raise ConfigError(f"a postgres sink takes by= in the mode 'latest', not in {mode!r}")
-        if not all(table.split(".")):
-            raise ConfigError(f"a postgres sink writes to a table such as orders or sales.orders, not {table!r}")
-        self.server = Server(dsn, password_env, retry_s)
-        self.table = Table(table, mode, keys, by)
-        self.create = create
+    def __init__(self, server: Server, table: Table, create: bool) -> None:
+        self.server, self.table, self.create = server, table, create
         self.columns: Mapping[str, TableColumn] | None = None
         """What the table looked like when the job started; tasks check their records by it."""
         self._started = False
@@ -135,7 +115,6 @@ class _PostgresPartition(StagedBatches):
     def __init__(self, sink: Postgres, staging: Staging) -> None:
         super().__init__(staging)
         self._sink = sink
-        self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 from xxhash import xxh64_intdigest
@@ -46,6 +46,17 @@ class Table:
     mode: Mode
     key: tuple[str, ...] = ()
     by: str | None = None
+
+    def __post_init__(self) -> None:
+        mode = self.mode
+        if mode not in get_args(Mode):
+            raise ConfigError(f"a postgres sink has the modes {', '.join(get_args(Mode))}, not {mode!r}")
+        if (mode == "insert") == bool(self.key):
+            raise ConfigError(f"a postgres sink in the mode {mode!r} takes {'no key' if self.key else 'a key (key=…)'}")
+        if self.by is not None and mode != "latest":
+            raise ConfigError(f"a postgres sink takes by= in the mode 'latest', not in {mode!r}")
+        if not all(self.name.split(".")):
+            raise ConfigError(f"a postgres sink writes to a table such as orders or sales.orders, not {self.name!r}")
 
     # Before the first batch.
 

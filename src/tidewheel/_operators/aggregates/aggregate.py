@@ -6,60 +6,41 @@ stored state as arrays. No Python code runs per record, only per key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import (
-    Accumulator,
-    Aggregate,
-    Array,
-    accumulators_of,
-    check_columns,
-    columns_of,
-)
+from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of
+from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
     LATEST,
     Packing,
     grouped,
-    grouping_keys,
     key_batch_of,
     keyed,
     left_64_bits,
     merged,
 )
-from tidewheel._operators.base import Context, Operator, Process, Reads
+from tidewheel._operators.base import Context, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._values import ROW, Batch, Shape
-from tidewheel.errors import GraphError
 
 PARTIAL = Shape("row", "partial aggregates")
 
 
 @dataclass(frozen=True)
-class AggregateBy(Operator):
+class AggregateBy(ColumnAggregates):
     """Keep the named aggregates of each key, and emit them once per batch for every key that the batch touched.
 
     A result has the latest timestamp of the messages that the batch brought for its key.
     """
 
-    aggregates: dict[str, Aggregate]
-    accumulators: tuple[Accumulator, ...] = field(init=False)
     kind = "aggregate"
-    stateful = True
-    combines = True
-
-    def __post_init__(self) -> None:
-        accumulators = accumulators_of(self.aggregates)
-        if not 1 <= len(accumulators) <= 15:
-            raise GraphError(
-                f"aggregate takes one to about seven aggregates; these need {len(accumulators)} numbers per key"
-            )
-        object.__setattr__(self, "accumulators", accumulators)
+    most_numbers = 15
 
     def start(self, context: Context) -> Process:
         return _Aggregating(self, context)
@@ -73,14 +54,6 @@ class AggregateBy(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows, one attribute per aggregate."""
         return (ROW,)
-
-    def check(self, inputs: tuple[Shape, ...]) -> None:
-        check_columns(columns_of(self.accumulators), inputs[0])
-
-    @property
-    def codec_name(self) -> str:
-        """Fixed-width msgpack: any msgpack reader takes it, and arrays can be made of it without decoding."""
-        return "msgpack"
 
     @property
     def state_layout(self) -> str:
@@ -105,9 +78,7 @@ class _Aggregating(Process):
         if len(batch) == 0:
             return
         if batch.shape == PARTIAL:
-            columns = batch.columns
-            arrays = [grouping_keys(batch), *columns.columns]
-            self.partial_results.append(pa.table(arrays, names=[KEY, *columns.schema.names]))
+            self.partial_results.append(partial_results(batch))
         else:
             self.messages.add(batch, self._fold)
 
@@ -138,11 +109,7 @@ class _Aggregating(Process):
         self.context.emit(self._results(keys.take(pa.array(rank)), totals, times))
 
     def _results(self, keys: pa.Array, totals: dict[Accumulator, Array], times: list[int] | None) -> Batch:
-        arrays = []
-        for aggregate in self.operator.aggregates.values():
-            values, mask = aggregate.result(totals)
-            arrays.append(pa.array(values, mask=mask))
-        columns = pa.RecordBatch.from_arrays(arrays, list(self.operator.aggregates))
+        columns = pa.RecordBatch.from_arrays(self.operator.results(totals), list(self.operator.aggregates))
         return keyed(ROW, columns, keys, times)
 
 

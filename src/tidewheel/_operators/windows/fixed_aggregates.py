@@ -6,7 +6,7 @@ list of its panes, each its start and its numbers; a window is what its panes ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,17 @@ import pyarrow as pa
 
 from tidewheel._core.keys import to_stored
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import (
-    Accumulator,
-    Aggregate,
-    Array,
-    accumulators_of,
-    check_columns,
-    columns_of,
-)
+from tidewheel._operators.aggregates.functions import Array, columns_of
+from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
     Packing,
     grouped,
-    grouping_keys,
     key_batch_of,
     merged,
     regrouped,
 )
-from tidewheel._operators.base import Context, Operator, Process, Reads
+from tidewheel._operators.base import Context, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
@@ -41,7 +34,7 @@ from tidewheel._state.timers import Timer
 from tidewheel._time.panes import Ints, Panes
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.exact import plain_array
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import OperatorError
 
 PANE = "~pane"
 """The column of panes' starts, which is the first of partial results: messages have none of this name."""
@@ -52,7 +45,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class FixedAggregates(Operator):
+class FixedAggregates(ColumnAggregates):
     """Keep aggregates of each key by windows; a window is emitted once, when the epoch passes its end.
 
     Messages up to `lateness` after the end are still taken in; a window is then emitted again, once a batch, as a correction.
@@ -60,21 +53,14 @@ class FixedAggregates(Operator):
     """
 
     panes: Panes
-    aggregates: dict[str, Aggregate]
-    accumulators: tuple[Accumulator, ...] = field(init=False)
     kind = "window"
     ports = 2
-    stateful = True
-    combines = True
+    most_numbers = 14
+    """The start of the pane is stored with them."""
 
     def __post_init__(self) -> None:
         check_names(self.aggregates)
-        accumulators = accumulators_of(self.aggregates)
-        if not 1 <= len(accumulators) <= 14:
-            raise GraphError(
-                f"a window takes one to about six aggregates; these need {len(accumulators)} numbers per key"
-            )
-        object.__setattr__(self, "accumulators", accumulators)
+        super().__post_init__()
 
     def start(self, context: Context) -> Process:
         return _Windowing(self, context)
@@ -89,17 +75,9 @@ class FixedAggregates(Operator):
         """Rows, and the late messages as they came."""
         return (ROW, inputs[0])
 
-    def check(self, inputs: tuple[Shape, ...]) -> None:
-        check_columns(columns_of(self.accumulators), inputs[0])
-
     @property
     def driven_by_time(self) -> bool:
         return True
-
-    @property
-    def codec_name(self) -> str:
-        """Fixed-width msgpack, as that of aggregates."""
-        return "msgpack"
 
     @property
     def state_layout(self) -> str:
@@ -164,10 +142,7 @@ class _Windowing(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if batch.has_columns and batch.columns.schema.names[:1] == [PANE]:
-            columns = batch.columns
-            self.partial_results.append(
-                pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names])
-            )
+            self.partial_results.append(partial_results(batch))
         elif len(batch):
             self.messages.add(batch, self._fold)
 
@@ -254,11 +229,8 @@ class _Windowing(Process):
         starts = _ints(windows, _START)
         totals = {accumulator: windows.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
         ends = starts + self.panes.windows.length
-        arrays = [pa.array(starts), pa.array(ends)]
-        for aggregate in self.operator.aggregates.values():
-            values, mask = aggregate.result(totals)
-            arrays.append(pa.array(values, mask=mask))
-        arrays.append(pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections)
+        corrections = pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections
+        arrays = [pa.array(starts), pa.array(ends), *self.operator.results(totals), corrections]
         columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
         which = _ints(windows, KEY)
         column = plain_array(key_batch.keys)

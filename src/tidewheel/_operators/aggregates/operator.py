@@ -1,0 +1,64 @@
+"""ColumnAggregates: what operators that keep aggregates as columns have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pyarrow as pa
+
+from tidewheel._operators.aggregates.functions import (
+    Accumulator,
+    Aggregate,
+    Array,
+    accumulators_of,
+    check_columns,
+    columns_of,
+)
+from tidewheel._operators.aggregates.partial_results import KEY, grouping_keys
+from tidewheel._operators.base import Operator
+from tidewheel._values import Batch, Shape
+from tidewheel.errors import GraphError
+
+
+@dataclass(frozen=True)
+class ColumnAggregates(Operator):
+    """Keeps named aggregates; the numbers that they need are its accumulators."""
+
+    aggregates: dict[str, Aggregate]
+    accumulators: tuple[Accumulator, ...] = field(init=False)
+    stateful = True
+    combines = True
+    most_numbers: ClassVar[int]
+    """How many numbers a stored row can have."""
+
+    def __post_init__(self) -> None:
+        accumulators = accumulators_of(self.aggregates)
+        if not 1 <= len(accumulators) <= self.most_numbers:
+            raise GraphError(
+                f"{self.kind} takes one to about {self.most_numbers // 2} aggregates: it keeps 1 to {self.most_numbers} numbers "
+                f"per key, and these need {len(accumulators)}"
+            )
+        object.__setattr__(self, "accumulators", accumulators)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        check_columns(columns_of(self.accumulators), inputs[0])
+
+    @property
+    def codec_name(self) -> str:
+        """Fixed-width msgpack: any msgpack reader takes it, and arrays can be made of it without decoding."""
+        return "msgpack"
+
+    def results(self, totals: dict[Accumulator, Array]) -> list[pa.Array]:
+        """Return a column for each aggregate, made of the totals of its accumulators."""
+        columns = []
+        for aggregate in self.aggregates.values():
+            values, mask = aggregate.result(totals)
+            columns.append(pa.array(values, mask=mask))
+        return columns
+
+
+def partial_results(batch: Batch) -> pa.Table:
+    """Return the partial results that a combiner sent, with the key as first column."""
+    columns = batch.columns
+    return pa.table([grouping_keys(batch), *columns.columns], names=[KEY, *columns.schema.names])
