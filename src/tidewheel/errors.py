@@ -15,11 +15,19 @@ __all__ = [
     "StateError",
     "StorageError",
     "TidewheelError",
+    "UserTraceback",
 ]
 
 
 class TidewheelError(Exception):
     """Base of all errors that Tidewheel raises on purpose."""
+
+
+class UserTraceback(Exception):
+    """The traceback of the user's own code, as text: the `__cause__` of the error that it led to."""
+
+    def __str__(self) -> str:
+        return f"\n{super().__str__()}"
 
 
 class GraphError(TidewheelError):

@@ -17,7 +17,7 @@ from tidewheel._engine.state_type import declared_fields
 from tidewheel._state.compaction import merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
-from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
 
 _FAILURES: dict[str, type[Exception]] = {kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark)}
 
@@ -28,8 +28,10 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
     It raises what the task met; a `ReadBySpark` where a task could not read its splits as Spark would.
     """
     for report in reports:
-        if report.failure is not None:
-            raise _FAILURES.get(report.failure.kind, OperatorError)(report.failure.text)
+        failure = report.failure
+        if failure is not None:
+            cause = UserTraceback(failure.traceback) if failure.traceback else None
+            raise _FAILURES.get(failure.kind, OperatorError)(failure.text) from cause
     for level in sorted({*levels, *(report.level for report in reports)}):
         partitions = sorted(report.partition for report in reports if report.level == level)
         # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._core.keys import from_stored
+from tidewheel._core.user_code import described
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import renamed
 from tidewheel._engine.delta_files import DeltaFiles
@@ -140,7 +141,7 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
         except Exception as error:
             raise StateError(
                 f"operator {node.name!r}: its upgrade from version {was.version} to {spec.version} failed on the state of key "
-                f"{from_stored(key)!r}: {type(error).__name__}: {error}; nothing is changed"
+                f"{from_stored(key)!r}: {described(error)}; nothing is changed"
             ) from error
         return encoded
 

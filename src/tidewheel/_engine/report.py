@@ -13,6 +13,8 @@ class Failure(msgspec.Struct, frozen=True):
     text: str
     kind: str = "OperatorError"
     """The name of the error's class, one of `tidewheel.errors`."""
+    traceback: str = ""
+    """That of the user's code; empty if none of it was involved."""
 
 
 class Staged(msgspec.Struct, frozen=True):

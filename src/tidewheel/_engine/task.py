@@ -18,6 +18,7 @@ from tidewheel._checkpoint.names import Suffix, folder, state_file
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.sink import Staging
 from tidewheel._core import faults
+from tidewheel._core.user_code import user_traceback
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -83,7 +84,7 @@ def run_level(
     except (OperatorError, StateError, ReadBySpark) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
-        failure = Failure(str(error), type(error).__name__)
+        failure = Failure(str(error), type(error).__name__, user_traceback(error))
         yield _report_row(Report(level, task.partition, failure))
     finally:
         if step is not None:

@@ -9,18 +9,17 @@ import pyarrow as pa
 from tidewheel._connectors.sink import SinkPartition, Staging
 from tidewheel._core import faults
 from tidewheel._core.text import shortened
+from tidewheel._core.user_code import described, summary, user_traceback
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Staged
 from tidewheel._operators.graph import Node
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._values import Batch
-from tidewheel.errors import OperatorError, TidewheelError
+from tidewheel.errors import OperatorError
 
 OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
 
-DEAD_LETTER_SCHEMA = pa.schema(
-    [("operator", pa.string()), ("key", pa.string()), ("record", pa.string()), ("error", pa.string())]
-)
+DEAD_LETTER_SCHEMA = pa.schema([(name, pa.string()) for name in ("operator", "key", "record", "error", "traceback")])
 """The columns of a dead-letter sink."""
 
 _DEAD_LETTERS = 1000
@@ -49,12 +48,18 @@ class TaskOutput:
         """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
         key = batch.keys[position] if batch.keyed else None
         record = shortened(batch.values[position])
-        cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
         if self._plan.dead_letter is None:
             about = f"key {key!r}, " if batch.keyed else ""
-            raise OperatorError(f"operator {node.name!r}, {about}record {record}: {cause}") from error
-        letter = {"operator": node.name, "key": None if key is None else str(key), "record": record, "error": cause}
-        self._dead_letters.append(letter)
+            raise OperatorError(f"operator {node.name!r}, {about}record {record}: {described(error)}") from error
+        self._dead_letters.append(
+            {
+                "operator": node.name,
+                "key": None if key is None else str(key),
+                "record": record,
+                "error": summary(error),
+                "traceback": user_traceback(error) or None,
+            }
+        )
         self.rejected += 1
         if len(self._dead_letters) >= _DEAD_LETTERS:
             self._write_dead_letters()

@@ -161,7 +161,7 @@ class Driver:
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, self._cause(error))
                 if again is None or self.stopping or (ended and not self._may_start_spark()):
                     raised = self._explained(error)
-                    raise raised from (None if raised is error else error)
+                    raise raised from (error.__cause__ if raised is error else error)
                 print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
                 self._stop.wait(again.seconds)
 
@@ -232,7 +232,7 @@ class Driver:
             if isinstance(self.error, _Stopped):
                 return
             if self.error is not None:
-                raise self.error from None
+                raise self.error from self.error.__cause__
             raise
 
     # One batch.

@@ -6,6 +6,14 @@ import re
 
 _TRACEBACK = "Traceback (most recent call last):"
 _WRAPPING = re.compile(r"^\[STREAM_FAILED\] Query \[id = [^]]*\] terminated with exception: ")
+_CALLING = re.compile(r"^An error occurred while calling [^\n]*\n:? ?")
+_CAUSE = re.compile(r"^\s*Caused by: (.*)$", re.M)
+_THROWN = re.compile(r"^(?P<package>(?:[a-z]\w*\.)+)(?P<kind>[A-Z][\w$]*)(?:: (?P<text>.+))?$")
+_SPEAK_FOR_THEMSELVES = re.compile(
+    r"^(Runtime|IO|FileNotFound|IllegalState|IllegalArgument|Execution|Spark\w*|Analysis|Parse)?Exception$"
+)
+"""Kinds of Java exceptions whose text needs no name before it."""
+_READ_FILE = re.compile(r"\[FAILED_READ_FILE[^]]*\] Encountered error while reading file (\S+?)\.? ")
 _OURS = re.compile(r"^tidewheel\.[\w.]+: ")
 _END = re.compile(r"^(=== |\t|at |Caused by: |Driver stacktrace:)|^\s*SQLSTATE: ")
 _STATE = re.compile(r" SQLSTATE: \w+")
@@ -19,7 +27,7 @@ _DISK_FULL = re.compile(r"No space left on device|MDB_MAP_FULL|Disk quota exceed
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says: that of the Python exception inside it, if there is one, else its own first line.
+    """Return what an error says, in one line: the Python exception inside it, else the deepest cause in the JVM, else itself.
 
     >>> said(Exception("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: the disk is full SQLSTATE: XX"))
     'the disk is full'
@@ -28,13 +36,14 @@ def said(error: BaseException) -> str:
     if not text:
         return type(error).__name__
     raised = _raised(text)
-    return _OURS.sub("", raised) if raised else _STATE.sub("", _WRAPPING.sub("", text.splitlines()[0]))
+    return _OURS.sub("", raised) if raised else _deepest(text) or _first_line(text)
 
 
 def text_of(error: BaseException) -> str:
-    """Return the whole text of an error. That of an error in the JVM is asked for there, and the JVM may have ended."""
+    """Return the whole text of an error, and what led to it in the JVM. It is asked for there, and the JVM may have ended."""
     try:
-        return str(error)
+        text, causes = str(error), getattr(error, "_stackTrace", None)
+        return f"{text}\n\n{causes}" if isinstance(causes, str) and causes not in text else text
     except Exception:
         return "Spark's JVM has ended"
 
@@ -60,6 +69,32 @@ def disk_full(error: BaseException) -> bool:
     True
     """
     return _DISK_FULL.search(text_of(error)) is not None
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that says something, without the words of Spark and of Py4J around it."""
+    line = _WRAPPING.sub("", _CALLING.sub("", text)).splitlines()[0]
+    return _STATE.sub("", _in_own_words(line))
+
+
+def _deepest(text: str) -> str:
+    """Return the last cause of a Java stack trace, with the file that was read if there was one; empty without causes."""
+    causes = [line.strip() for line in _CAUSE.findall(text)]
+    if not causes:
+        return ""
+    cause = _STATE.sub("", _in_own_words(causes[-1]))
+    file = _READ_FILE.search(text)
+    name = file and file.group(1).rpartition("/")[2]
+    return f"{file.group(1)}: {cause}" if file and name and name not in cause else cause
+
+
+def _in_own_words(thrown: str) -> str:
+    """Return the text of a Java exception, without its package, and without its name where the text says all."""
+    match = _THROWN.match(thrown)
+    if match is None:
+        return thrown
+    kind, text = match["kind"], match["text"]
+    return kind if text is None else text if _SPEAK_FOR_THEMSELVES.match(kind) else f"{kind}: {text}"
 
 
 def _raised(text: str) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.memory.iterable import iterable
 from tidewheel._core.keys import check_n_shards, from_stored, shard_of_stored, to_stored
+from tidewheel._core.user_code import described, trimmed
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._operators.base import Process
 from tidewheel._operators.graph import Node, Port
@@ -28,7 +29,7 @@ from tidewheel._state.timers import encode as encode_timer
 from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._values import ANY, Batch
-from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.errors import OperatorError, StateError
 
 if TYPE_CHECKING:
     from tidewheel._state.timers import TimerTable
@@ -260,8 +261,9 @@ class _NodeContext:
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
         about = f"key {batch.keys[position]!r}, " if batch.keyed else ""
-        cause = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
-        raise OperatorError(f"operator {self.operator!r}, {about}record {batch.values[position]!r}: {cause}") from error
+        raise OperatorError(
+            f"operator {self.operator!r}, {about}record {batch.values[position]!r}: {described(error)}"
+        ) from trimmed(error)
 
     def keeps_rejected(self) -> bool:
         return False

@@ -16,7 +16,7 @@ from tidewheel._cli import app
 from tidewheel._cli.progress import LineProgress
 from tidewheel._cli.sinks import kinds
 from tidewheel._spark.progress import BatchProgress, RunResult
-from tidewheel.errors import HeldError, OperatorError
+from tidewheel.errors import HeldError, OperatorError, UserTraceback
 from tidewheel.sinks import __all__ as exported
 
 PROGRAM = """
@@ -179,6 +179,16 @@ def test_verbose_shows_the_stack_trace(program, ran, arguments):
     assert found.exit_code == 1
     assert "Traceback" in found.stderr
     assert found.stderr.rstrip().endswith("error: no good")
+
+
+def test_verbose_shows_the_whole_traceback_of_the_users_code(program, ran):
+    error = OperatorError("operator 'm': KeyError: 'user' (fail.py:6 in helper)")
+    error.__cause__ = UserTraceback(
+        "Traceback (most recent call last):\n  File \"fail.py\", line 6, in helper\nKeyError: 'user'"
+    )
+    ran["error"] = error
+    assert 'File "fail.py", line 6, in helper\nKeyError' in call("run", "-v", program).stderr
+    assert "Traceback" not in call("run", program).stderr
 
 
 def test_a_long_message_is_not_broken_into_lines(program, ran):

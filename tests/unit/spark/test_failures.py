@@ -79,3 +79,34 @@ def test_what_failed_is_told_by_the_text_of_the_error(text, kind):
     assert [each for each in (lost_executor, worker_crashed, disk_full) if each(Exception(text))] == (
         [kind] if kind else []
     )
+
+
+NOT_PARQUET = """An error occurred while calling o142.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///clicks/a.json.  SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors(x.scala:2)
+Caused by: java.lang.RuntimeException: {cause}
+\tat org.apache.parquet.hadoop.ParquetFileReader.readFooter(ParquetFileReader.java:3)
+\t... 20 more
+"""
+
+
+def test_of_an_error_in_the_jvm_the_deepest_cause_in_its_own_words():
+    error = Exception(NOT_PARQUET.replace("{cause}", "file:/clicks/a.json is not a Parquet file"))
+    assert said(error) == "file:/clicks/a.json is not a Parquet file"
+
+
+def test_a_cause_that_does_not_name_the_file_that_was_read_gets_its_name():
+    error = Exception(NOT_PARQUET.replace("{cause}", "unexpected end"))
+    assert said(error) == "file:///clicks/a.json: unexpected end"
+
+
+def test_of_an_error_in_the_jvm_without_causes_what_follows_the_call():
+    text = "An error occurred while calling o7.load.\n: org.apache.spark.SparkException: the table is gone\n\tat x.y(z.scala)"
+    assert said(Exception(text)) == "the table is gone"
+    named = text.replace(
+        "org.apache.spark.SparkException: the table is gone", "java.net.UnknownHostException: broker-1"
+    )
+    assert said(Exception(named)) == "UnknownHostException: broker-1"

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._core.user_code import described
 from tidewheel._values.columns import records
 from tidewheel.errors import OperatorError
 
@@ -43,7 +44,7 @@ class ForEach(Sink):
                 except Exception as error:
                     raise OperatorError(
                         f"sink {publication.sink!r}: its function failed on the record {record!r} of sequence "
-                        f"{publication.sequence}: {type(error).__name__}: {error}. The record is committed, and the next start "
+                        f"{publication.sequence}: {described(error)}. The record is committed, and the next start "
                         "calls the function again"
                     ) from error
 

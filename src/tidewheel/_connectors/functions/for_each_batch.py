@@ -12,6 +12,7 @@ from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedRef, read_token, stage, together, unstage
+from tidewheel._core.user_code import described
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError, OperatorError
 
@@ -67,7 +68,7 @@ class ForEachBatch(Sink):
         except Exception as error:
             raise OperatorError(
                 f"sink {publication.sink!r}: its function failed on sequence {publication.sequence}: "
-                f"{type(error).__name__}: {error}. The output is committed, and the next start calls the function again"
+                f"{described(error)}. The output is committed, and the next start calls the function again"
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:

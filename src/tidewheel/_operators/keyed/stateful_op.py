@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from tidewheel._core.keys import shard_of
+from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
@@ -152,9 +153,7 @@ class LogicProcess(Process):
             try:
                 handle(self.state.shard(shard), output)
             except Exception as error:
-                raise OperatorError(
-                    f"operator {self.context.operator!r}, shard {shard}: {type(error).__name__}: {error}"
-                ) from error
+                raise OperatorError(f"operator {self.context.operator!r}, shard {shard}: {described(error)}") from error
             self._send(output)
 
     def _belongs(self, shard: int, key: Any) -> bool:

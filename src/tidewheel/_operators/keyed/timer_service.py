@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
+from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
@@ -93,7 +94,7 @@ class TimerService:
         except Exception as error:
             raise OperatorError(
                 f"operator {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
-                f"{error if isinstance(error, OperatorError) else f'{type(error).__name__}: {error}'}"
+                f"{described(error)}"
             ) from error
         output.current = None
         if new is not None or state is not None:

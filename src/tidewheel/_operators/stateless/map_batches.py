@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import ROW, Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
@@ -45,7 +46,7 @@ class _MappingBatches(Process):
         except Exception as error:
             raise OperatorError(
                 f"operator {name!r}: its function failed on a batch of {len(batch)} records with columns "
-                f"{', '.join(columns.schema.names)}: {type(error).__name__}: {error}"
+                f"{', '.join(columns.schema.names)}: {described(error)}"
             ) from error
         if isinstance(result, pa.Table):
             batches = result.to_batches()

@@ -1,0 +1,96 @@
+"""Where the user's own code failed: the frames of a traceback that are the user's, and no others."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import TypeVar
+
+from tidewheel.errors import TidewheelError
+
+_FRAMEWORK = frozenset({"tidewheel", "pyspark", "py4j", "cloudpickle"})
+_LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_NAMED_FRAMES = 4
+"""How many frames a message names; the traceback has all of them."""
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line: its type and text, and where in the user's code it was raised.
+
+    >>> described(KeyError("user"))
+    "KeyError: 'user'"
+    """
+    place = user_place(error)
+    return f"{summary(error)} ({place})" if place else summary(error)
+
+
+def summary(error: BaseException) -> str:
+    """Return the type and the text of an error; of one of Tidewheel's own the text alone."""
+    return str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
+
+
+def user_place(error: BaseException) -> str:
+    """Return the user's frames that an error went through, the one that raised it first; empty if there are none.
+
+    Frames of installed packages are left out, unless there are no others.
+    """
+    frames = [
+        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_users(frame)
+    ]
+    own = [frame for frame in frames if not _is_installed(frame[0])] or frames
+    named = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in reversed(own)]
+    return ", called at ".join(named[:_NAMED_FRAMES])
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback of the user's code as text; empty if no frame of the error or of its causes is the user's."""
+    for each in _chain(error):
+        if any(_is_users(frame) for frame, _ in traceback.walk_tb(each.__traceback__)):
+            return "".join(traceback.format_exception(trimmed(each))).rstrip()
+    return ""
+
+
+def trimmed(error: _Error) -> _Error:
+    """Take the frames that are not the user's out of the traceback of an error and of its causes."""
+    for each in _chain(error):
+        each.__traceback__ = _users_alone(each.__traceback__)
+    return error
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, as Python prints them."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def _users_alone(entry: TracebackType | None) -> TracebackType | None:
+    entries: list[TracebackType] = []
+    while entry is not None:
+        if _is_users(entry.tb_frame):
+            entries.append(entry)
+        entry = entry.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(entries):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
+def _is_users(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] not in _FRAMEWORK
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith((_LIBRARY, "<frozen ")) or any(part in file for part in _INSTALLED)
