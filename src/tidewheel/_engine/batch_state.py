@@ -21,7 +21,7 @@ from tidewheel._state.state_file import StateFileWriter
 from tidewheel._state.task_state import TaskState
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
-from tidewheel.errors import CorruptError
+from tidewheel.errors import CorruptError, StorageError
 
 DELTA = faults.declare("task.delta", "a task is about to write its delta")
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
@@ -103,7 +103,8 @@ class BatchState:
     def _stored(self, writer: StateFileWriter, suffix: Suffix) -> FileRef:
         data, checksum = writer.finish()
         name = self._name(suffix)
-        self._store.create(path(self._spec.stream, name), data)
+        if not self._store.create(path(self._spec.stream, name), data):
+            raise StorageError(f"{name} at {self._store.url} holds other state; two attempts of one task have one name")
         return FileRef(name, len(data), checksum)
 
 

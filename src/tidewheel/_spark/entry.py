@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -15,6 +16,8 @@ from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
 from tidewheel._spark.masters import local_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_RANDOM_BITS = 32
 
 _plans: dict[str, Plan] = {}
 
@@ -47,7 +50,7 @@ def _run(
         _plans[digest] = pickling.loads(program)
     context = TaskContext.get()
     assert context is not None
-    task = TaskIdentity(context.partitionId(), context.taskAttemptId())
+    task = TaskIdentity(context.partitionId(), _attempt(context))
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     if hands:
@@ -57,3 +60,8 @@ def _run(
         splits = hands[task.partition] if hands and level == 0 else ()
         batches = run_level(_plans[digest], spec, level, task, batches, splits)
     return batches
+
+
+def _attempt(context: TaskContext) -> int:
+    """Return a number that no other attempt of the run has. Spark counts anew in each JVM, and a run may outlive its JVM."""
+    return context.taskAttemptId() << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)

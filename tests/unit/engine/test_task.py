@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from tidewheel import Job
+from tidewheel._checkpoint.names import path, state_file
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
-from tidewheel.errors import CorruptError, StateError
+from tidewheel.errors import CorruptError, StateError, StorageError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 
@@ -75,6 +76,14 @@ def test_a_keyed_level_reports_what_it_wrote_and_counted(run):
     for task, (_, report) in enumerate(found):
         assert all(shard % 2 == task for shard in report.deltas)
         assert all(part.sequence == 2 for part in report.deltas.values())
+
+
+def test_a_state_file_that_holds_something_else_is_not_reported_as_written(run):
+    rows, _ = level(run, 0, 0, [INPUT], parallelism=1)
+    taken = state_file(2, run.token, 1, 7, "delta")
+    run.store.create(path(run.stream, taken), b"of another attempt")
+    with pytest.raises(StorageError, match=f"{taken} at .* holds other state"):
+        level(run, 1, 0, crossed(rows, 0), parallelism=1)
 
 
 def test_reports_and_rows_for_later_levels_pass_through(run):
