@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidewheel._operators.windows.window import WindowResult
     from tidewheel._program.job import Job
     from tidewheel._program.keyed_stream import KeyedStream
+    from tidewheel._program.running import Run, RunStatus
     from tidewheel._program.stored_job import StoredJob
     from tidewheel._program.stream import Stream
     from tidewheel._program.windowed_stream import WindowedStream
@@ -44,7 +45,9 @@ __all__ = [
     "Message",
     "Output",
     "Row",
+    "Run",
     "RunResult",
+    "RunStatus",
     "StatefulLogic",
     "StoredJob",
     "Stream",
@@ -73,7 +76,9 @@ _HOMES = {
     "Message": "_operators.logic",
     "Output": "_operators.logic",
     "Row": "_values",
+    "Run": "_program.running",
     "RunResult": "_spark.progress",
+    "RunStatus": "_program.running",
     "StatefulLogic": "_operators.logic",
     "StoredJob": "_program.stored_job",
     "Stream": "_program.stream",

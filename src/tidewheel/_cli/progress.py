@@ -92,7 +92,7 @@ def line(batch: BatchProgress) -> str:
     """Return a batch as a line of text."""
     label = "flush" if batch.batch is None else f"batch {batch.batch}"
     return (
-        f"{label:<10} {batch.rows:>11,} rows {rate(batch):>11,} rows/s {batch.keys:>11,} keys changed "
+        f"{label:<10} {batch.rows:>11,} rows {batch.rate:>11,} rows/s {batch.keys:>11,} keys changed "
         f"{batch.commit_ms:>7,.0f} ms commit"
     )
 
@@ -103,15 +103,10 @@ def facts(batch: BatchProgress) -> dict[str, Any]:
         "sequence": batch.sequence,
         "batch": batch.batch,
         "rows": batch.rows,
-        "rows_per_second": rate(batch),
+        "rows_per_second": batch.rate,
         "keys": batch.keys,
         "seconds": round(batch.seconds, 6),
         "commit_ms": round(batch.commit_ms, 3),
         "parallelism": batch.parallelism,
         "rejected": batch.rejected,
     }
-
-
-def rate(batch: BatchProgress) -> int:
-    """Return a batch's rows per second."""
-    return round(batch.rows / batch.seconds) if batch.seconds > 0 else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from tidewheel._cells.live import JobCell
 from tidewheel._connectors.sink import Sink
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tidewheel._checkpoint.tools.state_reader import Found
     from tidewheel._engine.lookup import Lookup
+    from tidewheel._program.running import Run, RunArguments
     from tidewheel._spark.progress import BatchProgress, RunResult
 
 V = TypeVar("V")
@@ -327,11 +328,10 @@ class Job:
         >>> result.event_count, out.records
         (3, [{'value': 1}, {'value': 4}, {'value': 9}])
         """
-        plan = self.plan()
-        from tidewheel._spark.driver import Driver
-        from tidewheel._spark.options import RunOptions
+        from tidewheel._program.running import in_this_thread, run_on_spark
 
-        options = RunOptions(
+        run = run_on_spark(
+            self,
             bounded=bounded,
             trigger=trigger,
             parallelism=parallelism,
@@ -345,14 +345,29 @@ class Job:
             local=local,
             shared_state=shared_state,
             spark=spark,
-            conf=conf or {},
+            conf=conf,
             progress=progress,
             tick=tick,
+            serve=serve,
         )
-        driver = Driver(self, plan, options)
-        if serve is None:
-            return driver.execute()
-        from tidewheel._engine.query_server import Endpoint
+        return in_this_thread(run)
 
-        with Endpoint(self._lookup(), serve):
-            return driver.execute()
+    def start(self, **arguments: Unpack[RunArguments]) -> Run:
+        """Begin to run the job on Spark, in the background, and return a handle at once.
+
+        `run` is the same with `Run.wait`, except that Ctrl-C is then the run's; here, signals are the program's own matter.
+        Several jobs may run at a time in one process: they share its Spark.
+
+        - `arguments`: those of `run`.
+
+        >>> import tempfile
+        >>> from tidewheel import Job, sinks, sources
+        >>> job, out = Job("doubles", state=tempfile.mkdtemp()), sinks.collect()
+        >>> _ = job.source("in", sources.iterable([1, 2, 3])).map("double", lambda n: 2 * n).sink("out", out)
+        >>> with job.start(bounded=True, parallelism=1) as run:
+        ...     print(run.wait().event_count)
+        3
+        """
+        from tidewheel._program.running import in_background, run_on_spark
+
+        return in_background(run_on_spark(self, **arguments))

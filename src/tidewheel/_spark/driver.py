@@ -85,6 +85,9 @@ class Driver:
         self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
+        self.phase: str | None = "checking"
+        """What the start is at; None: the query runs."""
+        self._query: StreamingQuery | None = None
         self.spark: SparkSession
         self.frame: DataFrame
         self.lines: tuple[SourceLine, ...]
@@ -109,6 +112,7 @@ class Driver:
                     node.operator.sink.start(self.run.stream)
             self._start_spark()
             self._continued(self.run.checkpoints.latest())
+            self.phase = "claiming"
             self.run.claim(*start)
             with Interrupts(self):
                 self._with_restarts()
@@ -131,9 +135,11 @@ class Driver:
 
     def _start_spark(self) -> None:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
+        self.phase = "Spark"
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
         check_session(self.spark)
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
+        self.phase = "hosts"
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
         self.frame, self.lines = self._source_frame()
@@ -201,7 +207,7 @@ class Driver:
 
     def _attempt(self) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
-        self.error = None
+        self.error, self.phase = None, "rebuilding"
         self.run.recall()
         self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
@@ -211,14 +217,15 @@ class Driver:
         faults.point(REBUILT)
         writer = self.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
-        query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
+        query = self._query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
+        self.phase = None
         try:
             self._await(query)
         finally:
             # With a JVM that has ended there is nothing to stop.
             with contextlib.suppress(*jvm.CONNECTION_ERRORS):
                 query.stop()
-                self._gather_durations(query)
+                self.batches = self._with_durations(query)
         if self.options.bounded and not self.stopping:
             self._flush()
 
@@ -417,9 +424,16 @@ class Driver:
     def _spark_prefix(self) -> str:
         return f"spark-{folder(self.run.stream)}-"
 
-    def _gather_durations(self, query: StreamingQuery) -> None:
+    def progress(self) -> list[BatchProgress]:
+        """Return the last committed batches, with the durations that Spark has told of them. From any thread."""
+        with contextlib.suppress(Py4JError, *jvm.CONNECTION_ERRORS):
+            if self._query is not None and self._query.isActive:
+                return self._with_durations(self._query)
+        return list(self.batches)
+
+    def _with_durations(self, query: StreamingQuery) -> list[BatchProgress]:
         durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress}
-        self.batches = [
+        return [
             entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
             for entry in self.batches
         ]

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One committed batch."""
+    """One committed batch.
+
+    >>> print(BatchProgress(8, 7, 250_000, 1_200, 0.5, 12.4, 4))
+    batch 7, sequence 8: 250,000 rows in 0.50 s (500,000 rows/s), 1,200 keys changed, commit 12 ms, 4 tasks
+    """
 
     sequence: int
     batch: int | None
@@ -25,7 +29,21 @@ class BatchProgress:
     """How many tasks the batch was divided among: the run's parallelism, or 1 where the batch was expected to be small."""
     rejected: int = 0
     durations: dict[str, int] = field(default_factory=dict)
-    """Where Spark's time went, in ms by its own names; known when the run ends."""
+    """Where Spark's time went, in ms by its own names; known a moment after the batch."""
+
+    @property
+    def rate(self) -> int:
+        """Rows per second."""
+        return round(self.rows / self.seconds) if self.seconds > 0 else 0
+
+    def __str__(self) -> str:
+        label = "flush" if self.batch is None else f"batch {self.batch}"
+        tasks = "1 task" if self.parallelism == 1 else f"{self.parallelism} tasks"
+        rejected = f", {self.rejected:,} rejected" if self.rejected else ""
+        return (
+            f"{label}, sequence {self.sequence}: {self.rows:,} rows in {self.seconds:.2f} s ({self.rate:,} rows/s), "
+            f"{self.keys:,} keys changed, commit {self.commit_ms:,.0f} ms, {tasks}{rejected}"
+        )
 
     def with_durations(self, durations: dict[str, int]) -> BatchProgress:
         """Return the same with what Spark tells of the whole trigger."""
@@ -35,7 +53,11 @@ class BatchProgress:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: the newest sequence, and its batches, the last thousand at most."""
+    """How a run ended: the newest sequence, and its batches, the last thousand at most.
+
+    >>> print(RunResult("clicks", 8, 250_000, [], stopped=True))
+    clicks: stopped as asked at sequence 8, 250,000 events since its first start
+    """
 
     job: str
     sequence: int
@@ -43,3 +65,7 @@ class RunResult:
     batches: list[BatchProgress]
     stopped: bool = False
     """Whether it was asked to stop before its end."""
+
+    def __str__(self) -> str:
+        how = "stopped as asked" if self.stopped else "done"
+        return f"{self.job}: {how} at sequence {self.sequence}, {self.event_count:,} events since its first start"

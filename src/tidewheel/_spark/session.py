@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,6 +67,8 @@ _SESSION = {
 }
 
 _started: list[SparkContext] = []
+_starting = threading.Lock()
+"""Held while Spark is looked for and started: runs that begin at the same time share one."""
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -75,11 +78,12 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     Python that Spark starts is the one this program runs in, unless tasks run on other hosts and `PYSPARK_PYTHON` or
     `spark.pyspark.python` names theirs.
     """
-    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if running is None:
-        running = _start(master, conf or {})
-        _started.append(running.sparkContext)
-        small_files.write_plainly(running)
+    with _starting:
+        running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if running is None:
+            running = _start(master, conf or {})
+            _started.append(running.sparkContext)
+            small_files.write_plainly(running)
     own = running.newSession()
     small_files.rename_plainly(own)
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():

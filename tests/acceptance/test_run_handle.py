@@ -1,0 +1,66 @@
+"""A handle on a run: two jobs in one process and one Spark, watched, asked, rescaled and stopped while they run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.harness import wait_for
+from tidewheel import Job
+from tidewheel.errors import OperatorError
+from tidewheel.sinks import collect
+from tidewheel.sources import files, iterable
+
+
+def summing(folder: Path, name: str) -> Job:
+    job = Job(name, state=f"file://{folder}/state", n_shards=4)
+    (folder / name).mkdir()
+    numbers = job.source("in", files(str(folder / name), "json", schema="key string, n long"))
+    totals = numbers.key_by("by-key", "key", value="n").stateful_map(
+        "total", lambda key, n, total: (total + n, total + n), default=0
+    )
+    totals.sink("out", collect())
+    return job
+
+
+def add(folder: Path, job: str, number: int, n: int) -> None:
+    path = folder / job / f"_{number}.json"
+    path.write_text(json.dumps({"key": "ada", "n": n}) + "\n")
+    path.rename(folder / job / f"{number}.json")
+
+
+def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_stopped(spark, tmp_path):
+    local = str(tmp_path / "local")
+    jobs = [summing(tmp_path, name) for name in ("first", "second")]
+    with (
+        jobs[0].start(parallelism=1, local=local, spark=spark) as first,
+        jobs[1].start(parallelism=1, local=local) as second,
+    ):
+        for number, run in enumerate((first, second)):
+            add(tmp_path, run.job.name, 1, 10 + number)
+        wait_for(lambda: first.progress and second.progress, "a batch of each job")
+        assert [run.status.state for run in (first, second)] == ["running", "running"]
+        assert [run.query("total", "ada").value for run in (first, second)] == [10, 11]
+        wait_for(lambda: first.progress[0].durations, "Spark's durations")
+        first.rescale(2)
+        add(tmp_path, "first", 2, 100)
+        wait_for(lambda: len(first.progress) == 2, "the second batch")
+        assert first.query("total", "ada").value == 110
+        assert "<td>" in first._repr_html_()
+        first.stop()
+        result = first.wait(60)
+        assert (result.stopped, result.event_count, first.status.state) == (True, 2, "stopped")
+        assert second.status.state == "running"
+    assert second.wait().stopped
+
+
+def test_a_run_that_fails_has_the_error_as_its_status_and_wait_raises_it(spark, tmp_path):
+    job = Job("failing", state=f"file://{tmp_path}/state", n_shards=4)
+    job.source("in", iterable([1, 0])).map("inverse", lambda n: 1 / n).sink("out", collect())
+    run = job.start(bounded=True, parallelism=1, local=str(tmp_path / "local"), spark=spark)
+    with pytest.raises(OperatorError, match="inverse"):
+        run.wait()
+    assert run.status.state == "failed"
+    assert isinstance(run.status.error, OperatorError)

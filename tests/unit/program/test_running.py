@@ -1,0 +1,182 @@
+"""Run: the handle on a job that runs in the background. The driver is a stand-in; tests/acceptance has Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import tidewheel
+from tidewheel import BatchProgress, Job, Run, RunResult
+from tidewheel._program.running import in_background, in_this_thread
+from tidewheel.errors import ConfigError, GraphError, OperatorError
+from tidewheel.sinks import discard
+from tidewheel.sources import iterable
+
+BATCH = BatchProgress(2, 0, 250, 10, 0.5, 12.4, 2)
+
+
+class Driver:
+    """Runs until it is stopped, or fails when it is told to."""
+
+    def __init__(self, error: BaseException | None = None):
+        self.phase: str | None = "Spark"
+        self.error = error
+        self.executing = threading.Event()
+        self.stopped = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def progress(self):
+        return [BATCH]
+
+    def execute(self):
+        self.thread = threading.current_thread()
+        self.executing.set()
+        self.stopped.wait()
+        if self.error is not None:
+            raise self.error
+        return RunResult("clicks", 2, 250, [BATCH], stopped=True)
+
+    def stop(self):
+        self.stopped.set()
+
+
+def job(state: str = "memory:unit-running") -> Job:
+    made = Job("clicks", state=state)
+    made.source("in", iterable([1, 2])).map("double", lambda n: 2 * n).sink("out", discard())
+    return made
+
+
+def running(driver: Driver) -> Run:
+    run = in_background(Run(job(), lambda: driver))
+    assert driver.executing.wait(60)
+    return run
+
+
+def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
+    driver = Driver()
+    run = running(driver)
+    assert (run.status.state, run.status.phase, str(run.status)) == ("starting", "Spark", "starting: Spark")
+    driver.phase = None
+    assert str(run.status) == "running"
+    run.stop()
+    assert run.wait(60).stopped
+    assert str(run.status) == "stopped"
+
+
+def test_before_there_is_a_driver_the_run_is_preparing_and_may_be_stopped():
+    there = threading.Event()
+    driver = Driver()
+
+    def make() -> Driver:
+        there.wait()
+        return driver
+
+    run = in_background(Run(job(), make))
+    assert (str(run.status), run.progress) == ("starting: preparing", [])
+    run.stop()
+    there.set()
+    assert run.wait(60).stopped
+
+
+def test_a_failure_is_the_status_and_is_raised_by_every_wait():
+    error = OperatorError("operator 'double': it failed")
+    driver = Driver(error)
+    run = running(driver)
+    driver.stop()
+    for _ in range(2):
+        with pytest.raises(OperatorError, match="it failed"):
+            run.wait(60)
+    assert run.status.error is error
+    assert str(run.status) == "failed: OperatorError: operator 'double': it failed"
+
+
+def test_waiting_has_a_time_limit_and_the_run_goes_on():
+    driver = Driver()
+    with running(driver) as run:
+        with pytest.raises(TimeoutError, match=r"job 'clicks' has not ended within 0\.01 s; it is starting: Spark"):
+            run.wait(0.01)
+        assert not driver.stopped.is_set()
+
+
+def test_leaving_the_block_stops_and_waits():
+    driver = Driver()
+    with running(driver) as run:
+        assert run.progress == [BATCH]
+    assert driver.stopped.is_set()
+    assert run.status.state == "stopped"
+
+
+def test_leaving_the_block_raises_the_error_of_the_run():
+    with pytest.raises(OperatorError, match="it failed"), running(Driver(OperatorError("it failed"))):
+        pass
+
+
+def test_an_error_in_the_block_is_not_hidden_by_one_of_the_run():
+    driver = Driver(OperatorError("it failed"))
+    with pytest.raises(KeyError), running(driver):
+        raise KeyError("mine")
+    assert driver.stopped.is_set()
+
+
+def test_running_to_the_end_stays_in_the_thread_that_asked():
+    driver = Driver()
+    driver.stop()
+    assert in_this_thread(Run(job(), lambda: driver)).sequence == 2
+    assert driver.thread is threading.current_thread()
+
+
+def test_a_run_that_nobody_stopped_is_stopped_when_the_program_ends():
+    program = (
+        "import threading\n"
+        "from tidewheel import Job, RunResult, Run\n"
+        "from tidewheel._program.running import in_background\n"
+        "class Driver:\n"
+        "    phase, asked = None, threading.Event()\n"
+        "    def execute(self):\n"
+        "        self.asked.wait()\n"
+        "        print('committed', flush=True)\n"
+        "        return RunResult('j', 1, 0, [])\n"
+        "    def stop(self):\n"
+        "        self.asked.set()\n"
+        "in_background(Run(Job('j', state='memory:j'), Driver))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "committed\n", "")
+
+
+def test_a_notebook_shows_status_graph_state_and_batches_escaped_and_without_passwords():
+    driver = Driver(OperatorError("<script>alert(1)</script>"))
+    run = in_background(Run(job("nats://ada:secret@host:4222/<b>"), lambda: driver))
+    driver.stop()
+    with pytest.raises(OperatorError):
+        run.wait(60)
+    shown = run._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "/&lt;b&gt;" in shown
+    assert "secret" not in shown
+    assert "double  map &lt;- in" in shown
+    assert "<td>0</td><td>2</td><td>250</td><td>10</td><td>0.50</td><td>12</td>" in shown
+
+
+def test_start_refuses_wrong_graphs_arguments_and_triggers_at_once():
+    with pytest.raises(GraphError, match="no source"):
+        Job("empty", state="memory:unit-running").start()
+    with pytest.raises(TypeError, match="parallelsim"):
+        job().start(parallelsim=2)
+    with pytest.raises(ConfigError, match="continuous"):
+        job().start(trigger="continuous")
+
+
+def test_a_result_and_a_batch_are_one_line_each():
+    assert str(BATCH) == (
+        "batch 0, sequence 2: 250 rows in 0.50 s (500 rows/s), 10 keys changed, commit 12 ms, 2 tasks"
+    )
+    assert str(BatchProgress(3, None, 0, 7, 0.0, 3.0, 1, rejected=1)) == (
+        "flush, sequence 3: 0 rows in 0.00 s (0 rows/s), 7 keys changed, commit 3 ms, 1 task, 1 rejected"
+    )
+    assert str(RunResult("clicks", 3, 250, [])) == "clicks: done at sequence 3, 250 events since its first start"
+    assert tidewheel.Run is Run
