@@ -84,16 +84,16 @@ def collect(
     # In this order. What is listed and needed by a checkpoint or pin made since is found needed. Who pins a
     # checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
     listing = [*folder.list(STATE), *folder.list(STAGED)]
-    kept = checkpoints.list()
+    manifests = checkpoints.list()
     pins = checkpoints.pins.all()
     if now is None:
         now = time.time_ns()
     if keep is not None:
-        oldest = retention.oldest_kept([state.sequence for state in kept], keep, pins, now)
-        kept = [state for state in kept if oldest is not None and state.sequence >= oldest]
-    if not kept:
+        oldest = retention.oldest_kept([state.sequence for state in manifests], keep, pins, now)
+        manifests = [state for state in manifests if oldest is not None and state.sequence >= oldest]
+    if not manifests:
         return Collected((), 0, ())
-    garbage = collectable(listing, kept, pins, kept[0].sequence, now, grace)
+    garbage = collectable(listing, manifests, pins, manifests[0].sequence, now, grace)
     expired = [pin.name for pin in pins if pin.expires_at is not None and pin.expires_at + grace <= now]
     if not dry_run:
         with ThreadPoolExecutor(_DELETERS) as deleters:

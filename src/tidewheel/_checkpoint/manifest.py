@@ -228,10 +228,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def files(self) -> frozenset[FileRef]:
         """Return every state file that this checkpoint references."""
-        found: set[FileRef] = set(self.driver.files())
+        files: set[FileRef] = set(self.driver.files())
         for parts in self.shards.values():
-            found.update(parts.files())
-        return frozenset(found)
+            files.update(parts.files())
+        return frozenset(files)
 
     def replace(self, **changes: Any) -> Manifest:
         """Return a copy with these fields changed."""

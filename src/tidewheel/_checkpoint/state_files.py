@@ -18,14 +18,14 @@ HELD_BYTES = 64 << 20
 
 def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[FileRef], StateFile]:
     """Return what opens a job's state files, each once, reading only what is asked of them."""
-    opened: dict[str, StateFile] = {}
+    files: dict[str, StateFile] = {}
 
     def fetch(ref: FileRef) -> StateFile:
-        if ref.name not in opened:
-            opened[ref.name] = StateFile(
+        if ref.name not in files:
+            files[ref.name] = StateFile(
                 lambda name, start, length: store.read_range(path(job, name), start, length), ref, tail_bytes
             )
-        return opened[ref.name]
+        return files[ref.name]
 
     return fetch
 

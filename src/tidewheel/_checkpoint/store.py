@@ -62,9 +62,9 @@ class StreamCheckpoints:
 
         Once one is known, this costs a look for its successor, and nothing is decoded twice.
         """
-        found = self._chain.head(hint=self._number or None)
-        if found is not None and found.number != self._number:
-            self._remember(found.number, self._decode(found.number, found.data), found.data)
+        record = self._chain.head(hint=self._number or None)
+        if record is not None and record.number != self._number:
+            self._remember(record.number, self._decode(record.number, record.data), record.data)
         return self._head
 
     def commit(self, state: Manifest) -> None:
@@ -127,19 +127,23 @@ class StreamCheckpoints:
 
     def load(self, sequence: int) -> Manifest:
         """Return the checkpoint of that sequence, whole; `NotFound` if it is not kept."""
-        found = self._find(sequence)
-        if found is None:
-            kept = self.sequences()
+        manifest = self._find(sequence)
+        if manifest is None:
+            sequences = self.sequences()
             raise NotFound(
                 f"there is no checkpoint {sequence} of stream {self.stream_id!r} at {self.folder.url}; "
-                + (f"{len(kept)} are kept, from {kept[0]} to {kept[-1]}" if kept else "none is kept")
+                + (
+                    f"{len(sequences)} are kept, from {sequences[0]} to {sequences[-1]}"
+                    if sequences
+                    else "none is kept"
+                )
             )
-        return found
+        return manifest
 
     def list(self) -> _States:
         """Return every kept checkpoint, ascending by sequence."""
-        found = (self._read(number) for number in self._chain.numbers())
-        return [state for state in found if state is not None]
+        manifests = (self._read(number) for number in self._chain.numbers())
+        return [state for state in manifests if state is not None]
 
     def sequences(self) -> _Numbers:
         """Return the sequences that are kept, ascending."""
@@ -175,17 +179,17 @@ class StreamCheckpoints:
         numbers = self._chain.numbers()
         if numbers and numbers[0] <= sequence <= numbers[-1]:
             # A job's checkpoint has its sequence for a record number.
-            found = self._read(sequence)
-            if found is not None and found.sequence == sequence:
-                return found
+            manifest = self._read(sequence)
+            if manifest is not None and manifest.sequence == sequence:
+                return manifest
         at = bisect_left(numbers, sequence, key=self._sequence)
-        found = self._read(numbers[at]) if at < len(numbers) else None
-        return found if found is not None and found.sequence == sequence else None
+        manifest = self._read(numbers[at]) if at < len(numbers) else None
+        return manifest if manifest is not None and manifest.sequence == sequence else None
 
     def _sequence(self, number: int) -> int:
         """Return the sequence in a record; one that was trimmed since it was listed is below all others."""
-        found = self._read(number)
-        return -1 if found is None else found.sequence
+        manifest = self._read(number)
+        return -1 if manifest is None else manifest.sequence
 
     def _read(self, number: int) -> Manifest | None:
         """Return the checkpoint in a record, or `None` if it was trimmed since it was listed."""
@@ -213,14 +217,14 @@ class StreamCheckpoints:
             )
 
     def _check_saved(self, state: Manifest, newest: Manifest) -> None:
-        found = self._find(state.sequence)
-        if found is None:
+        manifest = self._find(state.sequence)
+        if manifest is None:
             raise StateError(
                 f"checkpoint {state.sequence} of stream {self.stream_id!r} is below the newest, "
                 f"{newest.sequence}: checkpoints are saved in ascending order; read the newest first"
             )
-        if found != state:
-            changed = [name for name in state.__struct_fields__ if getattr(found, name) != getattr(state, name)]
+        if manifest != state:
+            changed = [name for name in state.__struct_fields__ if getattr(manifest, name) != getattr(state, name)]
             raise StateError(
                 f"checkpoint {state.sequence} of stream {self.stream_id!r} is already saved with other "
                 f"content ({', '.join(changed)}); a sequence stands for one content, so go on with the next"

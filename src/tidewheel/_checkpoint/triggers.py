@@ -15,10 +15,10 @@ class Triggers(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        if all(value is None for value in given.values()):
+        limits = {name: getattr(self, name) for name in self.__struct_fields__}
+        if all(value is None for value in limits.values()):
             raise ConfigError("a checkpoint manager needs a trigger: a number of events, batches or seconds")
-        for name, value in given.items():
+        for name, value in limits.items():
             if value is not None and value <= 0:
                 raise ConfigError(f"the trigger by {name} must be above 0, not {value}")
 

@@ -25,7 +25,7 @@ Seq = Annotated[str, typer.Argument(metavar="SEQ|NAME", help="A checkpoint's seq
 def list_(job: JobName, state: State, as_json: AsJson = False) -> None:
     """List the kept checkpoints and the savepoints."""
     stored = StoredJob(job, state=state)
-    rows = [_row(found, "") for found in stored.list()]
+    rows = [_row(manifest, "") for manifest in stored.list()]
     rows += [_row(pin.state(), pin.name) for pin in stored.savepoints()]
     if as_json:
         for row in rows:
@@ -44,30 +44,30 @@ def list_(job: JobName, state: State, as_json: AsJson = False) -> None:
 @app.command()
 def show(job: JobName, state: State, at: Annotated[str | None, typer.Argument(metavar="[SEQ|NAME]")] = None) -> None:
     """Show one checkpoint, by default the newest, as JSON."""
-    found = StoredJob(job, state=state).show(at_of(at))
+    manifest = StoredJob(job, state=state).show(at_of(at))
     operators = {
         name: {"kind": info.kind, "codec": info.codec, "version": info.version}
-        for name, info in found.operators.items()
+        for name, info in manifest.operators.items()
     }
-    described = _row(found, "") | {
-        "run": found.run,
-        "parent": found.parent,
-        "lineage": found.lineage,
-        "n_shards": found.n_shards,
-        "parallelism": found.parallelism,
-        "epoch": found.epoch,
-        "carried_epoch": found.carried_epoch,
-        "delivered_epoch": found.delivered_epoch,
-        "source_offsets": found.source_offsets,
+    described = _row(manifest, "") | {
+        "run": manifest.run,
+        "parent": manifest.parent,
+        "lineage": manifest.lineage,
+        "n_shards": manifest.n_shards,
+        "parallelism": manifest.parallelism,
+        "epoch": manifest.epoch,
+        "carried_epoch": manifest.carried_epoch,
+        "delivered_epoch": manifest.delivered_epoch,
+        "source_offsets": manifest.source_offsets,
         "operators": operators,
-        "counts": found.counts,
+        "counts": manifest.counts,
         "cells": {
             name: {"version": cell.version, "value": _decoded(cell.value, "msgpack")}
-            for name, cell in found.cells.items()
+            for name, cell in manifest.cells.items()
         },
-        "outputs": {output.sink: output.rows for output in found.outputs},
-        "published": found.published,
-        "metadata": found.metadata,
+        "outputs": {output.sink: output.rows for output in manifest.outputs},
+        "published": manifest.published,
+        "metadata": manifest.metadata,
     }
     typer.echo(_pretty(described))
 
@@ -83,9 +83,9 @@ def diff(
 ) -> None:
     """Show which keys of which operator changed between two checkpoints."""
     stored = StoredJob(job, state=state)
-    found = stored.diff(at_of(a), at_of(b), samples=samples)
+    differences = stored.diff(at_of(a), at_of(b), samples=samples)
     info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
-    for each in found:
+    for each in differences:
         codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
         changes = [
             {"key": from_stored(c.key), "before": _decoded(c.before, codec), "after": _decoded(c.after, codec)}
@@ -98,7 +98,7 @@ def diff(
         typer.echo(f"{each.table}: {each.added} added, {each.changed} changed, {each.dropped} dropped")
         for change in changes:
             typer.echo(f"  {shown(change['key'])}: {shown(change['before'])} -> {shown(change['after'])}")
-    if not found and not as_json:
+    if not differences and not as_json:
         typer.echo("no difference")
 
 
@@ -110,16 +110,18 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that all that the checkpoints refer to is there and undamaged. Exit status 1 if it is not."""
-    found = StoredJob(job, state=state).verify(at)
+    verification = StoredJob(job, state=state).verify(at)
     if as_json:
-        typer.echo(shown(found))
+        typer.echo(shown(verification))
     else:
-        for problem in found.problems:
+        for problem in verification.problems:
             needed = f" (needed by {', '.join(problem.checkpoints)})" if problem.checkpoints else ""
             show_error(f"{problem.what}{needed}: {problem.found}")
-        state_of = f"{len(found.problems)} problems" if found.problems else "all good"
-        typer.echo(f"{found.checkpoints} checkpoints, {found.files} files, {size(found.bytes)} read: {state_of}")
-    if found.problems:
+        state_of = f"{len(verification.problems)} problems" if verification.problems else "all good"
+        typer.echo(
+            f"{verification.checkpoints} checkpoints, {verification.files} files, {size(verification.bytes)} read: {state_of}"
+        )
+    if verification.problems:
         raise typer.Exit(1)
 
 
@@ -170,8 +172,8 @@ def fork(
     state: State,
 ) -> None:
     """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied."""
-    made = StoredJob(job, state=state).fork(name, new_job)
-    typer.echo(f"job {new_job} begins at {made.show().sequence}, from {job} {name}")
+    fork_job = StoredJob(job, state=state).fork(name, new_job)
+    typer.echo(f"job {new_job} begins at {fork_job.show().sequence}, from {job} {name}")
 
 
 @app.command()
@@ -193,14 +195,14 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Remove files that no checkpoint and no pin needs. Safe beside a running job."""
-    found = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
+    collected = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
     if as_json:
-        typer.echo(shown(found))
+        typer.echo(shown(collected))
         return
-    for name in found.files:
+    for name in collected.files:
         typer.echo(name)
     verb = "would go" if dry_run else "removed"
-    typer.echo(f"{len(found.files)} files, {size(found.bytes)} {verb}")
+    typer.echo(f"{len(collected.files)} files, {size(collected.bytes)} {verb}")
 
 
 def _row(found: Manifest, savepoint: str) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def move(
         transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])
     else:
         transfer = move_keys(*places, shards=shards)
-    told = {"transfer": transfer.id, "keys": transfer.keys, "from": source, "to": target}
-    typer.echo(shown(told) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
+    summary = {"transfer": transfer.id, "keys": transfer.keys, "from": source, "to": target}
+    typer.echo(shown(summary) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
 
 
 def _meant(stored: StoredJob, text: str) -> Any:

@@ -85,7 +85,7 @@ def node(
     loaded = load_job(job)
     if state is not None:
         loaded.state = state
-    told = _Told(as_json)
+    events = _EventPrinter(as_json)
     run = RunOptions(
         parallelism=parallelism,
         trigger=_trigger(trigger),
@@ -93,12 +93,12 @@ def node(
         local=local,
         conf=_settings(conf),
         restarts=restarts,
-        progress=lambda batch: told("batch", facts(batch) if as_json else {"": line(batch)}),
+        progress=lambda batch: events("batch", facts(batch) if as_json else {"": line(batch)}),
     )
     chosen = name or default_name()
-    told.node = chosen
+    events.node = chosen
     Node(
-        loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, retention, told)
+        loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, retention, events)
     ).execute()
 
 
@@ -111,7 +111,7 @@ def default_name() -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", f"{socket.gethostname()}-{os.getpid()}")
 
 
-class _Told:
+class _EventPrinter:
     """Prints what happens to a node, a line each."""
 
     def __init__(self, as_json: bool) -> None:
@@ -122,8 +122,8 @@ class _Told:
         if self.as_json:
             print(json.dumps({"event": event, "node": self.node, "at": time.time(), **about}), flush=True)
             return
-        said = " ".join(f"{name} {_shown(value)}".strip() for name, value in about.items())
-        print(f"{self.node}: {event} {said}", flush=True, file=sys.stdout)
+        details = " ".join(f"{name} {_shown(value)}".strip() for name, value in about.items())
+        print(f"{self.node}: {event} {details}", flush=True, file=sys.stdout)
 
 
 def _shown(value: Any) -> str:

@@ -31,15 +31,15 @@ class Stretch(msgspec.Struct, frozen=True):
 
 def stretches(commits: Iterable[Manifest]) -> list[Stretch]:
     """Return how the parallelism went, from the commits in which tasks worked, ascending. Pure."""
-    found: list[Stretch] = []
+    runs: list[Stretch] = []
     for commit in commits:
         if commit.kind not in ("batch", "flush"):
             continue
-        if found and found[-1].parallelism == commit.parallelism:
-            found[-1] = msgspec.structs.replace(found[-1], last=commit.sequence, batches=found[-1].batches + 1)
+        if runs and runs[-1].parallelism == commit.parallelism:
+            runs[-1] = msgspec.structs.replace(runs[-1], last=commit.sequence, batches=runs[-1].batches + 1)
         else:
-            found.append(Stretch(commit.parallelism, commit.sequence, commit.sequence, commit.id.created_at, 1))
-    return found
+            runs.append(Stretch(commit.parallelism, commit.sequence, commit.sequence, commit.id.created_at, 1))
+    return runs
 
 
 def rescale(
@@ -74,11 +74,11 @@ def rescale(
                 f"the parallelism of job {job!r} is between 1 and its {newest.n_shards} shards, not {tasks}"
             )
         order(url, tasks)
-        told = {"job": job, "ordered": tasks, "was": newest.parallelism, "after": newest.sequence}
+        summary = {"job": job, "ordered": tasks, "was": newest.parallelism, "after": newest.sequence}
         text = (
             f"{job}: {tasks} tasks from the next batch on (commit {newest.sequence} was made with {newest.parallelism})"
         )
-        typer.echo(shown(told) if as_json else text)
+        typer.echo(shown(summary) if as_json else text)
         return
     connection = JobCells(url, ())
     try:

@@ -117,8 +117,8 @@ def run(
         "shared_state": shared_state,
         "drop_unpublished": drop_unpublished or (),
     }
-    given = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
-    options |= {name: value for name, value in given.items() if value is not None}
+    choices = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
+    options |= {name: value for name, value in choices.items() if value is not None}
     job = load_job(program)
     if state is not None:
         job.state = state

@@ -26,8 +26,8 @@ def keys(
     job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
 ) -> None:
     """List an operator's keys, one JSON value a line."""
-    found = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
-    for key in islice(found, limit):
+    stored_keys = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
+    for key in islice(stored_keys, limit):
         typer.echo(shown(key))
 
 
@@ -58,8 +58,8 @@ def scan(
     job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
 ) -> None:
     """Show an operator's keys and values, one JSON object a line."""
-    found = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
-    for key, value in islice(found, limit):
+    items = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
+    for key, value in islice(items, limit):
         typer.echo(shown({"key": key, "value": value}))
 
 

@@ -52,8 +52,8 @@ class Json(PayloadCodec):
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
         """Return an object per row."""
         # A record as a dict takes ten times as long to make and to encode.
-        made = map(_record(tuple(columns.schema.names)), *map(values, columns.columns))
-        return list(map(_ENCODER.encode, made))
+        records = map(_record(tuple(columns.schema.names)), *map(values, columns.columns))
+        return list(map(_ENCODER.encode, records))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the decoder behind."""

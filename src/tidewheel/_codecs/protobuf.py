@@ -54,20 +54,20 @@ class Protobuf(PayloadCodec):
         payloads = []
         for record in records(columns):
             try:
-                made = self.message(**{name: value for name, value in record.items() if value is not None})
+                message = self.message(**{name: value for name, value in record.items() if value is not None})
             except (TypeError, ValueError) as error:
                 raise ConfigError(
                     f"the record {record!r} does not fit the message {self.message.DESCRIPTOR.full_name}: {error}"
                 ) from error
-            payloads.append(made.SerializeToString())
+            payloads.append(message.SerializeToString())
         return payloads
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel as the files that describe the message: a worker cannot import what was generated."""
         files: dict[str, bytes] = {}
         _collect(self.message.DESCRIPTOR.file, files)
-        kept = {name: value for name, value in self.__dict__.items() if name != "message"}
-        return {**kept, "described": (self.message.DESCRIPTOR.full_name, list(files.values()))}
+        attributes = {name: value for name, value in self.__dict__.items() if name != "message"}
+        return {**attributes, "described": (self.message.DESCRIPTOR.full_name, list(files.values()))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make the class from its description."""

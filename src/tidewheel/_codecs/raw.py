@@ -36,10 +36,11 @@ class Raw(PayloadCodec[bytes]):
                 f"the codec raw sends the column {self.column!r}, and the records have {', '.join(columns.schema.names)}; "
                 "make that column, or take another codec"
             )
-        found = columns.column(at)
-        if not (pa.types.is_binary(found.type) or pa.types.is_string(found.type) or pa.types.is_null(found.type)):
+        values = columns.column(at)
+        kind = values.type
+        if not (pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)):
             raise ConfigError(
-                f"the codec raw sends bytes or text, and the column {self.column!r} is {found.type}; take the codec json"
+                f"the codec raw sends bytes or text, and the column {self.column!r} is {kind}; take the codec json"
             )
-        payloads: list[bytes] = found.cast(pa.binary()).to_pylist()
+        payloads: list[bytes] = values.cast(pa.binary()).to_pylist()
         return payloads

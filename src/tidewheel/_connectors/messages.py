@@ -88,10 +88,10 @@ def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Me
 def _staged_addresses(columns: pa.RecordBatch, form: Form, publication: Publication) -> list[str]:
     """Return the staged addresses, or refuse those that the form cannot have made: another's subject may mean a lot there."""
     value = f"[^{re.escape(form.forbidden)}\\s]+"
-    made = re.compile(value.join(map(re.escape, _COLUMN.sub("{}", form.address).split("{}"))))
+    pattern = re.compile(value.join(map(re.escape, _COLUMN.sub("{}", form.address).split("{}"))))
     addresses: list[str] = columns["address"].to_pylist()
     for address in set(addresses):
-        if not isinstance(address, str) or not made.fullmatch(address):
+        if not isinstance(address, str) or not pattern.fullmatch(address):
             raise CorruptError(
                 f"sink {publication.sink!r}: a staged message is for {address!r}, which cannot come of {form.address!r}; "
                 "something else has written to the state store"

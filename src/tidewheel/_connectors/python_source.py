@@ -28,8 +28,8 @@ def loaded(spark: SparkSession, kind: str, reader: DataSourceStreamReader, colum
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            found: DataSourceStreamReader = pickling.loads(travelling)
-            return found
+            reader: DataSourceStreamReader = pickling.loads(travelling)
+            return reader
 
     spark.dataSource.register(Travelling)
     return spark.readStream.format(name).load()

@@ -23,14 +23,14 @@ def spark_schema(declared: Any) -> StructType:
         return declared
     if isinstance(declared, str):
         try:
-            found = DataType.fromDDL(declared)
+            parsed = DataType.fromDDL(declared)
         except PySparkException as error:
             reason = " ".join(str(error).split("\n\n")[0].split())
             raise ConfigError(
                 f"the schema {declared!r} is not what Spark reads, such as 'user string, amount long': {reason}"
             ) from error
-        if isinstance(found, StructType) and len(found):
-            return found
+        if isinstance(parsed, StructType) and len(parsed):
+            return parsed
     schema = declared if isinstance(declared, pa.Schema) else shape_of(declared).schema()
     if schema is None:
         raise ConfigError(

@@ -89,10 +89,10 @@ def _importable(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
     if module is None or kind.__module__ == "__main__" or _by_value(kind.__module__):
         return False
-    found: Any = module
+    value: Any = module
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is kind
+        value = getattr(value, name, None)
+    return value is kind
 
 
 def _by_value(module: str) -> bool:
@@ -131,12 +131,12 @@ def _struct_parts(kind: Any) -> tuple[Any, ...]:
 
 def _given(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
     """Return what `msgspec.field` was given, or would have been."""
-    given: dict[str, Any] = {"name": field.encode_name}
+    arguments: dict[str, Any] = {"name": field.encode_name}
     if field.default_factory is not msgspec.NODEFAULT:
-        given["default_factory"] = field.default_factory
+        arguments["default_factory"] = field.default_factory
     elif field.default is not msgspec.NODEFAULT:
-        given["default"] = field.default
-    return given
+        arguments["default"] = field.default
+    return arguments
 
 
 def _make_struct(

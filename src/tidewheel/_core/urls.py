@@ -71,8 +71,8 @@ class Url:
         hosts = [_HOST.fullmatch(name) for name in names.split(",")]
         if not all(hosts):
             raise ConfigError(f"the URL {self} names no host, or a port that is none; it must name {what}")
-        given = dict(parse_qsl(query or "", keep_blank_values=True))
-        if unknown := sorted(set(given) - set(settings)):
+        query_settings = dict(parse_qsl(query or "", keep_blank_values=True))
+        if unknown := sorted(set(query_settings) - set(settings)):
             known = f"known: {', '.join(settings)}" if settings else "it takes none"
             raise ConfigError(f"the URL {self} has the unknown setting {unknown[0]!r}; {known}")
         user, _, password = login.partition(":")
@@ -82,7 +82,7 @@ class Url:
             unquote(user),
             unquote(password),
             unquote(path).strip("/"),
-            given,
+            query_settings,
             self._shown,
         )
 

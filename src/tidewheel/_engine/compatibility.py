@@ -70,15 +70,15 @@ def renamed(
     stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
     """Return, for operators or sources that have nothing stored under their own name, the former name under which they have."""
-    found: dict[str, str] = {}
+    former_names: dict[str, str] = {}
     for name in sorted(set(aliases) & set(operators) - set(stored)):
         former = [old for old in aliases[name] if old in stored and old not in operators]
         if len(former) > 1:
             raise StateError(
                 f"{name!r} has state under several of its former names: {', '.join(former)}; name one of them"
             )
-        if former and former[0] in found.values():
+        if former and former[0] in former_names.values():
             raise StateError(f"{former[0]!r} is named as an alias by two others; one of them can have its state")
         if former:
-            found[name] = former[0]
-    return found
+            former_names[name] = former[0]
+    return former_names

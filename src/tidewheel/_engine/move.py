@@ -86,7 +86,7 @@ def move(
         transfer = _announced(giving, source, target, chosen)
         taking.confirm()
         giving.commit(
-            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, given=transfer
+            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, transfer_out=transfer
         )
         faults.point(LET_GO)
         if taking.is_newest():
@@ -154,14 +154,14 @@ def _chosen(
         assert wanted is not None
         shards = {shard_of_stored(key, head.n_shards) for key in wanted}
     fetch = opener(store, head.id.stream_id)
-    found: dict[tuple[int, str], list[tuple[bytes, bytes]]] = {}
+    entries: dict[tuple[int, str], list[tuple[bytes, bytes]]] = {}
     for shard in sorted(shards & head.shards.keys()):
         for table, key, value in shard_items(head.shards[shard], shard, fetch):
             if wanted is None or owner(table, key) in wanted:
-                found.setdefault((shard, table), []).append((key, value))
-    if not found:
+                entries.setdefault((shard, table), []).append((key, value))
+    if not entries:
         raise StateError(f"none of these keys has state in job {head.id.stream_id!r}; nothing is moved")
-    return found
+    return entries
 
 
 def _check_absent(store: Store, taker: Manifest, chosen: Mapping[tuple[int, str], Iterable[Any]]) -> None:
@@ -200,15 +200,15 @@ class ClaimedJob:
         kind: Kind,
         changes: Mapping[tuple[int, str], list[Any]],
         *,
-        given: Transfer | None = None,
-        taken: tuple[str, ...] | None = None,
+        transfer_out: Transfer | None = None,
+        transfers_in: tuple[str, ...] | None = None,
         epochs: Mapping[int, int | None] | None = None,
     ) -> None:
         """Commit changes of state as the job's next commit; its output stays as it was.
 
-        `given` is a transfer that the job lets go with this commit, `taken` the ids of those that it has taken in. The
-        records of transfers whose file is gone are dropped: both sides are done with them. `epochs` are those that keys
-        which come in got last in their former job, by shard.
+        `transfer_out` is a transfer that the job lets go with this commit. `transfers_in` are the ids of those that it has
+        taken in. The records of transfers whose file is gone are dropped: both sides are done with them. `epochs` are, by
+        shard, the last epochs that incoming keys got in their former job.
         """
         sequence, job = self.head.sequence + 1, self.head.id.stream_id
         writer = StateFileWriter()
@@ -223,8 +223,8 @@ class ClaimedJob:
             kind=kind,
             run=self.run,
             shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)]),
-            transfers_out={**self._pending_out(), **({} if given is None else {given.id: given})},
-            transfers_in=self.head.transfers_in if taken is None else taken,
+            transfers_out={**self._pending_out(), **({} if transfer_out is None else {transfer_out.id: transfer_out})},
+            transfers_in=self.head.transfers_in if transfers_in is None else transfers_in,
             behind=shards_behind({**self.head.behind, **(epochs or {})}, self.head.delivered_epoch),
             parent=self.head.sequence,
             **carried(self.head),
@@ -304,7 +304,7 @@ def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
         epochs = {
             shard: earliest((transfer.epoch, epoch_of(shard, head.delivered_epoch, head.behind))) for shard in shards
         }
-        taking.commit("import", changes, taken=(*needed, transfer.id), epochs=epochs)
+        taking.commit("import", changes, transfers_in=(*needed, transfer.id), epochs=epochs)
         faults.point(TAKEN_IN)
     # In this order: as long as the file is there, the target's notice and so its memory of the id are too.
     from_store.delete(transfer.payload)

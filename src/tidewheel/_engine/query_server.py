@@ -57,8 +57,8 @@ def answer(lookup: Lookup, path: str) -> tuple[HTTPStatus, str]:
         answers = [lookup.get(operator, candidate) for candidate in key_candidates(key)]
     except TidewheelError as error:
         return HTTPStatus.NOT_FOUND, shown({"error": str(error)})
-    found = next((each for each in answers if each.found), answers[0])
-    return (HTTPStatus.OK if found.found else HTTPStatus.NOT_FOUND), shown(found)
+    chosen = next((each for each in answers if each.found), answers[0])
+    return (HTTPStatus.OK if chosen.found else HTTPStatus.NOT_FOUND), shown(chosen)
 
 
 def _handler(lookup: Lookup) -> type[BaseHTTPRequestHandler]:

@@ -124,11 +124,11 @@ def _groups(claimed: ClaimedJob, n_shards: int, tallies: dict[str, Tally]) -> It
     groups = min(head.n_shards, n_shards)
     for group in range(groups):
         old = [shard for shard in sorted(head.shards) if shard % groups == group]
-        found: dict[int, list[Entry]] = {}
+        entries: dict[int, list[Entry]] = {}
         for table, key, value in merge(*(shard_items(head.shards[shard], shard, fetch) for shard in old)):
             tallies[table] = tallies.get(table, Tally()).plus(key, value)
-            found.setdefault(shard_of_stored(owner(table, key), n_shards), []).append((table, key, value))
-        yield from sorted(found.items())
+            entries.setdefault(shard_of_stored(owner(table, key), n_shards), []).append((table, key, value))
+        yield from sorted(entries.items())
 
 
 class _Writing:

@@ -43,12 +43,12 @@ Collected = dict[str, bytes]
 def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
     """Return every operator's encoded state by key, as of a commit."""
     fetch = opener(store, manifest.id.stream_id)
-    found: dict[str, dict[Any, bytes]] = {}
+    values: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
         for table, key, value in shard_items(parts, shard, fetch):
             if not is_timers(table):
-                found.setdefault(table, {})[from_stored(key)] = value
-    return found
+                values.setdefault(table, {})[from_stored(key)] = value
+    return values
 
 
 def restore_stopped(

@@ -113,8 +113,8 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
         return Batch(shape, values=arrays[0].to_pylist(), keys=keys, key_column=key_column, times=times)
     columns = pa.RecordBatch.from_arrays(arrays, whole.schema.names[: len(arrays)])
     if form == _RECORDS:
-        made = from_exact(_class_of(whole.schema.metadata[_CLASS]), columns)
-        return Batch(shape, values=made, keys=keys, key_column=key_column, times=times)
+        records = from_exact(_class_of(whole.schema.metadata[_CLASS]), columns)
+        return Batch(shape, values=records, keys=keys, key_column=key_column, times=times)
     return Batch(shape, columns=columns, keys=keys, key_column=key_column, times=times)
 
 

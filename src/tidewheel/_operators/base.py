@@ -196,5 +196,5 @@ def without(batch: Batch, rejected: list[int]) -> Batch:
     """Return the batch without the rejected positions; the usual case, none, costs nothing."""
     if not rejected:
         return batch
-    gone = set(rejected)
-    return batch.take([position for position in range(len(batch)) if position not in gone])
+    positions = set(rejected)
+    return batch.take([position for position in range(len(batch)) if position not in positions])

@@ -47,10 +47,10 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
     try:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_asking(names)).collect()
     except Exception as error:
-        told = explained(str(error))
-        if told is None:
+        reason = explained(str(error))
+        if reason is None:
             raise
-        raise told from error
+        raise reason from error
     finally:
         waiting.cancel()
     refuse(answers)

@@ -24,15 +24,15 @@ def check_java() -> int:
         where = f"JAVA_HOME is {home}, and {java} is not there" if home else "there is no `java` on the PATH"
         raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {where}; {_INSTALL}")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
         raise ConfigError(
             f"Spark needs Java {OLDEST} or newer, and {java} cannot be run ({error.strerror}); {_INSTALL}"
         ) from None
-    version = java_version(said)
+    version = java_version(banner)
     if version is None or version < OLDEST:
-        found = "one that does not say its version" if version is None else f"Java {version}"
-        raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {java} is {found}; {_INSTALL}")
+        actual = "one that does not say its version" if version is None else f"Java {version}"
+        raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {java} is {actual}; {_INSTALL}")
     return version
 
 

@@ -32,7 +32,7 @@ def check_reachable(job: str, state: str, master: str | None, shared: bool) -> N
     if is_local(master) or scheme not in ("file", "memory") or (shared and scheme == "file"):
         return
     where = "a folder" if scheme == "file" else "in the memory of this process"
-    told = (
+    hint = (
         "; if it is on a file system that all hosts share under this path, say so with --shared-state "
         "(shared_state=True)"
         if scheme == "file"
@@ -40,5 +40,5 @@ def check_reachable(job: str, state: str, master: str | None, shared: bool) -> N
     )
     raise ConfigError(
         f"the state of job {job!r} is {where}, {state}, and the tasks run on the hosts of {master}: each must reach it. Use an "
-        f"object store, such as s3://bucket/prefix{told}"
+        f"object store, such as s3://bucket/prefix{hint}"
     )

@@ -64,13 +64,13 @@ def _named_in(module: ModuleType) -> Iterator[ModuleType]:
     """Yield the modules that a module's own names are, or come from."""
     for value in list(vars(module).values()):
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        found = sys.modules.get(name) if isinstance(name, str) else None
-        if found is not None and found is not module:
-            yield found
+        origin = sys.modules.get(name) if isinstance(name, str) else None
+        if origin is not None and origin is not module:
+            yield origin
 
 
 def _mentioned(plan: Plan) -> Iterable[ModuleType]:
-    found: dict[str, ModuleType] = {}
+    modules: dict[str, ModuleType] = {}
     for node in plan.nodes:
         holders = [*vars(node.operator).values(), *(shape.type for shape in node.shapes)]
         for holder in holders:
@@ -78,5 +78,5 @@ def _mentioned(plan: Plan) -> Iterable[ModuleType]:
                 name = getattr(item, "__module__", None)
                 module = sys.modules.get(name) if isinstance(name, str) else None
                 if module is not None:
-                    found[str(name)] = module
-    return found.values()
+                    modules[str(name)] = module
+    return modules.values()

@@ -55,19 +55,19 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
 
 def package_sources() -> dict[str, bytes]:
     """Return the files of this package, and the daemon's under a name of its own."""
-    found = {f"tidewheel/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in _ROOT.rglob("*.py")}
-    return {**found, f"{DAEMON}.py": found["tidewheel/_spark/daemon.py"]}
+    sources = {f"tidewheel/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in _ROOT.rglob("*.py")}
+    return {**sources, f"{DAEMON}.py": sources["tidewheel/_spark/daemon.py"]}
 
 
 def sources_of(modules: Mapping[str, ModuleType]) -> dict[str, bytes]:
     """Return the files of modules, under the paths at which Python looks for them."""
-    found = {}
+    sources = {}
     for name, module in modules.items():
         file = Path(str(module.__file__))
         if file.suffix == ".py":
             within = "/__init__.py" if hasattr(module, "__path__") else ".py"
-            found[name.replace(".", "/") + within] = file.read_bytes()
-    return found
+            sources[name.replace(".", "/") + within] = file.read_bytes()
+    return sources
 
 
 def archive(sources: Mapping[str, bytes]) -> bytes:

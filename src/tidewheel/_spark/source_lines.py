@@ -75,8 +75,8 @@ def source_lines(parts: Sequence[tuple[str, DataFrame]], query: DataFrame) -> tu
 def _streams(frame: DataFrame) -> list[Any]:
     """Return the streaming leaves of a frame's plan, as objects of the JVM."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    found = [leaves.apply(number) for number in range(leaves.size())]
-    return [leaf for leaf in found if leaf.getClass().getSimpleName().startswith("StreamingRelation")]
+    relations = [leaves.apply(number) for number in range(leaves.size())]
+    return [leaf for leaf in relations if leaf.getClass().getSimpleName().startswith("StreamingRelation")]
 
 
 def kind_of(name: str) -> str:
@@ -113,7 +113,7 @@ def continued(
     for name in wanted:
         if before[name]:
             _refuse_other_kind(name, [source for _, source in before[name]], wanted[name])
-    given = log.logs if log is not None else 0
+    next_log = log.logs if log is not None else 0
     logs: dict[int, int] = {}
     sources: list[SparkSource] = []
     positions: list[int | None] = []
@@ -124,15 +124,15 @@ def continued(
             number = source.log
         else:
             positions.append(None)
-            number = logs.get(line.folder, given)
-            given = max(given, number + 1)
+            number = logs.get(line.folder, next_log)
+            next_log = max(next_log, number + 1)
         if logs.setdefault(line.folder, number) != number or list(logs.values()).count(number) > 1:
             raise StateError(
                 f"source {line.name!r} shares its stream with another source otherwise than before; give it a new name, and "
                 "go on without its old offsets with --allow-dropped-source (allow_dropped_source=True)"
             )
         sources.append(SparkSource(line.name, line.kind, number))
-    return Continuation(tuple(lines), tuple(sources), tuple(positions), given)
+    return Continuation(tuple(lines), tuple(sources), tuple(positions), next_log)
 
 
 def _refuse_dropped(dropped: set[str], wanted: Mapping[str, object]) -> None:
@@ -161,8 +161,8 @@ def _streams_of(kinds: Sequence[str]) -> str:
 
 def offsets_by_name(offsets: Sequence[str], lines: Sequence[SourceLine]) -> dict[str, int | str]:
     """Return the offsets of each source of the program; those of one that reads several streams are one text, a line each."""
-    found: dict[str, list[str]] = {}
+    texts_by_name: dict[str, list[str]] = {}
     for line, text in zip(lines, offsets, strict=True):
         if line.name != CLOCK:
-            found.setdefault(line.name, []).append(text)
-    return {name: "\n".join(texts) for name, texts in found.items()}
+            texts_by_name.setdefault(line.name, []).append(text)
+    return {name: "\n".join(texts) for name, texts in texts_by_name.items()}

@@ -78,5 +78,5 @@ def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef |
 def _wants(parts: ShardParts, max_deltas: int, floor_bytes: int) -> bool:
     if len(parts.deltas) >= max_deltas:
         return True
-    kept = parts.snapshot.bytes if parts.snapshot else 0
-    return sum(delta.bytes for delta in parts.deltas) > max(kept, floor_bytes)
+    snapshot_bytes = parts.snapshot.bytes if parts.snapshot else 0
+    return sum(delta.bytes for delta in parts.deltas) > max(snapshot_bytes, floor_bytes)

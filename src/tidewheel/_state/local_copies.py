@@ -122,5 +122,5 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         # Where the kernel gives no id, the time of boot serves: it changes with every boot.
-        told = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True)
-        return "".join(letter for letter in told.stdout.split("}")[0] if letter.isdigit())
+        boot_time = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True)
+        return "".join(letter for letter in boot_time.stdout.split("}")[0] if letter.isdigit())

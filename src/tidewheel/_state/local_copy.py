@@ -111,12 +111,12 @@ class ShardCopy:
                 transaction = self._begin()
             self._readers += 1
             reader = ShardReader(transaction, self._handles, self._reader_closed)
-        found = _sequence(_record(transaction))
-        expected = getattr(self._reached, "sequence", found)
-        if found != expected:
+        sequence = _sequence(_record(transaction))
+        expected = getattr(self._reached, "sequence", sequence)
+        if sequence != expected:
             reader.close()
             raise self._error(
-                f"the copy was moved from commit {expected} to {found} since it was caught up", _OUT_OF_DATE
+                f"the copy was moved from commit {expected} to {sequence} since it was caught up", _OUT_OF_DATE
             )
         return reader
 
@@ -322,12 +322,12 @@ class ShardCopy:
             )
         return self._error(f"it cannot be {done} ({error})")
 
-    def _error(self, found: str, to_do: str = "") -> StateError:
-        return StateError(self._about(found, to_do))
+    def _error(self, problem: str, to_do: str = "") -> StateError:
+        return StateError(self._about(problem, to_do))
 
-    def _about(self, found: str, to_do: str = "") -> str:
+    def _about(self, problem: str, to_do: str = "") -> str:
         return (
-            f"local copy of shard {self.number} in {self.path} ({free_bytes(self.path)} free): {found}. {to_do}The copy "
+            f"local copy of shard {self.number} in {self.path} ({free_bytes(self.path)} free): {problem}. {to_do}The copy "
             "is only a cache: stop what uses it, delete its folder, and it is built anew from the store"
         )
 

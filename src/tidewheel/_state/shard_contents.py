@@ -51,9 +51,9 @@ def shard_get(parts: ShardParts, shard: int, table: str, key: bytes, fetch: Fetc
     for part in (*reversed(parts.deltas), parts.snapshot):
         if part is None:
             continue
-        found = fetch(part.file).get(shard, table, key)
-        if found is Absent.DROPPED:
+        state = fetch(part.file).get(shard, table, key)
+        if state is Absent.DROPPED:
             return None
-        if found is not Absent.MISSING:
-            return found
+        if state is not Absent.MISSING:
+            return state
     return None

@@ -59,8 +59,8 @@ class Spill:
         if table is None:
             return [MISSING] * len(stored)
         with self._environment.begin(db=table) as transaction:
-            found = [(short, transaction.get(short)) for short, _ in (long_key(key, b"") for key in stored)]
-        return [MISSING if raw is None else _unmarked(whole_key(short, raw)[1], DROPPED) for short, raw in found]
+            entries = [(short, transaction.get(short)) for short, _ in (long_key(key, b"") for key in stored)]
+        return [MISSING if raw is None else _unmarked(whole_key(short, raw)[1], DROPPED) for short, raw in entries]
 
     def items(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield all of one shard."""

@@ -174,12 +174,12 @@ class StateFileWriter:
 
     def _add_block(self, shard: int, table: Table, keys: list[bytes], values: list[bytes | None]) -> None:
         dropped: list[bytes] = []
-        kept, kept_values = keys, values
+        live_keys, live_values = keys, values
         if None in values:
             dropped = [key for key, value in zip(keys, values, strict=True) if value is None]
-            kept = [key for key, value in zip(keys, values, strict=True) if value is not None]
-            kept_values = [value for value in values if value is not None]
-        raw = _encode((kept, kept_values, dropped))
+            live_keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+            live_values = [value for value in values if value is not None]
+        raw = _encode((live_keys, live_values, dropped))
         if len(raw) > 4 * self._block_bytes and len(keys) > 1:
             # Some values are far larger than the sample told: blocks must stay small enough to read one for a key.
             half = len(keys) // 2
@@ -262,9 +262,9 @@ class StateFile:
         where = f"block at byte {entry.offset} (shard {entry.shard}, table {self._tables[entry.table]!r})"
         if len(data) != entry.length:
             raise self._corrupt(where, f"{entry.length} bytes should be there, {len(data)} are")
-        found = int(xxh64_intdigest(data))
-        if found != entry.checksum:
-            raise self._corrupt(where, f"its xxh64 is {found:016x}, the index says {entry.checksum:016x}")
+        checksum = int(xxh64_intdigest(data))
+        if checksum != entry.checksum:
+            raise self._corrupt(where, f"its xxh64 is {checksum:016x}, the index says {entry.checksum:016x}")
         try:
             raw = data if entry.length == entry.raw_length else _zstd.decompress(data, entry.raw_length)
             keys, values, dropped = _decode_block(raw)
@@ -310,9 +310,9 @@ class StateFile:
             raise self._corrupt("end", f"the index of {length} bytes is longer than the file")
         if footer > len(tail):
             tail = self._tail(footer)
-        found = int(xxh64_intdigest(tail[-footer:]))
-        if found != self.ref.checksum:
-            raise self._corrupt("index", f"its xxh64 is {found:016x}, the reference says {self.ref.checksum:016x}")
+        checksum = int(xxh64_intdigest(tail[-footer:]))
+        if checksum != self.ref.checksum:
+            raise self._corrupt("index", f"its xxh64 is {checksum:016x}, the reference says {self.ref.checksum:016x}")
         if version != FORMAT_VERSION:
             raise StateError(
                 f"state file {self.ref.name} has format version {version}; this Tidewheel reads "

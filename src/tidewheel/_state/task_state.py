@@ -61,8 +61,8 @@ class TaskState:
     @property
     def folder(self) -> Path | None:
         """Where the local copies are, on the disk that was chosen for such things; None where they are in memory."""
-        found = getattr(self._copies, "folder", None)
-        return found if found is not None and found.is_dir() else None
+        folder = getattr(self._copies, "folder", None)
+        return folder if folder is not None and folder.is_dir() else None
 
     def reader(self, shard: int) -> ShardReader:
         """Return a read transaction over the shard's committed state as of the base manifest."""
@@ -361,9 +361,9 @@ class RawTable:
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
         """Return the state of each stored key; the keys must be sorted."""
-        found = self._task.reader(shard).get_many(self._table, stored)
+        states = self._task.reader(shard).get_many(self._table, stored)
         changed = self._changed.get(shard)
-        return found if not changed else [changed.get(key, raw) for key, raw in zip(stored, found, strict=True)]
+        return states if not changed else [changed.get(key, raw) for key, raw in zip(stored, states, strict=True)]
 
     def put(self, shard: int, items: Items) -> None:
         """Set states."""

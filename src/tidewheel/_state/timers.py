@@ -102,9 +102,11 @@ class TimerTable:
         changed = self._changed.get(shard, {})
         # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
         stop = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
-        found = [entry for entry, _ in self._task.reader(shard).items(self._table, start, stop) if entry not in changed]
-        found += [entry for entry, there in changed.items() if there and start <= entry < stop]
-        return [decode(entry) for entry in sorted(found)]
+        entries = [
+            entry for entry, _ in self._task.reader(shard).items(self._table, start, stop) if entry not in changed
+        ]
+        entries += [entry for entry, there in changed.items() if there and start <= entry < stop]
+        return [decode(entry) for entry in sorted(entries)]
 
     def touched(self) -> set[int]:
         """Return the shards with changes."""

@@ -65,8 +65,8 @@ class Chain:
         `hint` is the number of a record that was once the head (0: the chain was empty). Then the records
         after it are tried one by one, which costs a listing less.
         """
-        if hint is not None and (found := self._probe(hint)) is not None:
-            return self._note(found) if found.number else None
+        if hint is not None and (record := self._probe(hint)) is not None:
+            return self._note(record) if record.number else None
         while standing := self._listed():
             try:
                 return self._note(ChainRecord(standing[-1], self.read(standing[-1])))

@@ -65,14 +65,12 @@ class FileStore(Store):
         with self._explained("read", path):
             descriptor = os.open(self._full(path), os.O_RDONLY)
             try:
-                found = os.pread(descriptor, length, start)
-                while 0 < len(found) < length and (
-                    more := os.pread(descriptor, length - len(found), start + len(found))
-                ):
-                    found += more
+                data = os.pread(descriptor, length, start)
+                while 0 < len(data) < length and (more := os.pread(descriptor, length - len(data), start + len(data))):
+                    data += more
             finally:
                 os.close(descriptor)
-        return check_length(path, self.url, start, length, found)
+        return check_length(path, self.url, start, length, data)
 
     def create(self, path: str, data: bytes) -> bool:
         folder, name = os.path.split(self._full(path))
@@ -103,7 +101,7 @@ class FileStore(Store):
 
     def list(self, prefix: str = "") -> list[Entry]:
         start = os.path.join(self.root, check_path(prefix)) if prefix else self.root
-        found: list[Entry] = []
+        entries: list[Entry] = []
         pending = [(start, f"{prefix}/" if prefix else "")]
         while pending:
             folder, within = pending.pop()
@@ -120,9 +118,9 @@ class FileStore(Store):
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         stat = item.stat()
-                        found.append(Entry(within + item.name, stat.st_size, stat.st_mtime))
-        found.sort(key=lambda entry: entry.path)
-        return found
+                        entries.append(Entry(within + item.name, stat.st_size, stat.st_mtime))
+        entries.sort(key=lambda entry: entry.path)
+        return entries
 
     def delete(self, path: str) -> None:
         with self._explained("delete", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):

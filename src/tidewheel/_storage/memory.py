@@ -32,10 +32,10 @@ class MemoryStore(Store):
 
     def read(self, path: str) -> bytes:
         with self._blobs.lock:
-            found = self._blobs.objects.get(self._prefix + check_path(path))
-        if found is None:
+            held = self._blobs.objects.get(self._prefix + check_path(path))
+        if held is None:
             raise NotFound(f"there is no {path} at {self.url}")
-        return found[0]
+        return held[0]
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         return check_length(path, self.url, start, length, self.read(path)[start : start + length])
@@ -53,8 +53,8 @@ class MemoryStore(Store):
         within = self._prefix + (f"{check_path(prefix)}/" if prefix else "")
         cut = len(self._prefix)
         with self._blobs.lock:
-            found = [(path, *held) for path, held in self._blobs.objects.items() if path.startswith(within)]
-        return [Entry(path[cut:], len(data), modified) for path, data, modified in sorted(found)]
+            blobs = [(path, *held) for path, held in self._blobs.objects.items() if path.startswith(within)]
+        return [Entry(path[cut:], len(data), modified) for path, data, modified in sorted(blobs)]
 
     def delete(self, path: str) -> None:
         with self._blobs.lock:

@@ -49,13 +49,13 @@ class RemoteStore(Store):
             return b""
         with self._explained("read", path):
             try:
-                found = bytes(obstore.get_range(self._client, self._full(path), start=start, length=length))
+                data = bytes(obstore.get_range(self._client, self._full(path), start=start, length=length))
             except exceptions.GenericError:
                 # A range past the end is an error of its own on each server: the size tells it from others.
                 if start + length <= obstore.head(self._client, self._full(path))["size"]:
                     raise
-                found = b""
-        return check_length(path, self.url, start, length, found)
+                data = b""
+        return check_length(path, self.url, start, length, data)
 
     def create(self, path: str, data: bytes) -> bool:
         full = self._full(path)
@@ -79,13 +79,13 @@ class RemoteStore(Store):
         within = self._full(prefix) if prefix else self._prefix
         cut = len(self._prefix) + 1 if self._prefix else 0
         with self._explained("list", prefix or "."):
-            found = [
+            entries = [
                 Entry(item["path"][cut:], item["size"], item["last_modified"].timestamp())
                 for page in obstore.list(self._client, within or None)
                 for item in page
             ]
-        found.sort(key=lambda entry: entry.path)
-        return found
+        entries.sort(key=lambda entry: entry.path)
+        return entries
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(NotFound), self._explained("delete", path):

@@ -84,10 +84,10 @@ def golden(
         parallelism, partitions = draw.randint(1, most), draw.randint(1, 3)
         if with_spark:
             assert spark is not None
-            found = play_on_spark(make(), todo, parallelism, 1, spark)
+            result = play_on_spark(make(), todo, parallelism, 1, spark)
         else:
-            found = play_in_memory(make(), todo, parallelism, partitions, None, None)
-        different = list(_differences(plain, found, ways, total))
+            result = play_in_memory(make(), todo, parallelism, partitions, None, None)
+        different = list(_differences(plain, result, ways, total))
         if different:
             raise AssertionError(
                 f"run {number} of seed {seed}{' on Spark' if with_spark else ''} differs from the plain run:\n  "
@@ -150,17 +150,17 @@ class _Way(NamedTuple):
 
 def _ways(graph: Graph, batch_size: int | None, asked: Mapping[str, Comparison]) -> dict[str, _Way]:
     per_batch: set[int] = set()
-    found: dict[str, _Way] = {}
+    ways: dict[str, _Way] = {}
     for node in graph.nodes:
         if node.operator.kind in _ONCE_PER_BATCH or any(port.node in per_batch for port in node.inputs):
             per_batch.add(node.id)
         if node.operator.kind == "sink":
             usual: Comparison = "last" if node.id in per_batch and batch_size is None else "ordered"
-            found[node.name] = _Way(asked.get(node.name, usual if node.key_name else "any order"), node.key_name)
-    unknown = sorted(set(asked) - set(found))
+            ways[node.name] = _Way(asked.get(node.name, usual if node.key_name else "any order"), node.key_name)
+    unknown = sorted(set(asked) - set(ways))
     if unknown:
-        raise ValueError(f"compare names the sink {', '.join(unknown)}; there are {', '.join(found)}")
-    return found
+        raise ValueError(f"compare names the sink {', '.join(unknown)}; there are {', '.join(ways)}")
+    return ways
 
 
 def _differences(plain: Result, found: Result, ways: Mapping[str, _Way], total: int) -> Iterator[str]:
@@ -186,15 +186,15 @@ def _grouped(records: list[dict[str, Any]], way: _Way) -> dict[Any, Any]:
 
 def _unequal(what: str, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str]:
     for key in [*left, *(key for key in right if key not in left)]:
-        expected, found = left.get(key), right.get(key)
-        if expected == found:
+        expected, actual = left.get(key), right.get(key)
+        if expected == actual:
             continue
-        if isinstance(expected, list) and isinstance(found, list):
-            pairs = enumerate(zip_longest(expected, found, fillvalue="nothing"))
+        if isinstance(expected, list) and isinstance(actual, list):
+            pairs = enumerate(zip_longest(expected, actual, fillvalue="nothing"))
             at, (one, other) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             yield f"{what}, key {key!r}, number {at} of {len(expected)}: {_shown(other)} instead of {_shown(one)}"
         else:
-            yield f"{what}, key {key!r}: {_shown(found)} instead of {_shown(expected)}"
+            yield f"{what}, key {key!r}: {_shown(actual)} instead of {_shown(expected)}"
 
 
 def _shown(value: Any, limit: int = 300) -> str:

@@ -93,10 +93,10 @@ class MemoryRun(Closing):
     def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))
         rows = self._levels(spec, splits, first)
-        found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
-        check_reports(found, levels, spec.parallelism)
+        batch_reports = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        check_reports(batch_reports, levels, spec.parallelism)
         progress = SourceProgress(self.next_batch) if kind == "batch" else None
-        self.run.commit(spec, found, kind, None, progress)
+        self.run.commit(spec, batch_reports, kind, None, progress)
 
     def _levels(
         self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int

@@ -145,12 +145,12 @@ class _Lives:
 
 def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: int, spark: SparkSession) -> Result:
     """Take the steps on Spark, each batch a run of its own: what was read before is what the sources begin with."""
-    given: dict[str, list[Any]] = {}
+    inputs: dict[str, list[Any]] = {}
     for step in todo:
         for name, records in step.inputs.items() if isinstance(step, Batch) else ():
-            given.setdefault(name, []).extend(records)
+            inputs.setdefault(name, []).extend(records)
     names = [node.name for node in job.graph.nodes if isinstance(node.operator, SourceOperator)]
-    sources = {name: _Prefix(given.get(name, []), partitions) for name in names}
+    sources = {name: _Prefix(inputs.get(name, []), partitions) for name in names}
     with tempfile.TemporaryDirectory(prefix="tidewheel-test-") as folder:
         changed = rewired(job, f"file://{folder}/state", sources)
         prefixes = {

@@ -133,9 +133,9 @@ class _Reading:
 
     def marker(self) -> Marker | None:
         """Take the marker that is next, if one is."""
-        if self.at < len(self.script) and isinstance(found := self.script[self.at], Marker):
+        if self.at < len(self.script) and isinstance(item := self.script[self.at], Marker):
             self.at += 1
-            return found
+            return item
         return None
 
 
@@ -149,23 +149,23 @@ def steps(scripts: Mapping[str, tuple[Sequence[Any], int | None]]) -> list[Step]
     [Batch(inputs={'in': [1, 2]}, crashes=('commit.before',)), Batch(inputs={'in': [3]}, crashes=()), Flush(crashes=())]
     """
     sources = [_Reading(name, list(script), size) for name, (script, size) in scripts.items()]
-    found: list[Step] = []
+    todo: list[Step] = []
     while True:
         inputs = {source.name: data for source in sources if (data := source.data())}
         if inputs:
-            found.append(Batch(inputs))
+            todo.append(Batch(inputs))
         markers = [(source, marker) for source in sources if (marker := source.marker()) is not None]
         for source, marker in markers:
             if isinstance(marker, EOF):
                 source.ended = True
                 if all(other.ended for other in sources):
-                    found.append(Flush())
+                    todo.append(Flush())
             elif isinstance(marker, CRASH):
-                _crash(found, marker.at)
+                _crash(todo, marker.at)
             else:
-                found.append(marker)
+                todo.append(marker)
         if not inputs and not markers:
-            return found
+            return todo
 
 
 def _crash(found: list[Step], at: str) -> None:

@@ -86,15 +86,15 @@ class OperatorTester:
 
     def send_all(self, messages: Iterable[Message]) -> list[Message]:
         """Give several messages, as one batch."""
-        given = list(messages)
-        times = [message.time for message in given]
+        batch_messages = list(messages)
+        times = [message.time for message in batch_messages]
         if any(time is None for time in times) and any(time is not None for time in times):
             raise ValueError("either all messages of a batch have a time or none")
         batch = Batch(
             ANY,
-            keys=[message.key for message in given],
-            values=[message.value for message in given],
-            times=times if given and times[0] is not None else None,  # type: ignore[arg-type]
+            keys=[message.key for message in batch_messages],
+            values=[message.value for message in batch_messages],
+            times=times if batch_messages and times[0] is not None else None,  # type: ignore[arg-type]
         )
         return self._step(lambda step: step.deliver(self._input, batch), lambda process: None)
 

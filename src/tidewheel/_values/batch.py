@@ -71,8 +71,8 @@ class Batch:
     @property
     def is_columns_only(self) -> bool:
         """Whether the messages, and their keys if they have any, are columns so far, and have no timestamps."""
-        made = self._values is not None or self._keys is not None or self.times is not None
-        return self._columns is not None and not made
+        has_other_parts = self._values is not None or self._keys is not None or self.times is not None
+        return self._columns is not None and not has_other_parts
 
     @property
     def keyed(self) -> bool:

@@ -57,9 +57,9 @@ def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Arra
 
 def unfilled(columns: pa.RecordBatch, shape: Shape) -> dict[int, str]:
     """Return the positions of records that lack a value which the declared type must have, each with the field's name."""
-    found: dict[int, str] = {}
+    positions: dict[int, str] = {}
     for name, kind in field_types(shape.type).items():
         column: Any = columns.column(columns.schema.get_field_index(name))
         if column.null_count and not unwrap_optional(kind)[1]:
-            found.update(dict.fromkeys(pc.indices_nonzero(column.is_null()).to_pylist(), name))
-    return dict(sorted(found.items()))
+            positions.update(dict.fromkeys(pc.indices_nonzero(column.is_null()).to_pylist(), name))
+    return dict(sorted(positions.items()))

@@ -71,5 +71,5 @@ def _fields(kind: Any, values: list[Any]) -> tuple[tuple[str, ...], Iterator[lis
 
 def from_exact(kind: Any, columns: pa.RecordBatch) -> list[Any]:
     """Return the values that `exact_columns` was given."""
-    made = row_class(tuple(columns.schema.names)) if kind is Row else kind
-    return list(map(made, *(column.to_pylist() for column in columns.columns)))
+    make_value = row_class(tuple(columns.schema.names)) if kind is Row else kind
+    return list(map(make_value, *(column.to_pylist() for column in columns.columns)))

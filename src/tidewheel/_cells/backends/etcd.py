@@ -176,8 +176,8 @@ class EtcdBackend(Backend):
         self._watched, self._stream = endpoint, stream
         try:
             items = dict(self._read(answer.get("kvs", ())))
-            gone = Held(int(answer["header"]["revision"]), None)
-            for path, held in (items | dict.fromkeys(self._present - items.keys(), gone)).items():
+            absent = Held(int(answer["header"]["revision"]), None)
+            for path, held in (items | dict.fromkeys(self._present - items.keys(), absent)).items():
                 self._tell(path, held)
             for message in stream:
                 if message.get("canceled"):

@@ -78,13 +78,13 @@ class Columns:
 
     def _type(self, name: str, sample: list[Any]) -> pa.DataType:
         try:
-            found = pa.array(sample).type
+            kind = pa.array(sample).type
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            found = pa.null()
-        if _unknown(found):
+            kind = pa.null()
+        if _unknown(kind):
             self.json.add(name)
             return pa.string()
-        return found
+        return kind
 
     def _array(self, name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         if name in self.json:

@@ -39,7 +39,7 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
     """
     fetch_before = opener(store, before.id.stream_id)
     fetch_after = opener(store, after.id.stream_id)
-    found: dict[str, list[Change]] = {}
+    changes: dict[str, list[Change]] = {}
     counts: dict[str, list[int]] = {}
     for shard in sorted(before.shards.keys() | after.shards.keys()):
         old, new = before.shards.get(shard, ShardParts()), after.shards.get(shard, ShardParts())
@@ -51,11 +51,11 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
             change = Change(key, was.get((table, key)), now.get((table, key)))
             count = counts.setdefault(table, [0, 0, 0])
             count[0 if change.before is None else 2 if change.after is None else 1] += 1
-            shown = found.setdefault(table, [])
+            shown = changes.setdefault(table, [])
             if len(shown) < samples:
                 shown.append(change)
     return [
-        TableDiff(table, added, changed, dropped, tuple(found[table]))
+        TableDiff(table, added, changed, dropped, tuple(changes[table]))
         for table, (added, changed, dropped) in sorted(counts.items())
     ]
 

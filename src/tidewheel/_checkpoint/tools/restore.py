@@ -26,15 +26,15 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
     anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
     `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
     """
-    gone = next((span for span in retracted(newest) if outputs_of(target) in span), None)
-    if gone is not None and not keep_output:
+    abandoned = next((span for span in retracted(newest) if outputs_of(target) in span), None)
+    if abandoned is not None and not keep_output:
         raise StateError(
             f"checkpoint {target.sequence} of {target.id.stream_id!r} is of a future that was abandoned by the restore "
-            f"{gone.before}: its output after {gone.after} was taken back and cannot be put in place again. "
+            f"{abandoned.before}: its output after {abandoned.after} was taken back and cannot be put in place again. "
             "Go back to it without that output with --keep-output, or give it a job of its own with fork"
         )
     sequence = newest.sequence + 1
-    owed = gone is None and outputs_of(target) > newest.published
+    owed = abandoned is None and outputs_of(target) > newest.published
     return target.replace(
         id=CheckpointId(target.id.stream_id, sequence),
         kind="restore",

@@ -61,36 +61,36 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
 
 def together(verifications: Iterable[Verification]) -> Verification:
     """Return several as one."""
-    found = list(verifications)
+    parts = list(verifications)
     return Verification(
-        sum(each.checkpoints for each in found),
-        sum(each.files for each in found),
-        sum(each.bytes for each in found),
-        tuple(problem for each in found for problem in each.problems),
+        sum(each.checkpoints for each in parts),
+        sum(each.files for each in parts),
+        sum(each.bytes for each in parts),
+        tuple(problem for each in parts for problem in each.problems),
     )
 
 
 def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[str, Manifest]], list[Problem]]:
     if at is not None:
         return [(str(at), checkpoints.load(at))], []
-    found: list[tuple[str, Manifest]] = []
+    manifests: list[tuple[str, Manifest]] = []
     problems: list[Problem] = []
     chain = Chain(checkpoints.folder, CHAIN)
     for number in chain.numbers():
         try:
-            found.append((str(number), decode(chain.read(number), checkpoints.stream_id, f"in record {number}")))
+            manifests.append((str(number), decode(chain.read(number), checkpoints.stream_id, f"in record {number}")))
         except NotFound:
             continue  # Let go by a run since it was listed.
         except _BAD as error:
             problems.append(Problem(f"{CHAIN}, record {number}", str(error), (str(number),)))
     try:
-        found += [(pin.name, pin.state()) for pin in savepoints(checkpoints)]
+        manifests += [(pin.name, pin.state()) for pin in savepoints(checkpoints)]
     except _BAD as error:
         problems.append(Problem("pins", str(error), ()))
-    return found, problems
+    return manifests, problems
 
 
 def _still_kept(checkpoints: StreamCheckpoints, labels: list[str]) -> bool:
     """Whether any of these is still there: a run beside us may have let go of it while we read."""
-    kept = {str(number) for number in Chain(checkpoints.folder, CHAIN).numbers()}
-    return any(label in kept or not label.isdigit() for label in labels)
+    records = {str(number) for number in Chain(checkpoints.folder, CHAIN).numbers()}
+    return any(label in records or not label.isdigit() for label in labels)

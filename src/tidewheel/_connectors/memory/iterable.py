@@ -115,5 +115,5 @@ def _shape(items: list[Any]) -> Shape:
     if not items or isinstance(items[0], dict | Row) or hasattr(items[0], "_fields"):
         return ROW
     kinds = {type(item) for item in items if item is not None}
-    found = shape_of(kinds.pop()) if len(kinds) == 1 else SCALAR
-    return found if found.kind in ("record", "scalar") else SCALAR
+    shape = shape_of(kinds.pop()) if len(kinds) == 1 else SCALAR
+    return shape if shape.kind in ("record", "scalar") else SCALAR

@@ -48,7 +48,7 @@ class Arrived(msgspec.Struct, frozen=True, array_like=True):
     retained: list[bool]
 
 
-class _Came(NamedTuple):
+class _Delivery(NamedTuple):
     client: Client
     message: Any
     time: int
@@ -72,7 +72,7 @@ class MqttBridge(Closing):
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failed: BaseException | None = None
         self._last = time.monotonic()
-        self._n_came = self._n_stored = 0
+        self._n_arrived = self._n_stored = 0
         self._inbox = opened_buffer(bridging.buffer)
         self._largest = self._inbox.max_block_bytes - _HEADROOM
         self._block_bytes = min(_BLOCK_BYTES, self._largest)
@@ -106,7 +106,7 @@ class MqttBridge(Closing):
 
     def wait_quiet(self, seconds: float) -> None:
         """Wait until nothing has come for so long, and all that came is in the buffer."""
-        while self._failed is None and (time.monotonic() - self._last < seconds or self._n_stored < self._n_came):
+        while self._failed is None and (time.monotonic() - self._last < seconds or self._n_stored < self._n_arrived):
             time.sleep(min(seconds, 0.05))
         self.check()
 
@@ -122,8 +122,8 @@ class MqttBridge(Closing):
 
     def _take(self, client: Client, message: Any) -> None:
         self._last = time.monotonic()
-        self._n_came += 1
-        self._arrived.put(_Came(client, message, time.time_ns() // 1000))
+        self._n_arrived += 1
+        self._arrived.put(_Delivery(client, message, time.time_ns() // 1000))
 
     def _writer_failed(self, error: BaseException) -> OnError:
         """End the bridge: what was not stored is not acknowledged, and the broker sends it again to the next one."""
@@ -136,14 +136,14 @@ class MqttBridge(Closing):
             block, first = self._together(first)
             self._store(block)
             faults.point(STORED)
-            for came in block:
-                came.client.ack(came.message.mid, came.message.qos)
+            for delivery in block:
+                delivery.client.ack(delivery.message.mid, delivery.message.qos)
             self._last = time.monotonic()
             self._n_stored += len(block)
             if first is None:
                 first = self._arrived.get()
 
-    def _together(self, first: _Came) -> tuple[list[_Came], Any]:
+    def _together(self, first: _Delivery) -> tuple[list[_Delivery], Any]:
         """Return what has come by now, up to a size, and what came next, if that is known."""
         block, size = [first], _size(first)
         if size > self._largest:
@@ -162,12 +162,12 @@ class MqttBridge(Closing):
             size += _size(more)
         return block, None
 
-    def _store(self, block: list[_Came]) -> None:
-        messages = [came.message for came in block]
+    def _store(self, block: list[_Delivery]) -> None:
+        messages = [delivery.message for delivery in block]
         arrived = Arrived(
             [message.topic for message in messages],
             [bytes(message.payload) for message in messages],
-            [came.time for came in block],
+            [delivery.time for delivery in block],
             [bool(message.retain) for message in messages],
         )
         stored = Block(0, self._number + 1, len(block), _encode(arrived))
@@ -175,8 +175,8 @@ class MqttBridge(Closing):
         self._number = stored.last
 
 
-def _size(came: _Came) -> int:
-    return len(came.message.payload) + len(came.message.topic.encode()) + _MESSAGE_OVERHEAD
+def _size(delivery: _Delivery) -> int:
+    return len(delivery.message.payload) + len(delivery.message.topic.encode()) + _MESSAGE_OVERHEAD
 
 
 def opened_buffer(url: str | Url) -> Inbox:

@@ -136,15 +136,15 @@ class NatsLog(Log):
         answer = await self._connection.client.request(
             f"$JS.API.CONSUMER.CREATE.{self._name}", body, timeout=self._settings.timeout
         )
-        made: dict[str, Any] = msgspec.json.decode(answer.data)
-        if error := made.get("error"):
+        consumer: dict[str, Any] = msgspec.json.decode(answer.data)
+        if error := consumer.get("error"):
             kind = ConnectorUnavailable if error["code"] == 503 else ConnectorError
             raise kind(f"{self._where} cannot be read: {error.get('description')}")
-        return made
+        return consumer
 
     async def _first_since(self, since: datetime) -> int:
-        made = await self._consumer(deliver_policy="by_start_time", opt_start_time=since.isoformat())
-        return int(made["delivered"]["stream_seq"]) + 1
+        consumer = await self._consumer(deliver_policy="by_start_time", opt_start_time=since.isoformat())
+        return int(consumer["delivered"]["stream_seq"]) + 1
 
     async def _fetched(self, first: int, last: int) -> tuple[list[Message], int]:
         """Return the next messages of a range, and where those behind them begin: at `last` if there are no more."""
@@ -152,8 +152,8 @@ class NatsLog(Log):
             if self._pull is not None:
                 await self._pull.close()
             self._pull = None
-            made = await self._consumer(deliver_policy="by_start_sequence", opt_start_seq=first)
-            self._pull = await Pull.begun(self._connection, self._name, made["name"], first)
+            consumer = await self._consumer(deliver_policy="by_start_sequence", opt_start_seq=first)
+            self._pull = await Pull.begun(self._connection, self._name, consumer["name"], first)
         messages = await self._pull.fetched(min(_FETCH, last - first))
         if messages:
             following = min(messages[-1].sequence + 1, last)

@@ -103,10 +103,10 @@ class Server:
 
     def _connect(self, who: str) -> Connection:
         psycopg = driver()
-        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        parameters = psycopg.conninfo.conninfo_to_dict(self.dsn)
         # A server that does not answer must be noticed in time.
         settings = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
-        settings = {name: value for name, value in settings.items() if name not in given}
+        settings = {name: value for name, value in settings.items() if name not in parameters}
         if self.password_env is not None:
             settings["password"] = self._password(who)
         connection: Connection = psycopg.connect(self.dsn, **settings, application_name="tidewheel")

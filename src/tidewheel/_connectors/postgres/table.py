@@ -215,11 +215,11 @@ class Table:
 
     def _creation(self, columns: Mapping[str, str]) -> Composed:
         sql = driver().sql
-        made = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
+        clauses = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
         if self.key:
-            made.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
+            clauses.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
         composed: Composed = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-            self._identifier(), sql.SQL(", ").join(made)
+            self._identifier(), sql.SQL(", ").join(clauses)
         )
         return composed
 

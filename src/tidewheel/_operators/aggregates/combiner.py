@@ -19,11 +19,11 @@ class AggregateCombiner(Combiner):
     """Folds many messages at a time into partial results by key and the columns `by`."""
 
     def __init__(
-        self, accumulators: tuple[Accumulator, ...], context: Context, given: Shape, by: Sequence[str] = ()
+        self, accumulators: tuple[Accumulator, ...], context: Context, output_shape: Shape, by: Sequence[str] = ()
     ) -> None:
         """Take what is kept of each group, and the shape of what it gives."""
         self.accumulators, self.context = accumulators, context
-        self._given_shape, self._by = given, by
+        self._output_shape, self._by = output_shape, by
         self._messages, self._waiting = MessageBuffer(), list[pa.Table]()
         self.aside: list[Batch] = []
         """Messages that `fold` leaves out; they go on as they are."""
@@ -36,22 +36,22 @@ class AggregateCombiner(Combiner):
         if len(batch):
             self._messages.add(batch, self._fold)
         if sum(table.num_rows for table in self._waiting) > FLUSH_ROWS:
-            yield from self._given()
+            yield from self._partial_results()
 
     def finish(self) -> Iterator[Batch]:
         self._messages.finish(self._fold)
-        yield from self._given()
+        yield from self._partial_results()
 
     def _fold(self, batch: Batch) -> None:
         folded = self.fold(batch)
         if folded is not None:
             self._waiting.append(folded)
 
-    def _given(self) -> Iterator[Batch]:
+    def _partial_results(self) -> Iterator[Batch]:
         aside, self.aside = self.aside, []
         yield from aside
         if self._waiting:
             whole = merged(self._waiting, self.accumulators, self.context.operator, self._by)
             self._waiting = []
             for chunk in whole.combine_chunks().to_batches():
-                yield keyed(self._given_shape, chunk.select(chunk.schema.names[1:]), chunk.column(0))
+                yield keyed(self._output_shape, chunk.select(chunk.schema.names[1:]), chunk.column(0))

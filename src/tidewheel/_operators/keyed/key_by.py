@@ -162,6 +162,6 @@ class _ByFunction(Process):
             except OperatorError as error:
                 self.context.reject(error, batch, position)
                 refused.append(position)
-        gone = set(refused)
-        keys = [key + 0.0 if type(key) is float else key for at, key in enumerate(keys) if at not in gone]
+        rejected = set(refused)
+        keys = [key + 0.0 if type(key) is float else key for at, key in enumerate(keys) if at not in rejected]
         return without(batch, refused), keys, plain_array(keys)

@@ -47,15 +47,15 @@ class StateSpec:
         """
         default = self.default
         if default is None and self.type is not None:
-            made = typing.get_origin(self.type) or self.type
-            if isinstance(made, type) and made not in (type(None), Any, types.UnionType):
+            kind = typing.get_origin(self.type) or self.type
+            if isinstance(kind, type) and kind not in (type(None), Any, types.UnionType):
                 try:
-                    made()
+                    kind()
                 except TypeError:
                     raise GraphError(
-                        f"a new key's state of type {made.__name__} cannot be made from nothing; give default="
+                        f"a new key's state of type {kind.__name__} cannot be made from nothing; give default="
                     ) from None
-                return made
+                return kind
             return lambda: None
         if callable(default):
             return typing.cast(Callable[[], Any], default)

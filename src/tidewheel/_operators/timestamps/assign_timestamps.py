@@ -64,8 +64,8 @@ class _Assigning(Process):
         wrong = [position for position, time in enumerate(times) if not -MAX_TIME <= time <= self.latest]
         for position in wrong:
             self.context.reject(self._error(times[position]), batch, position)
-        gone = set(wrong)
-        fine = [time for position, time in enumerate(times) if position not in gone]
+        rejected = set(wrong)
+        fine = [time for position, time in enumerate(times) if position not in rejected]
         self.context.emit(without(batch, wrong).with_times(fine))
 
     def _error(self, time: int) -> OperatorError:

@@ -209,11 +209,11 @@ class _Windowing(Process):
             positions, starts = windows(table)
             return set(zip(_ints(table, KEY)[positions].tolist(), starts.tolist(), strict=True))
 
-        given = named(fresh)
-        if given:
+        changed = named(fresh)
+        if changed:
             results = self._windows(whole, *windows(whole))
             names = list(zip(results.column(KEY).to_pylist(), results.column(_START).to_pylist(), strict=True))
-            before, mask = named(stored), [name in given for name in names]
+            before, mask = named(stored), [name in changed for name in names]
             corrections = [name in before for name, wanted in zip(names, mask, strict=True) if wanted]
             self._emit(key_batch, results.filter(pa.array(mask)), pa.array(corrections))
 

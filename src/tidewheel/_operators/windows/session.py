@@ -152,8 +152,8 @@ class _PartialSessions(Combiner):
         late = [] if last is None else [at for at, time in enumerate(batch.times) if time + self.reach <= last]
         if late:
             yield batch.take(late)
-            gone = set(late)
-            batch = batch.take([at for at in range(len(batch)) if at not in gone])
+            late_positions = set(late)
+            batch = batch.take([at for at in range(len(batch)) if at not in late_positions])
         if len(batch):
             self.messages.add(batch, self._fold)
         yield from self._drained()

@@ -82,8 +82,8 @@ class DrivenSink:
     def stage(self, sequence: int, *tasks: pa.RecordBatch) -> Publication:
         """Let each task write its rows and prepare; return what the commit would record."""
         tokens = [self._task(sequence, task, rows) for task, rows in enumerate(tasks)]
-        found = tuple(token for token in tokens if token is not None)
-        return Publication(open_store(self.store), self.job, self.name, sequence, found, None)
+        prepared = tuple(token for token in tokens if token is not None)
+        return Publication(open_store(self.store), self.job, self.name, sequence, prepared, None)
 
     def publish(self, publication: Publication) -> None:
         """Publish as a driver does."""

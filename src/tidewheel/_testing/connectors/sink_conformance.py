@@ -26,8 +26,8 @@ class SinkConformance:
         sink = DrivenSink(harness)
         for sequence in (2, 3):
             sink.publish(sink.stage(sequence, harness.rows([sequence * 10, sequence * 10 + 1])))
-        found = sorted(harness.contents(), key=lambda row: row["id"])
-        assert found == harness.rows([20, 21, 30, 31]).to_pylist()
+        rows = sorted(harness.contents(), key=lambda row: row["id"])
+        assert rows == harness.rows([20, 21, 30, 31]).to_pylist()
 
     def test_what_is_prepared_is_not_there_yet(self, harness: SinkHarness) -> None:
         """Until the commit is published, readers see nothing of it."""
@@ -163,11 +163,13 @@ class SinkConformance:
 
 def _holds(harness: SinkHarness, numbers: Iterable[int], *, repeats: int = 1) -> None:
     """Check that each of the records is there once; where the sink promises less, at least once and at most `repeats` times."""
-    found = Counter(row["id"] for row in harness.contents())
+    counts = Counter(row["id"] for row in harness.contents())
     wanted = set(numbers)
-    assert found.keys() == wanted, f"lacking {sorted(wanted - found.keys())}, too many {sorted(found.keys() - wanted)}"
+    assert counts.keys() == wanted, (
+        f"lacking {sorted(wanted - counts.keys())}, too many {sorted(counts.keys() - wanted)}"
+    )
     most = repeats if harness.sink().guarantee == "at least once" else 1
-    often = {number: count for number, count in found.items() if count > most}
+    often = {number: count for number, count in counts.items() if count > most}
     assert not often, f"there more than {most} times: {often}"
 
 
