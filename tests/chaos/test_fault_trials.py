@@ -61,8 +61,14 @@ def fill(disk: Path) -> Callable[[], None]:
     return filler.unlink
 
 
-def set_read_only(disk: Path, read_only: bool) -> None:
-    subprocess.run(["mount", "-o", f"remount,{'ro' if read_only else 'rw'}", str(disk)], check=True)
+def set_read_only(disk: Path) -> Callable[[], None]:
+    """Let nothing be written to a disk; return what ends that."""
+
+    def remount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
+
+    remount("ro")
+    return lambda: remount("rw")
 
 
 def told(process, *words: str) -> str:
@@ -147,24 +153,14 @@ def test_the_local_disk_is_full_for_a_while(tmp_path, disk):
 
 
 @pytest.mark.slow
-def test_the_disk_of_the_state_is_full_for_a_while(tmp_path, disk):
+@pytest.mark.parametrize(("broken", "words"), [(fill, "the disk is full"), (set_read_only, "ead-only")])
+def test_the_disk_of_the_state_takes_nothing_for_a_while(tmp_path, disk, broken, words):
     everything = harness.write_input(tmp_path, files=20, records=30, seed=SEED)
     process = harness.start(tmp_path, state=f"file://{disk}/state", restarts="50")
     harness.until(process, "committed")
-    make_room = fill(disk)
-    assert "the disk is full" in told(process, "restart")
-    make_room()
-    ended_exactly(tmp_path, everything, process, f"file://{disk}/state")
-
-
-@pytest.mark.slow
-def test_the_state_is_read_only_for_a_while(tmp_path, disk):
-    everything = harness.write_input(tmp_path, files=20, records=30, seed=SEED)
-    process = harness.start(tmp_path, state=f"file://{disk}/state", restarts="50")
-    harness.until(process, "committed")
-    set_read_only(disk, True)
-    assert "ead-only" in told(process, "restart")
-    set_read_only(disk, False)
+    mend = broken(disk)
+    assert words in told(process, "restart")
+    mend()
     ended_exactly(tmp_path, everything, process, f"file://{disk}/state")
 
 

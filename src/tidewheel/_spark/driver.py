@@ -21,7 +21,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
-from tidewheel._connectors.spark.ticks import ticks
 from tidewheel._core import faults
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
@@ -31,23 +30,22 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.stateless.sink import SinkOperator
-from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark import jvm
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
-from tidewheel._spark.direct_reading import DirectReading, hands_of
-from tidewheel._spark.failures import disk_full, said, text_of, worker_crashed
-from tidewheel._spark.hosts import check_hosts, explained
+from tidewheel._spark.diagnosis import cause, readable
+from tidewheel._spark.direct_reading import hands_of
+from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.options import RunOptions
-from tidewheel._spark.program import Program, pruned, source_frame, with_ticks
+from tidewheel._spark.program import Program
 from tidewheel._spark.progress import BatchProgress, RunResult
+from tidewheel._spark.query_sources import QuerySources, query_sources
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
-from tidewheel._spark.source_lines import CLOCK, Continuation, SourceLine, continued, offsets_by_name, source_lines
-from tidewheel._spark.worker_deaths import last_death
+from tidewheel._spark.source_lines import Continuation, continued, offsets_by_name
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -89,8 +87,7 @@ class Driver:
         """What the start is at; None: the query runs."""
         self._query: StreamingQuery | None = None
         self.spark: SparkSession
-        self.frame: DataFrame
-        self.lines: tuple[SourceLine, ...]
+        self.sources: QuerySources
         self.program: Program
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
@@ -117,7 +114,7 @@ class Driver:
             with Interrupts(self):
                 self._with_restarts()
         except (Py4JError, OSError) as error:
-            raise self._explained(error) from error
+            raise self._readable(error) from error
         finally:
             self.run.release()
             self.spark_folder.remove()
@@ -142,8 +139,8 @@ class Driver:
         self.phase = "hosts"
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
-        self.frame, self.lines = self._source_frame()
-        self.program = Program(self.plan, self.frame)
+        self.sources = query_sources(self.plan, self.spark, self.options.tick if self._ticks else None)
+        self.program = Program(self.plan, self.sources.frame)
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, self.options.backoff)
@@ -164,9 +161,9 @@ class Driver:
                 if ended and self.stopping:
                     return
                 self._check_fenced(error)
-                again = restarts.after(error, self.run.head.sequence, self.failed_batch, self._cause(error))
+                again = restarts.after(error, self.run.head.sequence, self.failed_batch, cause(error))
                 if again is None or self.stopping or (ended and not self._may_start_spark()):
-                    raised = self._explained(error)
+                    raised = self._readable(error)
                     raise raised from (error.__cause__ if raised is error else error)
                 print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
                 self._stop.wait(again.seconds)
@@ -185,25 +182,9 @@ class Driver:
         """Whether a new JVM can take the place of one that has ended: only of one that was started for this run."""
         return self.options.spark is None and is_own(self.spark)
 
-    def _cause(self, error: Exception) -> str | None:
-        """Return what happened to the machinery that a batch runs on, if that made it fail; None for all other errors."""
-        if isinstance(error, TidewheelError):
-            return None
-        if worker_crashed(error):
-            return last_death()
-        if disk_full(error):
-            return f"a disk is full: {said(error)}. Make room; nothing committed is lost"
-        return jvm.ended(error)
-
-    def _explained(self, error: Exception) -> Exception:
-        """Return an error that a user can read: ours as it is, Spark's by the one line that says what happened."""
-        if isinstance(error, TidewheelError):
-            return error
-        lacking = explained(text_of(error))
-        if lacking is not None:
-            return lacking
+    def _readable(self, error: Exception) -> Exception:
         what = f"batch {self.failed_batch}" if self.error is not None else "the query" if self.batches else "the start"
-        return TidewheelError(f"{what} of job {self.job.name!r} failed: {self._cause(error) or said(error)}")
+        return readable(error, f"{what} of job {self.job.name!r}")
 
     def _attempt(self) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
@@ -215,7 +196,7 @@ class Driver:
         head = self.run.head
         self.spark_folder.rebuild(head.spark, self.seen.load(head), self._continued(head))
         faults.point(REBUILT)
-        writer = self.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
+        writer = self.sources.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
         query = self._query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
         self.phase = None
@@ -270,13 +251,13 @@ class Driver:
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
-        progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.lines), log, seen)
+        progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
         self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, tasks, started, ran)
 
     def _run_tasks(self, frame: DataFrame, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
-        if self.direct.why_not is None:
+        if self.sources.direct.why_not is None:
             try:
                 return self._run_directly(batch, fresh)
             except ReadBySpark:
@@ -295,10 +276,10 @@ class Driver:
     def _run_directly(self, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch with tasks that read its sources themselves; a small one in one task."""
         spec = self._spec()
-        end = offsets_by_name(source_offsets(self.spark_folder.offsets(batch)), self.lines)
+        end = offsets_by_name(source_offsets(self.spark_folder.offsets(batch)), self.sources.lines)
         before = source_offsets(self.spark_folder.offsets(batch - 1)) if batch > 0 else []
-        start = offsets_by_name(before, self.lines) if before else {}
-        splits = self.direct.splits(start, end, fresh, self.spark_folder.logs, spec.parallelism)
+        start = offsets_by_name(before, self.sources.lines) if before else {}
+        splits = self.sources.direct.splits(start, end, fresh, self.spark_folder.logs, spec.parallelism)
         few = sum(split.size for _, split in splits) <= SMALL_BYTES
         pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
         rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()
@@ -380,33 +361,10 @@ class Driver:
 
     # Around the batches.
 
-    def _source_frame(self) -> tuple[DataFrame, tuple[SourceLine, ...]]:
-        """Return the frame of all sources, and what the lines of its offsets are."""
-        frames = []
-        for node in self.plan.sources():
-            assert isinstance(node.operator, SourceOperator)
-            try:
-                frames.append(node.operator.source.load(self.spark))
-            except TidewheelError:
-                raise
-            except Exception as error:
-                raise ConfigError(
-                    f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {said(error)}"
-                ) from error
-        chosen = pruned(self.plan, frames)
-        self.direct = DirectReading(self.plan, chosen)
-        frame = source_frame(chosen)
-        parts = list(zip((node.name for node in self.plan.sources()), frames, strict=True))
-        if self._ticks:
-            clock = ticks(self.options.tick).load(self.spark)
-            frame = with_ticks(frame, clock)
-            parts.append((CLOCK, clock))
-        return frame, source_lines(parts, frame)
-
     def _continued(self, state: Manifest | None) -> Continuation:
         """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""
         log = state.spark if state is not None else None
-        return continued(log, self.lines, self.job.aliases, self.options.allow_dropped_source)
+        return continued(log, self.sources.lines, self.job.aliases, self.options.allow_dropped_source)
 
     @property
     def _ticks(self) -> bool:

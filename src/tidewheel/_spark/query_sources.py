@@ -1,0 +1,48 @@
+"""The sources of a job as the one streaming query that Spark runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidewheel._connectors.spark.ticks import ticks
+from tidewheel._engine.plan import Plan
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._spark.direct_reading import DirectReading
+from tidewheel._spark.failures import said
+from tidewheel._spark.program import pruned, source_frame, with_ticks
+from tidewheel._spark.source_lines import CLOCK, SourceLine, source_lines
+from tidewheel.errors import ConfigError, TidewheelError
+
+
+@dataclass(frozen=True)
+class QuerySources:
+    """The frame of all sources, what the lines of its offsets are, and who reads the records: tasks themselves, or Spark."""
+
+    frame: DataFrame
+    lines: tuple[SourceLine, ...]
+    direct: DirectReading
+
+
+def query_sources(plan: Plan, spark: SparkSession, tick: float | None) -> QuerySources:
+    """Load the sources of a plan; with a `tick`, in seconds, the clock is one more source."""
+    frames = []
+    for node in plan.sources():
+        assert isinstance(node.operator, SourceOperator)
+        try:
+            frames.append(node.operator.source.load(spark))
+        except TidewheelError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"source {node.name!r} ({node.operator.source.describe()}) cannot be read: {said(error)}"
+            ) from error
+    chosen = pruned(plan, frames)
+    frame = source_frame(chosen)
+    parts = list(zip((node.name for node in plan.sources()), frames, strict=True))
+    if tick is not None:
+        clock = ticks(tick).load(spark)
+        frame = with_ticks(frame, clock)
+        parts.append((CLOCK, clock))
+    return QuerySources(frame, source_lines(parts, frame), DirectReading(plan, chosen))
