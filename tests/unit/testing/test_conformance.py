@@ -94,7 +94,7 @@ class Appending(Sink):
         return StagedBatches(staging)
 
     def publish(self, publication: Publication) -> None:
-        rows = [row for batch in published_batches(publication.store, publication.tokens) for row in records(batch)]
+        rows = [row for batch in published_batches(publication) for row in records(batch)]
         store = open_store(self.place)
         store.create(f"{len(list(store.list()))}", json.dumps(rows).encode())
 
