@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo test soak matrix lint docs lock clean \
+.PHONY: help setup demo fleet-demo kafka test soak matrix lint docs lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-route bench-connectors
 
@@ -27,7 +27,10 @@ demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 fleet-demo: setup  ## three nodes, a million events: one is killed, one paused, one drained, a fourth joins
 	@$(BIN)/python examples/fleet_demo.py
 
-test: setup  ## the whole test suite
+kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)
+	@PYTHONPATH=tests $(BIN)/python -c 'from kafka_server import prepare; prepare()'
+
+test: setup kafka  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -146,7 +146,7 @@ def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
             ),
         ):
             with pytest.raises(
-                ConfigError, match=r"authentication failed.*check the options security\.protocol"
+                ConfigError, match=r"uthentication failed.*check the options security\.protocol"
             ) as refused:
                 made()
             assert PASSWORD not in str(refused.value)
