@@ -115,6 +115,23 @@ class ApacheKafka:
         self._admin.delete_topics([topic])[topic].result(30)
         self._until(lambda: topic not in self._topics())
 
+    def forget(self, topic: str, before: int) -> None:
+        """Remove the first records of a topic's first partition, as retention does in its own time."""
+        from confluent_kafka import TopicPartition
+
+        first = TopicPartition(topic, 0, before)
+        self._admin.delete_records([first])[first].result(30)
+
+    def allow_to_read(self, user: str, topic: str) -> None:
+        """Let a user read a topic, and wait until he may; for a broker with the setting `authorizer.class.name`."""
+        from confluent_kafka import admin
+
+        what = (admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL)
+        who = (f"User:{user}", "*", admin.AclOperation.READ, admin.AclPermissionType.ALLOW)
+        (made,) = self._admin.create_acls([admin.AclBinding(*what, *who)]).values()
+        made.result(30)
+        self._until(lambda: bool(self._admin.describe_acls(admin.AclBindingFilter(*what, *who)).result(30)))
+
     @property
     def _data(self) -> Path:
         return self.folder / "data"
