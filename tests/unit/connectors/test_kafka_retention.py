@@ -1,109 +1,87 @@
-"""Offsets that a topic does not retain any more. The tests' broker keeps everything, so the client is a stand-in here."""
+"""Retention that passes a job by, on a broker that does it."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import secrets
+import time
 
 import pytest
-from confluent_kafka import KafkaError
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidewheel import sources
-from tidewheel._connectors.kafka.log import KafkaLog
+from cell_places import eventually
+from kafka_server import real_kafka  # noqa: F401
 from tidewheel.errors import ConnectorError
+from tidewheel.testing.connectors import DrivenSource
+from unit.connectors.test_kafka_source import Topic, produce
 
-OLDEST, NEWEST = 20, 50
-
-
-class Message:
-    """A record, or an event in place of one."""
-
-    def __init__(self, offset: int, code: int | None = None) -> None:
-        self._offset, self._code = offset, code
-
-    def error(self):
-        return None if self._code is None else KafkaError(self._code)
-
-    def offset(self):
-        return self._offset
-
-    def topic(self):
-        return "t"
-
-    def partition(self):
-        return 0
-
-    def timestamp(self):
-        return (1, 0)
-
-    def headers(self):
-        return None
-
-    def key(self):
-        return None
-
-    def value(self):
-        return b"%d" % self._offset
+DAY_MS = 24 * 60 * 60 * 1000
 
 
-class Consumer:
-    """A partition of which the offsets from OLDEST on are retained, as librdkafka tells it."""
+class Forgetful(Topic):
+    """A topic that retains records for a day."""
 
-    def assign(self, partitions):
-        self.position = partitions[0].offset
+    def __init__(self, server, **settings) -> None:
+        self.server, self.name, self.partitions = server, f"day-{secrets.token_hex(4)}", 1
+        self.settings = settings
+        server.create(self.name, 1, {"retention.ms": str(DAY_MS)})
 
-    def consume(self, number, timeout):
-        if self.position < OLDEST:
-            return [Message(-1001, KafkaError._AUTO_OFFSET_RESET)]
-        if self.position >= NEWEST:
-            return [Message(NEWEST, KafkaError._PARTITION_EOF)]
-        found = [Message(offset) for offset in range(self.position, min(self.position + min(number, 7), NEWEST))]
-        self.position += len(found)
-        return found
+    def source(self, *, max_records=None):
+        return super().source(max_records=max_records, **self.settings)
 
-    def get_watermark_offsets(self, partition, timeout=None, cached=False):
-        return OLDEST, NEWEST
+    def forget(self, count: int) -> None:
+        """Append records that are too old to be retained, and wait until they are gone."""
+        old = int(time.time() * 1000) - 2 * DAY_MS
+        produce(self.server, self.name, [{"value": b"old", "timestamp": old}] * count)
+        first = TopicPartition(self.name, 0)
+        admin = AdminClient({"bootstrap.servers": self.server.brokers})
 
-    def list_topics(self, topic, timeout):
-        return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
+        def spanned(spec: OffsetSpec) -> int:
+            return admin.list_offsets({first: spec})[first].result(30).offset
 
-    def unassign(self):
-        pass
-
-    def close(self):
-        pass
+        end = spanned(OffsetSpec.latest())
+        eventually(lambda: spanned(OffsetSpec.earliest()) == end)
 
 
-@pytest.fixture
-def read(monkeypatch):
-    monkeypatch.setattr(KafkaLog, "_consumer", lambda self, settings: Consumer())
-
-    def reading(first: int, **settings) -> list[int]:
-        reader = sources.kafka("h:1", "t", **settings).reader()
-        end = reader.latestOffset({"t/0": first}, ReadAllAvailable())
-        assert end == {"t/0": NEWEST}
-        parts = reader.partitions({"t/0": first}, end)
-        return [offset for part in parts for batch in reader.read(part) for offset in batch["offset"].to_pylist()]
-
-    return reading
+def test_a_job_begins_with_what_is_retained(real_kafka):  # noqa: F811
+    topic = Forgetful(real_kafka)
+    topic.forget(3)
+    topic.append([b"1"])
+    source = DrivenSource(topic)
+    assert source.start() == {f"{topic.name}/0": 3}
+    assert [batch for _, batch in source.batches(source.start())] == [[b"1"]]
 
 
-def test_they_stop_the_job_with_both_numbers(read):
-    with pytest.raises(
-        ConnectorError, match=r"at offset 5 of partition t/0 .* oldest that is retained is 20: 15 records"
-    ):
-        read(5)
+def test_a_job_that_was_passed_by_stops_with_both_numbers(real_kafka):  # noqa: F811
+    topic = Forgetful(real_kafka)
+    start = DrivenSource(topic).start()
+    topic.forget(3)
+    topic.append([b"1"])
+    source = DrivenSource(topic)
+    said = r"at offset 0 of partition .*/0 .* oldest that is retained is 3: 3 records are lost"
+    with pytest.raises(ConnectorError, match=said):
+        source.read(start, source.end(start))
 
 
-def test_a_job_may_go_on_with_the_oldest_or_with_what_comes_next(read):
-    assert read(5, lost="earliest") == list(range(OLDEST, NEWEST))
-    assert read(5, lost="latest") == []
+@pytest.mark.parametrize(("lost", "found"), [("earliest", [b"1"]), ("latest", [])])
+def test_a_job_that_was_passed_by_may_go_on(real_kafka, lost, found):  # noqa: F811
+    topic = Forgetful(real_kafka, lost=lost)
+    start = DrivenSource(topic).start()
+    topic.forget(3)
+    topic.append([b"1"])
+    source = DrivenSource(topic)
+    end = source.end(start)
+    assert source.read(start, end) == found
+    topic.append([b"2"])
+    assert source.read(end, source.end(end)) == [b"2"]
 
 
-def test_offsets_that_are_retained_are_read(read):
-    assert read(OLDEST) == list(range(OLDEST, NEWEST))
-    assert read(NEWEST - 3, lost="latest") == [NEWEST - 3, NEWEST - 2, NEWEST - 1]
-
-
-def test_a_job_begins_with_the_oldest_that_is_retained(read):
-    assert sources.kafka("h:1", "t").reader().initialOffset() == {"t/0": OLDEST}
+@pytest.mark.parametrize(("lost", "found"), [("earliest", [b"1"]), ("latest", [])])
+def test_a_planned_batch_may_be_passed_by_too(real_kafka, lost, found):  # noqa: F811
+    topic = Forgetful(real_kafka, lost=lost)
+    start = DrivenSource(topic).start()
+    topic.forget(3)
+    topic.append([b"1"])
+    end = {f"{topic.name}/0": 4}
+    assert DrivenSource(topic).read(start, end) == found
+    assert DrivenSource(topic).read(start, {f"{topic.name}/0": 2}) == []
