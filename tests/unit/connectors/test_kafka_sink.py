@@ -25,8 +25,17 @@ class Topic(SinkHarness):
 
     secrets = (PASSWORD,)
 
-    def __init__(self, server: Kafka, partitions: int = 2, timeout: float = 20.0, **settings) -> None:
+    def __init__(
+        self,
+        server: Kafka,
+        partitions: int = 2,
+        timeout: float = 20.0,
+        options: dict[str, object] | None = None,
+        **settings,
+    ) -> None:
         self.server, self.timeout, self.settings = server, timeout, settings
+        # The broker asks nobody for a password, unless a test says so; what the client holds must not be shown all the same.
+        self.options = {"sasl.password": PASSWORD, **(options or {})}
         # Where a broker shows aborted records, what a crash inside of a transaction left is seen twice.
         self.points_not_shown = (SENT,) if server.shows_aborted else ()
         self.name = f"sink-{secrets.token_hex(4)}"
@@ -39,12 +48,12 @@ class Topic(SinkHarness):
             key="id",
             marker_topic=f"{self.name}-markers",
             timeout=self.timeout,
-            options={"sasl.password": PASSWORD},
+            options=self.options,
             **self.settings,
         )
 
     def messages(self) -> list[dict]:
-        reader = sources.kafka(self.server.brokers, self.name).reader()
+        reader = sources.kafka(self.server.brokers, self.name, options=self.options).reader()
         start = reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         found = [
