@@ -60,5 +60,6 @@ def _bring(pom: Path, folder: Path) -> None:
     command = [maven, "-B", "-q", "-U", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
-        raise RuntimeError(f"mvn could not bring the jars of {pom.name}:\n{ended.stdout[-3000:]}")
+        said = f"{ended.stdout}{ended.stderr}"[-3000:]
+        raise RuntimeError(f"mvn could not bring {pom.name} (TIDEWHEEL_TEST_KAFKA=tansu does without):\n{said}")
     fresh.rename(folder)
