@@ -142,12 +142,15 @@ class ApacheKafka:
         return below if self._users is None else f"SASL_{below}"
 
     def _run(self, *flags: str) -> None:
-        properties = {**_SETTINGS, **self._listeners(), **self._security(), **self._settings}
-        lines = "".join(f"{name}={value}\n" for name, value in properties.items())
-        (self.folder / "broker.properties").write_text(lines)
-        command = _java(*flags, "kafka.Kafka", str(self.folder / "broker.properties"))
-        self._process = _start(command, self.folder / "kafka.log")
+        self._process = _start(_java(*flags, "kafka.Kafka", self._properties()), self.folder / "kafka.log")
         self._until(self._serves)
+
+    def _properties(self) -> str:
+        """Write the broker's settings, and return where they are."""
+        settings = {**_SETTINGS, **self._listeners(), **self._security(), **self._settings}
+        path = self.folder / "broker.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return str(path)
 
     def _listeners(self) -> dict[str, str]:
         # Clients have a door of their own: what the broker, and the tests' own hands, do needs no password.
@@ -232,9 +235,7 @@ def ready_made() -> Path:
 def _make(scratch: Path) -> None:
     """Let a first broker run for a while, and keep its store as it was before, and the classes that it loaded."""
     server, made = ApacheKafka(scratch / "first"), scratch / "made"
-    properties = scratch / "format.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in {**_SETTINGS, **server._listeners()}.items()))
-    command = _java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties))
+    command = _java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", server._properties())
     subprocess.run(command, check=True, capture_output=True)
     shutil.copytree(server._data, made / "empty")
     try:
