@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel._connectors.kafka.log import KafkaLog
-from tidewheel.errors import ConfigError, StorageError
+from tidewheel.errors import ConfigError, ConnectorError
 from tidewheel.testing.connectors import DrivenSource
 from unit.connectors.test_kafka_source import Topic
 
@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_anew_stops_the_job(topic, same_run):
     made_anew(topic, [b"other"])
     if not same_run:
         source = DrivenSource(topic)
-    with pytest.raises(StorageError, match=r"stands at offset 3 .* ends at 1: the topic was deleted and made again"):
+    with pytest.raises(ConnectorError, match=r"stands at offset 3 .* ends at 1: the topic was deleted and made again"):
         source.end(end)
 
 
@@ -69,7 +69,7 @@ def test_a_topic_that_was_made_anew_stops_the_job_however_long_it_is(topic):
     topic.append([b"1", b"2", b"3"])
     end = DrivenSource(topic).end(DrivenSource(topic).start())
     made_anew(topic, [b"other"] * 5)
-    with pytest.raises(StorageError, match="the topic was deleted and made again"):
+    with pytest.raises(ConnectorError, match="the topic was deleted and made again"):
         DrivenSource(topic).end(end)
 
 
@@ -98,7 +98,7 @@ class Leaderless:
         return self._client.get_watermark_offsets(*arguments, **named)
 
 
-@pytest.mark.xfail(strict=True, raises=StorageError, reason="whatever a broker says ends the job")
+@pytest.mark.xfail(strict=True, raises=ConnectorError, reason="whatever a broker says ends the job")
 def test_a_partition_without_a_leader_is_asked_for_again(topic, monkeypatch):
     topic.append([b"1"])
     plain = KafkaLog._consumer

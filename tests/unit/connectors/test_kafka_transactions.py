@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from cell_places import eventually
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel._connectors.kafka import transactions
-from tidewheel.errors import StorageError
+from tidewheel.errors import ConnectorError
 from tidewheel.testing.connectors import DrivenSink, DrivenSource
 from unit.connectors import test_kafka_sink, test_kafka_source
 
@@ -71,7 +71,7 @@ def test_what_was_aborted_is_never_seen(topic, max_records):
 
 
 @pytest.mark.xfail(
-    strict=True, raises=StorageError, reason="a batch is planned to the watermark, and cannot be read to it"
+    strict=True, raises=ConnectorError, reason="a batch is planned to the watermark, and cannot be read to it"
 )
 def test_what_is_not_decided_is_waited_for_and_what_is_before_it_is_not(topic):
     topic.append([b"1"])
