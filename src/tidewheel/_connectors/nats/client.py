@@ -83,11 +83,13 @@ class NatsConnection(Closing):
 
         from tidewheel._connectors.nats.secure import SecureClient
 
-        client = SecureClient() if "tls" in options else nats.aio.client.Client()
+        # Known from here on, so that whatever it has opened is closed if this fails.
+        client: Any = SecureClient() if "tls" in options else nats.aio.client.Client()
+        self.client = client
         connecting = asyncio.ensure_future(
             client.connect(
                 connect_timeout=2,
-                reconnect_time_wait=0.1,  # type: ignore[arg-type]
+                reconnect_time_wait=0.1,
                 max_reconnect_attempts=-1,
                 error_cb=self._note,
                 **options,
@@ -126,10 +128,12 @@ class NatsConnection(Closing):
         if self.client is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self.client.close(), self.timeout)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        # Again and again: a task that is cancelled while what it waits for ends can miss it (`asyncio.wait_for`), and go on.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            ended, _ = await asyncio.wait(others, timeout=_BETWEEN_TRIES_S)
+            await asyncio.gather(*ended, return_exceptions=True)
 
     async def _in_time(self, coroutine: Coroutine[Any, Any, T], limit: float) -> T:
         import nats.errors
