@@ -1,4 +1,4 @@
-"""Checkpoints in a store: the one way by which the engine commits and by which programs keep their own.
+"""Checkpoints in a store: the engine commits through it, and programs keep their own checkpoints in it.
 
 Each stream (a job) has a chain of its own; creating the next record if absent is the commit. A job's
 commits have record numbers equal to their sequences. A program that drives its own loop saves checkpoints

@@ -1,7 +1,7 @@
-"""What a commit still owes the outside: output that may not be published yet, output that must be taken back.
+"""What a commit still has to do outside: output that may not be published yet, output that must be taken back.
 
 Both go from commit to commit until a run has done them. A run commits a batch or a flush only after everything before it
-is published and taken back: `published` in the batch's manifest says so, at no request of its own.
+is published and taken back. `published` in the batch's manifest records it, so no extra request is needed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Program = Annotated[
 def _trigger(text: str | None) -> str | None:
     if text is None or text in ("available-now", "once") or _INTERVAL.fullmatch(text):
         return text
-    raise typer.BadParameter(f"{text!r} is none of available-now, once, and an interval such as '5 seconds'")
+    raise typer.BadParameter(f"{text!r} is not a trigger; use available-now, once, or an interval such as '5 seconds'")
 
 
 def _settings(items: list[str] | None) -> dict[str, str]:

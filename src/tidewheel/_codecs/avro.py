@@ -50,7 +50,6 @@ class Avro(PayloadCodec):
         self.shape = declared_shape(self.name, declared)
 
     def decode(self, payload: bytes) -> Any:
-        """Return the record."""
         from fastavro import schemaless_reader
 
         stream = io.BytesIO(payload)
@@ -60,7 +59,6 @@ class Avro(PayloadCodec):
         return fitted(record, self.shape)
 
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
-        """Return a record per row."""
         from fastavro import schemaless_writer
 
         payloads = []

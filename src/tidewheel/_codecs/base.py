@@ -22,7 +22,7 @@ class PayloadCodec(ABC, Generic[Value]):
 
     @abstractmethod
     def decode(self, payload: bytes) -> Value:
-        """Return the record; any exception says that the payload is none, and why."""
+        """Return the record. Any exception means that the payload does not decode; its text says why."""
 
     @abstractmethod
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:

@@ -43,14 +43,12 @@ class Json(PayloadCodec):
         self._decoder: msgspec.json.Decoder[Any] | None = None
 
     def decode(self, payload: bytes) -> Any:
-        """Return the object."""
         if self._decoder is None:
             # A decoder cannot travel, and a dict must be one: a payload may as well be a number.
             self._decoder = msgspec.json.Decoder(dict[str, Any] if self.shape == DICT else self.declared)
         return self._decoder.decode(payload)
 
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
-        """Return an object per row."""
         # A record as a dict takes ten times as long to make and to encode.
         records = map(_record(tuple(columns.schema.names)), *map(values, columns.columns))
         return list(map(_ENCODER.encode, records))

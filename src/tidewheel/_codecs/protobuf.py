@@ -46,7 +46,6 @@ class Protobuf(PayloadCodec):
         self.shape = declared_shape(self.name, declared)
 
     def decode(self, payload: bytes) -> Any:
-        """Return the message's fields."""
         return fitted(_fields(self.message.FromString(payload)), self.shape)
 
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:

@@ -25,11 +25,9 @@ class Raw(PayloadCodec[bytes]):
         self.column = column
 
     def decode(self, payload: bytes) -> bytes:
-        """Return the payload."""
         return payload
 
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
-        """Return the column's values."""
         at = columns.schema.get_field_index(self.column)
         if at < 0:
             raise ConfigError(

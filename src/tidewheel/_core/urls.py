@@ -70,7 +70,7 @@ class Url:
             )
         hosts = [_HOST.fullmatch(name) for name in names.split(",")]
         if not all(hosts):
-            raise ConfigError(f"the URL {self} names no host, or a port that is none; it must name {what}")
+            raise ConfigError(f"the URL {self} has no host, or no valid port; it must name {what}")
         query_settings = dict(parse_qsl(query or "", keep_blank_values=True))
         if unknown := sorted(set(query_settings) - set(settings)):
             known = f"known: {', '.join(settings)}" if settings else "it takes none"

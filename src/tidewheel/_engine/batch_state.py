@@ -32,7 +32,7 @@ class BatchState:
     """One task's state of one batch. Nothing is opened before an operator asks for it."""
 
     def __init__(self, spec: BatchSpec, store: Store, partition: int, name: Callable[[Suffix], str]) -> None:
-        """Take what is pinned for the batch, its store, which task of its level this is, and what names this attempt's files."""
+        """Take the batch's spec, its store, the number of this task in its level, and the function that names its files."""
         self._spec, self._store, self._partition, self._name = spec, store, partition, name
         self._opened: TaskState | None = None
 

@@ -25,7 +25,7 @@ _FAILURES: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Operat
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
-    It raises what the task met; a `ReadBySpark` where a task could not read its splits as Spark would.
+    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would.
     """
     for report in reports:
         failure = report.failure
@@ -114,7 +114,7 @@ class SourceProgress(msgspec.Struct, frozen=True):
 
 
 def is_computed(kind: Kind) -> bool:
-    """Tell whether a commit of this kind has output and time of its own. All others carry on those of an earlier one."""
+    """Tell whether a commit of this kind has its own output and time. All others carry on those of an earlier commit."""
     return kind in ("batch", "flush")
 
 

@@ -69,7 +69,7 @@ def check_program(
 def renamed(
     stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """Return, for operators or sources that have nothing stored under their own name, the former name under which they have."""
+    """Return the former name of each operator or source whose state is stored under that name and not under its own."""
     former_names: dict[str, str] = {}
     for name in sorted(set(aliases) & set(operators) - set(stored)):
         former = [old for old in aliases[name] if old in stored and old not in operators]

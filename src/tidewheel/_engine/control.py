@@ -1,4 +1,4 @@
-"""A job's own cells: who holds it, what it was told to do, and its live configuration."""
+"""A job's own cells: its lease, the orders given to it, and its live configuration."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class JobCells:
         ]
 
     def parallelism(self) -> int | None:
-        """Return the number of tasks that the job was told to use, if it was."""
+        """Return the number of tasks that was ordered for the job, or None."""
         control = self._control.read()
         return None if control is None else control.parallelism
 

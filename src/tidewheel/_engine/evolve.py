@@ -69,7 +69,7 @@ def evolve(run: JobRun) -> None:
 
 @dataclass(frozen=True)
 class _Change:
-    """What of stored state is to change: operators by their names of today, with their former ones."""
+    """The changes to stored state: operators by their present names, with their former names."""
 
     renamed: dict[str, str]
     upgraded: dict[str, str]
@@ -77,7 +77,7 @@ class _Change:
 
 
 def _groups(head: Manifest) -> list[tuple[dict[str, OperatorInfo], list[int]]]:
-    """Return the shards by what their holder's program kept; the job's own first, which may be none."""
+    """Group the shards by the operators of the program that kept them. The job's own group is first and may be empty."""
     groups = [(head.operators, [shard for shard in sorted(head.shards) if shard not in head.former_operators])]
     for shard, stored in sorted(head.former_operators.items()):
         if shard in head.shards:

@@ -4,7 +4,7 @@ Clocks of different machines are never compared. On the holder's own machine its
 machine's monotonic clock tells how old the lease is. Anybody else watches the lease by a clock of their own: a holder at
 work renews it, and a lease that stood still for its whole time has lapsed.
 
-The lease is for manners. What is safe when it lies, on a paused machine or a broken network, is the claim in the commit
+The lease only prevents mistakes. Safety, on a paused machine or a broken network, comes from the claim in the commit
 chain.
 """
 

@@ -149,7 +149,7 @@ def owner(table: str, key: bytes) -> bytes:
 def _chosen(
     store: Store, head: Manifest, wanted: set[bytes] | None, shards: set[int] | None
 ) -> dict[tuple[int, str], list[tuple[bytes, bytes]]]:
-    """Return what the chosen keys have in each shard and table."""
+    """Return the entries of the chosen keys by shard and table."""
     if shards is None:
         assert wanted is not None
         shards = {shard_of_stored(key, head.n_shards) for key in wanted}
@@ -165,7 +165,7 @@ def _chosen(
 
 
 def _check_absent(store: Store, taker: Manifest, chosen: Mapping[tuple[int, str], Iterable[Any]]) -> None:
-    """Refuse keys that the target holds: whose state would count?"""
+    """Refuse keys that the target holds already: it is not clear which state should win."""
     moving = {owner(table, key) for (_, table), items in chosen.items() for key, _ in items}
     shards = {shard_of_stored(key, taker.n_shards) for key in moving} & taker.shards.keys()
     fetch = opener(store, taker.id.stream_id)
@@ -317,7 +317,7 @@ def _notice_of(transfer: Transfer, number: str) -> str:
 
 
 def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
-    """Hand over what this job has let go; remove what it never will: the commit that was to say so can come no more."""
+    """Finish the transfer of a file if this job has committed it. If not, remove the file: the commit cannot come any more."""
     number = payload.rpartition("/")[2].removesuffix(".delta")
     transfer = head.transfers_out.get(number)
     if transfer is None:

@@ -210,7 +210,7 @@ class JobRun:
         self._published = True
 
     def _record_published(self) -> None:
-        """Commit that nothing is owed any more, if this run has made it so.
+        """Commit that all output is published and taken back, if this run has done it.
 
         Batches need no record of their own: the next batch's commit is the proof that the last one's output is published.
         Only the last commit of a run has no successor. After a crash this record is missing, so the next run publishes

@@ -150,7 +150,7 @@ class _Step:
         yield _report_row(report)
 
     def _catch_up(self) -> None:
-        """Give the shards that are behind the epoch that the others have had, as a batch without data would.
+        """Give the shards that are behind the epoch that the others got, as a batch without data would.
 
         What they owe up to it goes out with its own timestamps, and through the operators behind as if it were on time.
         """

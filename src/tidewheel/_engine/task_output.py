@@ -30,7 +30,7 @@ class TaskOutput:
     """The output of one attempt of a task. A sink is opened at its first row."""
 
     def __init__(self, plan: Plan, staging: Callable[[str], Staging]) -> None:
-        """Take the plan, and what tells a sink of some name where this attempt stages."""
+        """Take the plan, and a function that returns where this attempt stages for a sink."""
         self._plan, self._staging = plan, staging
         self._written: dict[str, tuple[SinkPartition, int]] = {}
         self._dead_letters: list[dict[str, str | None]] = []

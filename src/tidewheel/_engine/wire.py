@@ -1,4 +1,4 @@
-"""What crosses a shuffle: rows of (target task, edge, payload), a payload being many messages at once.
+"""What crosses a shuffle: rows of (target task, edge, payload). A payload holds many messages.
 
 Messages travel in blocks, so the JVM's cost is per block and not per message. Blocks of one map task keep their order.
 """

@@ -61,7 +61,7 @@ class Context(Protocol):
         """Report that an input of the job's clock gave data, and the epoch that follows from it, if any."""
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
-        """Report the types of the keys that the operator gave, as `kinds_of` tells them; an `OperatorError` if they are mixed."""
+        """Report the types of the operator's keys, as `kinds_of` returns them; an `OperatorError` if types are mixed."""
 
     def count(self, label: str, number: int) -> None:
         """Add to a counter of the operator, `operator/label` in the manifest."""
@@ -70,7 +70,7 @@ class Context(Protocol):
         """Return the shards of this task that have state or got data."""
 
     def all_shards(self) -> Iterable[int]:
-        """Return all shards of this task, also those that have neither."""
+        """Return all shards of this task, with or without state and data."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class Operator(ABC):
         return (ANY,)
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
-        """Return whether the messages that it sends have timestamps, given whether those of its inputs have; None: some may.
+        """Tell whether its output has timestamps. `inputs` tells the same of each input. None: some messages may have one.
 
-        Raise a `GraphError` where it cannot take such inputs together.
+        Raise a `GraphError` if it cannot combine such inputs.
         """
         return inputs[0] if inputs else False
 
@@ -134,11 +134,11 @@ class Operator(ABC):
         """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""
 
     def reads(self) -> Reads | None:
-        """Return what it reads of its input; None: perhaps all of it. Columns that nobody reads are not carried."""
+        """Return the columns that it reads. None: it may read all. Columns that no operator reads are not carried."""
         return None
 
     def input(self, name: str) -> Input | None:
-        """Return the input of the job's clock that the operator is; None: it generates no epochs."""
+        """Return what the operator adds to the job's clock. None: it generates no epochs."""
         return None
 
     @property
@@ -153,7 +153,7 @@ class Operator(ABC):
 
     @property
     def state_layout(self) -> str:
-        """What its stored state means, where a changed program could take it for something else; empty otherwise."""
+        """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
         return ""
 
 

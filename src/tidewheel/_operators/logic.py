@@ -97,7 +97,6 @@ class FunctionLogic(StatefulLogic[Any]):
         self.function = function
 
     def on_data(self, message: Message, state: Any, output: Output) -> Any:
-        """Call the function."""
         return self.function(message, state, output)
 
 

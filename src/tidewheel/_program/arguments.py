@@ -34,7 +34,7 @@ def checked_function(name: str, function: Any) -> Any:
 
 
 def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
-    """Return the aggregates of a step, or refuse what is none."""
+    """Return the aggregates of a step; refuse values that are not aggregates."""
     for label, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise GraphError(

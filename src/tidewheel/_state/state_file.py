@@ -258,7 +258,7 @@ class StateFile:
                 yield entry, data[entry.offset - start : entry.offset - start + entry.length]
 
     def decode(self, entry: IndexEntry, data: memoryview) -> Block:
-        """Return what the bytes of a block say; a `CorruptError` if they are not what was written."""
+        """Decode the bytes of a block; a `CorruptError` if they are damaged."""
         where = f"block at byte {entry.offset} (shard {entry.shard}, table {self._tables[entry.table]!r})"
         if len(data) != entry.length:
             raise self._corrupt(where, f"{entry.length} bytes should be there, {len(data)} are")

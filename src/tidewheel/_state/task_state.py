@@ -186,7 +186,7 @@ class KeyedState:
             )
 
     def keep(self, batch: KeyBatch) -> None:
-        """Take back what `open` gave, with the states as the operator left them; a `RefusedState` if one cannot be stored."""
+        """Store the states that `open` gave, as the operator left them; a `RefusedState` if one cannot be stored."""
         try:
             batch.encoded = encode_all(self.codec, batch.states)
         except Exception:

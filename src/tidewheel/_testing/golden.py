@@ -1,4 +1,4 @@
-"""golden: whatever happens to a job, its output and its state are those of a run to which nothing happened."""
+"""golden: a disturbed run of a job has the same output and state as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _random_batches(draw: random.Random, inputs: Inputs, most: int) -> list[Batc
 
 
 def _alike(records: Sequence[Any]) -> list[Any]:
-    """Give every dict all the columns that any has, since a batch of them must not depend on where it ends."""
+    """Give every dict all columns that any of them has: columns must not depend on where a batch ends."""
     names = list(dict.fromkeys(name for record in records if isinstance(record, dict) for name in record))
     return [{name: record.get(name) for name in names} if isinstance(record, dict) else record for record in records]
 

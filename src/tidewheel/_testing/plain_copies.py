@@ -28,26 +28,21 @@ class PlainReader(ShardReader):
         self._tables = tables
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return the key's value, or `None`."""
         return self._tables.get(table, {}).get(key)
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the keys' values in their order, `None` where there is none."""
         return list(map(self._tables.get(table, {}).get, keys))
 
     def items(self, table: Table, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the pairs with `start <= key < stop`, ascending by key."""
         held = self._tables.get(table, {})
         keys = sorted(held)
         chosen = keys[bisect_left(keys, start) : None if stop is None else bisect_left(keys, stop)]
         return ((key, held[key]) for key in chosen)
 
     def count(self, table: Table) -> int:
-        """Return the number of keys in a table."""
         return len(self._tables.get(table, {}))
 
     def tables(self) -> list[Table]:
-        """Return the tables that hold any key, sorted."""
         return sorted(table for table, held in self._tables.items() if held)
 
     def close(self) -> None:
@@ -64,7 +59,6 @@ class PlainCopy(ShardCopy):
         self._taken: Applied | None = None
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> None:
-        """Bring the tables to the state of the manifest `sequence`, which names these parts of the shard."""
         for part in lacking(parts, sequence, self._taken):
             snapshot = part is parts.snapshot
             if snapshot:
@@ -81,7 +75,6 @@ class PlainCopy(ShardCopy):
             self.tables.setdefault(table, {})[key] = value
 
     def begin(self) -> ShardReader:
-        """Return a reader of the tables."""
         return PlainReader(self.tables)
 
     def close(self) -> None:
@@ -107,7 +100,6 @@ class PlainCopies(LocalCopies):
         return copies
 
     def shard(self, number: int) -> PlainCopy:
-        """Return the copy of a shard."""
         if number not in self._plain:
             self._plain[number] = PlainCopy(number)
         return self._plain[number]

@@ -91,17 +91,14 @@ class ScriptedSource(Source[Any]):
         self.shape = self._given.shape
 
     def declared(self, shape: Shape) -> Source:
-        """Take the columns' types from what the program declares."""
         clone = ScriptedSource(self.script, self.batch_size, self.partitions)
         clone._given = clone._given.declared(shape)
         return clone
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"script of {len(self.items)} items"
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the items as a streaming DataFrame."""
         return self._given.load(spark)
 
 

@@ -14,7 +14,7 @@ from tidewheel._values.shape import Shape, to_columns
 class Batch:
     """Messages in order: value, and where the stream is keyed or timed, key and timestamp of each.
 
-    Columns and Python values are two faces of the same messages; the one that is lacking is made when it is asked for,
+    Columns and Python values are two forms of the same messages. A missing form is made when it is asked for,
     so an operator that works on columns never pays for Python objects.
     """
 

@@ -27,7 +27,7 @@ _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
 def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     """Return the declared fields of the columns, or raise an `OperatorError` that says which is lacking or of another type.
 
-    What is inside of nested columns is left to the conversion of each record, and so are types that have no column.
+    Nested columns, and types that have no column type, are checked when each record is converted.
     """
     names = columns.schema.names
     lacking = [name for name in shape.columns() or () if name not in names]
@@ -56,7 +56,7 @@ def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Arra
 
 
 def unfilled(columns: pa.RecordBatch, shape: Shape) -> dict[int, str]:
-    """Return the positions of records that lack a value which the declared type must have, each with the field's name."""
+    """Return the positions of records that lack a required value, each with the field's name."""
     positions: dict[int, str] = {}
     for name, kind in field_types(shape.type).items():
         column: Any = columns.column(columns.schema.get_field_index(name))

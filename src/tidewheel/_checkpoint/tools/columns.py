@@ -20,8 +20,8 @@ SAMPLE = 1000
 class Columns:
     """How the keys and values of one operator become columns.
 
-    A declared type fixes the columns. Without one they are what a sample shows: a value with fields has a column for each, any
-    other is the column `value`; what has no column type becomes JSON text.
+    A declared type fixes the columns. Without one, a sample decides: a value with fields gets a column for each field, any
+    other value is the column `value`. Values without a column type become JSON text.
     """
 
     def __init__(self, declared: Any, names: Sequence[str], keys: list[Any], values: list[Any]) -> None:

@@ -71,8 +71,8 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
 def release(store: Store, job: str) -> list[str]:
     """Let go of what a fork holds in other jobs; return the folders of those jobs.
 
-    Refused while a checkpoint or pin of the fork needs any of it. Once none does, none will: what a fork commits refers to its
-    own files and to those that its newest checkpoint refers to. A fork that is no more needs nothing.
+    Refused while a checkpoint or pin of the fork needs any of it. Once none does, none will again: a fork's commits refer to
+    its own files and those of its newest checkpoint only. A fork that was removed needs nothing.
     """
     fork = StreamCheckpoints(store, job)
     files = {file.name for state in fork.list() for file in state.files()}

@@ -1,4 +1,4 @@
-"""Going back: a restore is one more commit, which says again what an older one said.
+"""Restore: one more commit, with the content of an older one.
 
 Sequences go on, so no file, output or record is ever written twice. The lineage is new, since local copies of the
 abandoned future must not mix with the new one.

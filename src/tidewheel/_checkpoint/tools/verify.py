@@ -1,4 +1,4 @@
-"""Is everything there that a job's checkpoints refer to, and is it what was written?"""
+"""Verify that all files that a job's checkpoints refer to are there and undamaged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
 
 
 def together(verifications: Iterable[Verification]) -> Verification:
-    """Return several as one."""
+    """Merge several verifications into one."""
     parts = list(verifications)
     return Verification(
         sum(each.checkpoints for each in parts),

@@ -141,12 +141,10 @@ class JsonWriter(RowWriter):
         self._record = msgspec.defstruct("Record", list(fields), rename=fields, gc=False)
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Write rows."""
         self.rows += columns.num_rows
         self.file.write(self._encode(list(map(self._record, *map(values, columns.columns)))))
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
 

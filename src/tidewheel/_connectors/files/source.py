@@ -65,7 +65,7 @@ def files(
         raise ConfigError("ordered=True reads one file per batch; leave max_files_per_trigger out")
     local = local_path(where)
     if local is None:
-        raise ConfigError(f"ordered=True reads local folders, and {where} is none")
+        raise ConfigError(f"ordered=True reads local folders, and {where} is not one")
     return OrderedFiles(local, format, schema, options)
 
 

@@ -31,11 +31,9 @@ class ForEach(Sink):
         self.function: Callable[[dict[str, Any]], Any] | None = function
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store."""
         return StagedBatches(staging)
 
     def publish(self, publication: Publication) -> None:
-        """Call the function, record by record."""
         assert self.function is not None
         for batch in published_batches(publication):
             for record in records(batch):

@@ -54,11 +54,9 @@ class ForEachBatch(Sink):
         self.function: Callable[[Any, int], Any] | None = function
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store as Parquet."""
         return _StagedParquet(staging)
 
     def publish(self, publication: Publication) -> None:
-        """Call the function with what was staged."""
         if not publication.tokens:
             return
         assert self.function is not None

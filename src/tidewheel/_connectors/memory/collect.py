@@ -32,7 +32,6 @@ class Collect(Sink):
         self._added: set[bytes] = set()
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store."""
         return StagedBatches(staging)
 
     def publish(self, publication: Publication) -> None:

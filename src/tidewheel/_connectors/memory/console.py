@@ -28,11 +28,9 @@ class Console(Sink):
         self.limit = limit
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, staged in the job's store."""
         return StagedBatches(staging)
 
     def publish(self, publication: Publication) -> None:
-        """Print."""
         rows = [row for batch in published_batches(publication) for row in records(batch)]
         if not rows:
             return

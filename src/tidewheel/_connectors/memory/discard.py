@@ -22,7 +22,6 @@ class Discard(Sink):
     retracts = True
 
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin a task's output, which is none."""
         return _Nothing()
 
     def publish(self, publication: Publication) -> None:

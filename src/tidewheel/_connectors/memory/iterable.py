@@ -58,13 +58,11 @@ class IterableSource(Source[Any]):
         self._path = ""
 
     def declared(self, shape: Shape) -> Source:
-        """Take the columns' types from what the program declares."""
         clone = IterableSource(self.items, self.batch_size, self.partitions)
         clone._declared = shape
         return clone
 
     def describe(self) -> str:
-        """Return a few words for messages."""
         return f"iterable of {len(self.items)} items"
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
@@ -74,7 +72,6 @@ class IterableSource(Source[Any]):
         return DirectStream(IterableReader(self._path, self.batch_size or 0, self.partitions), columns)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         from tidewheel._connectors.memory.iterable_stream import NAME, IterableStream
 
         table = self.table()

@@ -114,7 +114,7 @@ def _client(client_id: str, keep: bool, manual_ack: bool) -> Client:
 
 
 def mqtt_broker(url: str | Url) -> ServerUrl:
-    """Read the URL of a broker, `mqtt://user:password@host:1883`, or refuse what is none.
+    """Read the URL of a broker, `mqtt://user:password@host:1883`, or refuse one that is not valid.
 
     `mqtts:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none.
     """

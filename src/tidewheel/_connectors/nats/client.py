@@ -151,7 +151,7 @@ class NatsConnection(Closing):
 
 
 def nats_server(url: str | Url, *settings: str) -> ServerUrl:
-    """Read the URL of a NATS server or cluster, `nats://user:password@host:4222,host:4222`, or refuse what is none.
+    """Read the URL of a NATS server or cluster, `nats://user:password@host:4222,host:4222`, or refuse one that is not valid.
 
     A user without a password is a token. `tls:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none;
     `?creds=file` is a file with credentials. More `settings` may be allowed.

@@ -35,5 +35,4 @@ class Rate(Source):
             self.options["rampUpTime"] = ramp_up
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         return spark.readStream.format("rate").options(**self.options).load()

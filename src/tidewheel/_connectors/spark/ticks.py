@@ -40,7 +40,6 @@ class Ticks(Source):
         self.seconds = seconds
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
         spark.dataSource.register(TickStream)
         return spark.readStream.format(NAME).option("seconds", str(self.seconds)).load()
 

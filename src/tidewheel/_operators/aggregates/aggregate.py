@@ -1,4 +1,4 @@
-"""aggregate: sums, counts and their kin per key, column-wise from end to end.
+"""aggregate: sums, counts, minima, maxima and means per key, computed on columns from end to end.
 
 Partial results are made in the tasks that read the source, before the shuffle; the keyed task merges them with the
 stored state as arrays. No Python code runs per record, only per key.

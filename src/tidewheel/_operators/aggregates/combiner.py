@@ -21,7 +21,7 @@ class AggregateCombiner(Combiner):
     def __init__(
         self, accumulators: tuple[Accumulator, ...], context: Context, output_shape: Shape, by: Sequence[str] = ()
     ) -> None:
-        """Take what is kept of each group, and the shape of what it gives."""
+        """Take the accumulators of each group, and the shape of the partial results."""
         self.accumulators, self.context = accumulators, context
         self._output_shape, self._by = output_shape, by
         self._messages, self._waiting = MessageBuffer(), list[pa.Table]()

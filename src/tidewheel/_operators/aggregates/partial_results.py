@@ -165,7 +165,7 @@ def _check_sum(groups: list[Any], values: Any, column: str, operator: str) -> No
 
 
 def left_64_bits(column: str | None, operator: str) -> OperatorError:
-    """Return the error of a sum that no 64 bits hold."""
+    """Return the error for a sum that does not fit in 64 bits."""
     return OperatorError(
         f"operator {operator!r}: the sum of column {column!r} left 64 bits; cast the column to double, or use reduce, whose "
         "Python integers have no limit"
@@ -180,7 +180,7 @@ class Packing:
     """
 
     def __init__(self, size: int) -> None:
-        """Take how many numbers a row has, 15 at the most."""
+        """Take the number of numbers in a row, at most 15."""
         self.size = size
         fields = [("head", "u1")]
         for position in range(size):

@@ -69,7 +69,7 @@ class AsOfLogic(StatefulLogic[Sides]):
         return state
 
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
-        """Emit the left messages whose time has come, and let go of right values that no message needs."""
+        """Emit the left messages that are due, and drop right values that no message needs."""
         lefts, rights = state
         for time, stored in sorted((each for each in lefts if each[0] <= timer.time), key=_TIME):
             at = bisect_right(rights, time, key=_TIME) - 1

@@ -78,9 +78,9 @@ class IntervalLogic(StatefulLogic[Sides]):
         return state if any(state) else None
 
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
-        """Let go of what finds no partner any more.
+        """Drop messages that can find no partner any more.
 
-        What waits after that may have no timer of its own: the timers are those of a program whose interval was
+        Messages that wait longer may have no timer: the timers may be those of a program whose interval was
         shorter. So each timer sets the next.
         """
         for side in (0, 1):

@@ -27,7 +27,7 @@ class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
 
 @dataclass(frozen=True)
 class Join(TimedOperator):
-    """A join of two keyed streams: how it treats what finds no partner, what it emits, and the shapes of its sides."""
+    """A join of two keyed streams: what happens to messages without a partner, what it emits, the shapes of its sides."""
 
     how: How
     function: Callable[[Any, Any], Any]
@@ -48,7 +48,7 @@ class Join(TimedOperator):
         return (logic.on_left, logic.on_right)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type; what comes too late is of either side."""
+        """Take the declared type. Late messages are of either side."""
         return (shape_of(self.returns), ANY)[: self.ports]
 
 

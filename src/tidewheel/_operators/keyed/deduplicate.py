@@ -19,7 +19,7 @@ Ids = dict[Any, int | list[int]]
 
 @dataclass(frozen=True)
 class Deduplicate(TimedOperator):
-    """Let a message of a key through unless one whose time is less than `horizon` ns away was let through before.
+    """Drop a message if one of the same key, less than `horizon` ns away in time, was let through before.
 
     With `by`, a function of the value, the messages of a key are told apart by what it returns: a str, an int or bytes.
     """
@@ -60,7 +60,7 @@ class DeduplicateLogic(StatefulLogic[Ids]):
         return state
 
     def on_timer(self, timer: Timer, state: Ids, output: Any) -> Ids | None:
-        """Forget what was known until now."""
+        """Forget the ids whose horizon has passed."""
         for name, known in list(state.items()):
             left = [until for until in _listed(known) if until > timer.time]
             if left:

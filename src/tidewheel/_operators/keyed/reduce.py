@@ -88,7 +88,7 @@ class _Folding:
 
 
 class _Touched:
-    """The keys that messages came for, with the latest timestamp of each, if they have any."""
+    """The keys that got messages, each with its latest timestamp, if there is one."""
 
     def __init__(self) -> None:
         self.latest: dict[Any, int | None] = {}
@@ -104,7 +104,7 @@ class _Touched:
                 latest[key] = time
 
     def finish(self, shape: Shape, value_of: Callable[[Any], Any]) -> Batch:
-        """Return what has become of the keys, and begin again."""
+        """Return a message for each key that got any, and start empty."""
         keys, times = list(self.latest), list(self.latest.values())
         self.latest = {}
         timed = any(time is not None for time in times)

@@ -144,7 +144,7 @@ class _Mapping(Process):
     def _by_key(self, key_batch: KeyBatch, batch: Batch) -> bool:
         """Handle the messages one key after the other, if there are many; tell whether they were handled.
 
-        What goes out is in that order too: between keys none is promised.
+        The output is in that order too: no order is promised between keys.
         """
         if self.context.keeps_rejected() or not batch.is_columns_only:
             return False

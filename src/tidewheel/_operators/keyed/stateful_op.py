@@ -77,11 +77,9 @@ class LogicProcess(Process):
         self.timer_service = TimerService(logic, self.state, context) if overrides(logic, "on_timer") else None
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        """Keep the messages until there are enough."""
         self.messages[port].add(batch, partial(self._process, self.handlers[port]))
 
     def on_end_of_data(self) -> None:
-        """Handle what is left."""
         for messages, handler in zip(self.messages, self.handlers, strict=True):
             messages.finish(partial(self._process, handler))
 
@@ -118,7 +116,7 @@ class LogicProcess(Process):
             self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
 
     def _handle_again(self, handle: Handler, batch: Batch, position: int, state: Any) -> Any:
-        """Return the state after a message whose output is not wanted."""
+        """Return the state after a message, and discard the message's output."""
         output = self._output()
         time = None if batch.times is None else batch.times[position]
         output.current = Message(batch.keys[position], batch.values[position], time)

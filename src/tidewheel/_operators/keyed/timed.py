@@ -47,7 +47,7 @@ class TimedOperator(Operator):
 
     @property
     def state_layout(self) -> str:
-        """What it keeps is its own."""
+        """Each kind of timed operator has its own layout."""
         return self.kind.replace("_", " ")
 
 
@@ -59,5 +59,5 @@ def time_of(message: Message) -> int:
 
 
 def allowed(time: int, output: OutputBuffer) -> int:
-    """Return the time, or the first that is allowed where it is behind the last epoch."""
+    """Return the time; if the last epoch has passed it, the first time after that epoch."""
     return time if output.last_epoch is None else max(time, output.last_epoch + 1)

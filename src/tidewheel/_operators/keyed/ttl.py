@@ -1,4 +1,4 @@
-"""ttl: the state of a key goes when nothing has come for it for some time."""
+"""ttl: the state of a key expires some time after its last message."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TtlProcess(Process):
         state.watch(self.set_without_message.append)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        """Let go of what has expired before the first message sees it, and note which keys have messages."""
+        """Drop expired states before the first message sees them, and note which keys have messages."""
         times = self._times(batch)
         if not self._covered:
             now = self._now()
@@ -69,7 +69,7 @@ class TtlProcess(Process):
         return batch.times
 
     def on_end_of_data(self) -> None:
-        """Set when the states of this batch's keys go."""
+        """Set when the states of this batch's keys expire."""
         self.inner.on_end_of_data()
         latest, self.latest = self.latest, {}
         self.expires.fetch(latest)
@@ -87,7 +87,7 @@ class TtlProcess(Process):
             self.timers.put(Timer(key, at, "", self.ttl.clock))
 
     def on_schedule(self) -> None:
-        """Let go of what the clock has passed."""
+        """Drop the states that have expired by the clock."""
         if self.ttl.clock == "wall":
             self._expire(self.context.now)
         self.inner.on_schedule()
@@ -96,21 +96,21 @@ class TtlProcess(Process):
         self._begin(self.context.now if now is None else now)
 
     def on_epoch(self, epoch: int) -> None:
-        """Give the epoch on, then let go of what it has passed: at the end of a bounded run the logic still sees all states."""
+        """Pass the epoch on, then drop expired states: at the end of a bounded run the logic still sees all states."""
         self.inner.on_epoch(epoch)
         self._begin(self.context.now if self.ttl.clock == "wall" else epoch)
         if self.ttl.clock == "event":
             self._expire(epoch)
 
     def _begin(self, time: int) -> None:
-        """Let the states that were set without a message live from a time on."""
+        """Start the time to live of states that were set without a message."""
         for key in self.set_without_message:
             if self.state.get(key) is not None and self.expires.get(key) is None:
                 self._prolong(key, time)
         self.set_without_message.clear()
 
     def _cover(self, time: int) -> None:
-        """Let the states that have no end, since the program had no ttl before, live from a time on."""
+        """Start the time to live of states from before the program had a ttl."""
         if self._covered:
             return
         self._covered = True

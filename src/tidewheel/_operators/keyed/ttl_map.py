@@ -53,7 +53,7 @@ class ExpiringMap(Mapping[Any, Any]):
 class TtlMap(TimedOperator):
     """Call `function(message, entries)` for each message and emit what it returns.
 
-    At an epoch, entries that expire up to it go; a key without entries keeps no state.
+    An epoch removes the entries that expire up to it. A key without entries has no state.
     """
 
     function: Callable[[Message, ExpiringMap], Any]
@@ -86,7 +86,7 @@ class TtlLogic(StatefulLogic[Entries]):
         return state or None
 
     def on_timer(self, timer: Timer, state: Entries, output: Any) -> Entries | None:
-        """Let go of what has expired."""
+        """Drop expired entries."""
         _expire(state, timer.time)
         return state or None
 

@@ -19,7 +19,7 @@ ERROR = "error"
 
 @dataclass(frozen=True)
 class Decode(Operator):
-    """Replace each message by what the codec makes of one of its columns; what it cannot decode goes to the second output.
+    """Decode one column of each message into a record. Messages that do not decode go to the second output.
 
     Keys and timestamps stay with their messages.
     """
@@ -82,7 +82,7 @@ class _Decoding(Process):
 
 
 def decode_all(codec: PayloadCodec, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Return what could be decoded, in order, and by position why the others could not."""
+    """Return the decoded records in order, and the error of each other message by its position."""
     decoded: list[Any] = []
     errors: dict[int, str] = {}
     rest = iter(payloads)

@@ -55,7 +55,7 @@ class _Assigning(Process):
         self.max_ahead = max_ahead
 
     def emit(self, batch: Batch, times: list[int]) -> None:
-        """Send the messages with their timestamps, and reject those that have none that can be."""
+        """Send the messages with their timestamps; reject those whose timestamp is not valid."""
         if not times:
             return
         if max(times) <= self.latest and min(times) >= -MAX_TIME:

@@ -19,7 +19,7 @@ ON_TIME, LATE = 0, 1
 
 @dataclass(frozen=True)
 class GenerateEpochs(Operator):
-    """Tell the job how far time has come, and part the messages that are on time from those that are late.
+    """Tell the job how far time has come, and separate late messages from those on time.
 
     Either `bound`, how far a message may be behind the latest one, or `function(message, last_epoch)`, which returns an epoch or
     None. What the tasks see is merged when the batch is committed; the merged epoch goes out with the next batch, and a

@@ -119,7 +119,7 @@ class FixedAggregates(ColumnAggregates):
 
 
 class _PartialPanes(AggregateCombiner):
-    """Gives partial results, and as they are the messages that no window takes."""
+    """Gives partial results, and passes on unchanged the messages that no window takes."""
 
     def __init__(self, operator: FixedAggregates, context: Context) -> None:
         super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
@@ -172,7 +172,7 @@ class _Windowing(Process):
         self._write(key_batch, self._timers(key_batch, stored, last), whole, last)
 
     def on_epoch(self, epoch: int) -> None:
-        """Emit the windows that have ended, and drop the panes of which nothing more can come."""
+        """Emit the windows that have ended, and drop the panes that no open window needs."""
         keys: dict[bytes, Any] = {}
         firsts: list[int] = []
         shards: dict[int, slice] = {}
@@ -200,7 +200,7 @@ class _Windowing(Process):
         self._write(key_batch, np.full(len(keys), _NEVER, np.int64), rest, epoch)
 
     def _correct(self, key_batch: KeyBatch, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
-        """Emit the windows that have ended already and were given something now."""
+        """Emit the windows that had ended before this batch and got late messages in it."""
 
         def windows(table: pa.Table) -> tuple[Ints, Ints]:
             return self.panes.due(_ints(table, PANE), last - self.panes.lateness, last)
