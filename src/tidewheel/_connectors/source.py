@@ -29,6 +29,9 @@ class Source(ABC, Generic[Record]):
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
 
+    def check(self) -> None:
+        """Refuse, with a `ConfigError`, what can be known to fail before Spark starts."""
+
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         """Return how tasks read this source's columns themselves, or why only Spark can."""
         return "Spark reads it"

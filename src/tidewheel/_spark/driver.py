@@ -30,6 +30,7 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark import jvm
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
 from tidewheel._spark.diagnosis import cause, readable
@@ -107,6 +108,8 @@ class Driver:
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
+                elif isinstance(node.operator, SourceOperator):
+                    node.operator.source.check()
             self._start_spark()
             self._continued(self.run.checkpoints.latest())
             self.phase = "claiming"

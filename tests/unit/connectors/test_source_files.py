@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tidewheel import Job
 from tidewheel._connectors.files.ordered import Position, next_file
 from tidewheel._connectors.files.ordered_stream import OrderedReader
 from tidewheel._values import shape_of
 from tidewheel.errors import ConfigError, StateError
+from tidewheel.sinks import discard
 from tidewheel.sources import files
 
 
@@ -84,7 +86,7 @@ def test_a_file_in_place_of_a_folder_is_refused(spark, folder):
 
 def test_nothing_to_learn_the_columns_from(spark, folder):
     with pytest.raises(ConfigError, match=r"no parquet file .* yet"):
-        files(folder).load(spark)
+        files(folder, "parquet").load(spark)
     with pytest.raises(ConfigError, match=r"json files .* do not tell their columns"):
         files(folder, "json").load(spark)
 
@@ -98,6 +100,85 @@ def test_a_schema_that_is_none(spark, folder, schema):
 def test_an_unknown_format_is_refused(spark, folder):
     with pytest.raises(Exception, match="nosuch"):
         files(folder, "nosuch", schema="n long").load(spark)
+
+
+# The format by the names of the files.
+
+
+def checked(source):
+    source.check()
+    return source.resolved.format
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.parquet", "parquet"),
+        ("part-0.snappy.parquet", "parquet"),
+        ("a.json", "json"),
+        ("a.jsonl.gz", "json"),
+        ("a.NDJSON", "json"),
+        ("a.csv.zst", "csv"),
+        ("a.txt", "text"),
+    ],
+)
+def test_the_format_follows_from_the_names_of_the_files(folder, name, format, ordered):
+    (folder / name).touch()
+    (folder / "_SUCCESS").touch()
+    (folder / ".a.csv.crc").touch()
+    assert checked(files(folder, ordered=ordered)) == format
+
+
+def test_the_format_follows_from_files_in_partitions_and_from_those_that_spark_reads_alone(folder):
+    (folder / "day=1").mkdir()
+    (folder / "day=1" / "a.orc").touch()
+    (folder / "other").mkdir()
+    (folder / "other" / "b.csv").touch()
+    (folder / "c.avro").touch()
+    assert checked(files(folder, pathGlobFilter="*.orc")) == "orc"
+    assert checked(files(f"{folder}/*.avro")) == "avro"
+    with pytest.raises(ConfigError, match=r"several formats: avro \(c.avro\), csv \(b.csv\), orc \(a.orc\)"):
+        checked(files(folder, recursiveFileLookup=True))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_files_of_another_format_than_the_one_given_are_refused_with_both_named(folder, ordered):
+    write_json(folder / "a.json", {"n": 1})
+    with pytest.raises(ConfigError, match=rf"reads parquet files in {folder}, and a.json is json by its name"):
+        files(folder, "parquet", ordered=ordered).check()
+
+
+def test_a_mismatch_is_refused_before_spark_starts(folder, monkeypatch):
+    def no_spark(*arguments):
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("tidewheel._spark.driver.session", no_spark)
+    write_json(folder / "a.json", {"n": 1})
+    job = Job("mismatch", state="memory:mismatch")
+    job.source("in", files(folder, "parquet", schema="n long")).sink("out", discard())
+    with pytest.raises(ConfigError, match=r"a.json is json by its name"):
+        job.run(bounded=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [("a.json", "text"), ("a.txt", "json"), ("a.tsv", "csv"), ("a.log", "json"), ("a.json", "xml")]
+)
+def test_a_format_that_is_given_reads_files_that_may_be_of_it(folder, name, format):
+    (folder / name).touch()
+    assert checked(files(folder, format)) == format
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_folder_that_tells_no_format_needs_one(folder, ordered):
+    source = files(folder, ordered=ordered)
+    with pytest.raises(ConfigError, match=r"is empty yet, .* give format="):
+        source.check()
+    (folder / "clicks").touch()
+    with pytest.raises(ConfigError, match=r"the name of clicks in .* tells no format; give format="):
+        source.check()
+    with pytest.raises(ConfigError, match=r"s3://bucket/in .*; give format="):
+        files("s3://bucket/in").check()
 
 
 # In the order of names.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidewheel._connectors.files.extensions import check_format, inferred_format
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._values import Shape
@@ -56,13 +58,31 @@ def visible_files(folder: str) -> list[str]:
 class OrderedFiles(Source):
     """One file per batch, in the order of names."""
 
-    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any]) -> None:
+    def __init__(self, path: str, format: str | None, schema: Any, options: dict[str, Any]) -> None:
+        self.path, self.format, self.schema, self.options = path, format, schema, options
+        if format is not None:
+            self._check_options(format)
+
+    def _check_options(self, format: str) -> None:
+        if format not in FORMATS:
+            raise ConfigError(
+                f"ordered=True reads {', '.join(FORMATS)}, not {format}; leave it out, or convert the files"
+            )
         known = _CSV_OPTIONS if format == "csv" else set()
-        unknown = [name for name in options if name not in known]
+        unknown = [name for name in self.options if name not in known]
         if unknown:
             offer = f"; it knows {', '.join(sorted(known))}" if known else ""
             raise ConfigError(f"ordered=True does not know the option {', '.join(unknown)} for {format}{offer}")
-        self.path, self.format, self.schema, self.options = path, format, schema, options
+
+    @cached_property
+    def resolved(self) -> OrderedFiles:
+        """The same source with the format that its files have, if the program gives none."""
+        if self.format is not None:
+            return self
+        return OrderedFiles(self.path, inferred_format(self.path, {}), self.schema, self.options)
+
+    def check(self) -> None:
+        check_format(self.path, str(self.resolved.format), {})
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""
@@ -71,7 +91,8 @@ class OrderedFiles(Source):
         return OrderedFiles(self.path, self.format, shape.schema(), self.options)
 
     def describe(self) -> str:
-        return f"{self.format} files in {self.path}, in the order of their names"
+        files = f"{self.format} files" if self.format else "files"
+        return f"{files} in {self.path}, in the order of their names"
 
     def load(self, spark: SparkSession) -> DataFrame:
         from tidewheel._connectors.files.ordered_stream import NAME, OrderedStream
@@ -87,8 +108,12 @@ class OrderedFiles(Source):
         except OSError as error:
             raise ConfigError(f"the folder {self.path} of the source cannot be read: {error.strerror}") from error
         spark.dataSource.register(OrderedStream)
-        options = {"path": self.path, "read": self.format, **{name: str(value) for name, value in self.options.items()}}
-        return spark.readStream.format(NAME).schema(self._schema(names)).options(**options).load()
+        options = {
+            "path": self.path,
+            "read": self.resolved.format,
+            **{name: str(value) for name, value in self.options.items()},
+        }
+        return spark.readStream.format(NAME).schema(self.resolved._schema(names)).options(**options).load()
 
     def _schema(self, names: list[str]) -> StructType:
         if self.schema is not None:

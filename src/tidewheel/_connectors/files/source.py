@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidewheel._connectors.direct import DirectReader
-from tidewheel._connectors.files.ordered import FORMATS, OrderedFiles
+from tidewheel._connectors.files.extensions import check_folder, check_format, inferred_format
+from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source
@@ -26,7 +28,7 @@ _OWN_SCHEMA = ("parquet", "orc", "avro")
 
 def files(
     path: str | os.PathLike[str],
-    format: str = "parquet",
+    format: str | None = None,
     *,
     schema: Any = None,
     max_files_per_trigger: int | None = None,
@@ -35,6 +37,10 @@ def files(
     **options: Any,
 ) -> Source:
     """Read the files of a folder, and those that are added to it: parquet, json, csv, text, orc, whatever Spark reads.
+
+    `format` follows from the names of the files in a local folder: `.parquet`, `.orc`, `.avro`, `.json`, `.jsonl`, `.ndjson`,
+    `.csv`, `.tsv`, `.txt`, each perhaps compressed (`.json.gz`). Give it for a folder that is empty yet. Files whose names tell
+    another format than the one given are refused before Spark starts.
 
     `schema` is a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`; without it the
     type that the program declares at the source (`value=…`) serves, and Parquet, ORC and Avro files tell their own.
@@ -59,8 +65,6 @@ def files(
         if max_files_per_trigger is not None:
             options["maxFilesPerTrigger"] = max_files_per_trigger
         return Files(where, format, schema, options, reader)
-    if format not in FORMATS:
-        raise ConfigError(f"ordered=True reads {', '.join(FORMATS)}, not {format}; leave it out, or convert the files")
     if max_files_per_trigger not in (None, 1):
         raise ConfigError("ordered=True reads one file per batch; leave max_files_per_trigger out")
     local = local_path(where)
@@ -72,7 +76,9 @@ def files(
 class Files(Source):
     """Spark's file source."""
 
-    def __init__(self, path: str, format: str, schema: Any, options: dict[str, Any], reader: Reader = "auto") -> None:
+    def __init__(
+        self, path: str, format: str | None, schema: Any, options: dict[str, Any], reader: Reader = "auto"
+    ) -> None:
         self.path, self.format, self.schema, self.options, self.reader = path, format, schema, options, reader
 
     def declared(self, shape: Shape) -> Source:
@@ -81,34 +87,51 @@ class Files(Source):
             return self
         return Files(self.path, self.format, shape.schema(), self.options, self.reader)
 
+    @cached_property
+    def resolved(self) -> Files:
+        """The same source with the format that its files have, if the program gives none."""
+        if self.format is not None:
+            return self
+        format = inferred_format(self.path, self.options)
+        return Files(self.path, format, self.schema, self.options, self.reader)
+
+    def check(self) -> None:
+        check_format(self.path, self.resolved._format, self.options)
+
+    @property
+    def _format(self) -> str:
+        assert self.format is not None, "the format of a resolved source is known"
+        return self.format
+
     def describe(self) -> str:
-        return f"{self.format} files in {self.path}"
+        return f"{self.format} files in {self.path}" if self.format else f"files in {self.path}"
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
+        source = self.resolved
         if self.reader == "spark":
             return "the program asks for Spark's reader"
         from tidewheel._connectors.files.direct import FilesReader, readable
 
         root = local_path(self.path)
         why_not = (
-            "the files are not on this machine's disk" if root is None else readable(self.format, columns, self.options)
+            "the files are not on this machine's disk"
+            if root is None
+            else readable(source._format, columns, self.options)
         )
         if why_not is not None and self.reader == "arrow":
-            raise ConfigError(f'{self.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
-        return why_not or FilesReader(root or "", self.format, columns)
+            raise ConfigError(f'{source.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
+        return why_not or FilesReader(root or "", source._format, columns)
 
     def load(self, spark: SparkSession) -> DataFrame:
         from pyspark.errors import PySparkException
 
-        local = local_path(self.path)
-        if local is not None and os.path.isfile(local):
-            raise ConfigError(f"{self.path} is a file, and a source reads a folder; give the folder that it is in")
+        check_folder(self.path)
+        source = self.resolved
         try:
-            return (
-                spark.readStream.format(self.format).schema(self._schema(spark)).options(**self.options).load(self.path)
-            )
+            reader = spark.readStream.format(source._format).schema(source._schema(spark)).options(**self.options)
+            return reader.load(self.path)
         except PySparkException as error:
-            raise _explained(self, error) from error
+            raise _explained(source, error) from error
 
     def _schema(self, spark: SparkSession) -> StructType:
         if self.schema is not None:
@@ -121,7 +144,7 @@ class Files(Source):
                 "or declare value=… at the source"
             )
         options = {name: value for name, value in self.options.items() if name.lower() != "maxfilespertrigger"}
-        return spark.read.format(self.format).options(**options).load(self.path).schema
+        return spark.read.format(self._format).options(**options).load(self.path).schema
 
 
 def _explained(source: Files, error: PySparkException) -> ConfigError:

@@ -1,0 +1,114 @@
+"""The format of a folder's files, by their extensions."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from typing import Any
+
+from tidewheel._connectors.files.paths import local_path
+from tidewheel.errors import ConfigError
+
+_BY_EXTENSION = {
+    "avro": "avro",
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "orc": "orc",
+    "parquet": "parquet",
+    "tsv": "csv",
+    "txt": "text",
+}
+_COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
+_LINES = frozenset({"csv", "json", "text"})
+"""Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
+
+
+def format_by_name(name: str) -> str | None:
+    """Return the format that a file's name tells, None if it tells none.
+
+    >>> format_by_name("part-0.snappy.parquet"), format_by_name("clicks.jsonl.gz"), format_by_name("clicks")
+    ('parquet', 'json', None)
+    """
+    extensions = name.lower().split(".")[1:]
+    while extensions and extensions[-1] in _COMPRESSED:
+        extensions.pop()
+    return _BY_EXTENSION.get(extensions[-1]) if extensions else None
+
+
+def inferred_format(path: str, options: Mapping[str, Any]) -> str:
+    """Return the one format that the files of a folder have; a `ConfigError` if they do not tell one."""
+    check_folder(path)
+    if local_path(path) is None:
+        raise ConfigError(f"the files in {path} are not on this machine, so nothing tells their format; {_offer()}")
+    examples: dict[str, str] = {}
+    unknown = ""
+    for name in _names(path, options):
+        format = format_by_name(name)
+        if format is None:
+            unknown = unknown or name
+        else:
+            examples.setdefault(format, name)
+    if len(examples) > 1:
+        both = ", ".join(f"{format} ({name})" for format, name in sorted(examples.items()))
+        raise ConfigError(f"the folder {path} has files of several formats: {both}; keep one in it, or {_offer()}")
+    if not examples and unknown:
+        raise ConfigError(f"the name of {unknown} in {path} tells no format; {_offer()}")
+    if not examples:
+        raise ConfigError(f"the folder {path} is empty yet, so nothing tells the format of its files; {_offer()}")
+    return next(iter(examples))
+
+
+def check_format(path: str, format: str, options: Mapping[str, Any]) -> None:
+    """Refuse, with a `ConfigError`, a missing folder and one with a file whose name tells another format than the one given."""
+    check_folder(path)
+    if local_path(path) is None or format not in _BY_EXTENSION.values():
+        return
+    for name in _names(path, options):
+        other = format_by_name(name)
+        if other is not None and not _readable_as(other, format):
+            raise ConfigError(
+                f"the source reads {format} files in {path}, and {name} is {other} by its name; "
+                f'give format="{other}", or keep files of one format in the folder'
+            )
+
+
+def check_folder(path: str) -> None:
+    """Refuse a local path that is no folder."""
+    local = local_path(path)
+    if local is None or glob.has_magic(local) or "{" in local or os.path.isdir(local):
+        return
+    if os.path.isfile(local):
+        raise ConfigError(f"{path} is a file, and a source reads a folder; give the folder that it is in")
+    raise ConfigError(f"there is no folder {path}; make it, or correct the path of the source")
+
+
+def _readable_as(by_name: str, format: str) -> bool:
+    return by_name == format or (by_name in _LINES and format in _LINES and "text" in (by_name, format))
+
+
+def _offer() -> str:
+    return 'give format="json", "csv", "parquet" or another that Spark reads'
+
+
+def _names(path: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the files that Spark would read: those that are not hidden, in the folder and its partitions."""
+    given = {name.lower(): value for name, value in options.items()}
+    pattern = given.get("pathglobfilter")
+    everywhere = str(given.get("recursivefilelookup", "")).lower() == "true"
+    local = local_path(path) or ""
+    for root in [local] if os.path.isdir(local) else glob.glob(local):
+        if os.path.isfile(root):
+            yield os.path.basename(root)
+        for _, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if not _hidden(name) and (everywhere or "=" in name)]
+            yield from (
+                name for name in names if not _hidden(name) and (pattern is None or fnmatch(name, str(pattern)))
+            )
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
