@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import gzip
 import os
 
 import pyarrow as pa
@@ -166,6 +167,67 @@ def test_a_json_line_that_arrow_refuses_is_left_to_spark(tmp_path, line):
     path.write_text('{"user": "ada", "cents": 1}\n' + line + "\n")
     with pytest.raises(ReadBySpark, match=r"a\.json"):
         list(JsonSplit(str(path), path.stat().st_size, COLUMNS_OF_CLICKS).read())
+
+
+FAR = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(1500, 1, 1, 0, 0, 0, 7)]
+
+
+def test_an_int96_of_any_year_has_its_value(tmp_path):
+    path = tmp_path / "far.parquet"
+    parquet.write_table(pa.table({"t": pa.array(FAR, pa.timestamp("us"))}), path, use_deprecated_int96_timestamps=True)
+    columns = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    (batch,) = ParquetSplit(str(path), 1, columns).read()
+    assert batch.column("t").to_pylist() == [time.replace(tzinfo=UTC) for time in FAR]
+
+
+def test_an_int96_is_left_to_spark_where_it_is_no_instant_or_is_inside_a_column(tmp_path):
+    path = tmp_path / "local.parquet"
+    times = pa.array(FAR, pa.timestamp("us"))
+    nested = pa.StructArray.from_arrays([times], ["t"])
+    parquet.write_table(pa.table({"t": times, "s": nested}), path, use_deprecated_int96_timestamps=True)
+    for name, type_ in (("t", times.type), ("s", nested.type)):
+        with pytest.raises(ReadBySpark):
+            list(ParquetSplit(str(path), 1, pa.schema([(name, type_)])).read())
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"org.apache.spark.version": "2.4.8"}, {"org.apache.spark.legacyINT96": ""}], ids=["version", "mark"]
+)
+def test_a_file_with_another_calendar_is_left_to_spark(tmp_path, metadata):
+    path = tmp_path / "old.parquet"
+    table = pa.table({"a": pa.array([1], pa.int64())})
+    parquet.write_table(table.replace_schema_metadata(metadata), path)
+    with pytest.raises(ReadBySpark, match="calendar"):
+        list(ParquetSplit(str(path), 1, table.schema).read())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", b'{"a": 1}{"a": 2}\n'),
+        ("a.json", b'{"a":\n 1}\n'),
+        ("a.json", b'{"s": "\xff"}\n'),
+        ("a.json.lz4", b"of another form of LZ4 than Arrow's"),
+    ],
+    ids=["two objects on a line", "one object on two lines", "no Unicode", "another compression"],
+)
+def test_json_that_arrow_takes_and_spark_reads_otherwise_is_left_to_spark(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text)
+    columns = pa.schema([("a", pa.int64()), ("s", pa.string())])
+    with pytest.raises(ReadBySpark):
+        list(JsonSplit(str(path), len(text), columns).read())
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("rows", [1, 200_000])
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_json_with_an_object_a_line_is_read_directly(tmp_path, suffix, rows, end):
+    path = tmp_path / f"a.{suffix}"
+    text = b"\n".join(b'{"a": %d}' % number for number in range(rows)) + end
+    path.write_bytes(gzip.compress(text, 1) if suffix.endswith("gz") else text)
+    batches = JsonSplit(str(path), len(text), pa.schema([("a", pa.int64())])).read()
+    assert [number for batch in batches for number in batch.column("a").to_pylist()] == list(range(rows))
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ _ROWS = 250_000
 """Records of one Arrow batch: enough to share the cost of a batch, and still small in memory."""
 _LARGE = 32 * 1024 * 1024
 """Files above this many bytes may be read by several tasks."""
+_LEGACY_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_SPARK_VERSION = b"org.apache.spark.version"
 _PLAIN_JSON = (pa.types.is_int64, pa.types.is_float64, pa.types.is_string, pa.types.is_boolean)
 """Types of JSON columns for which Arrow and Spark agree on every text that Arrow takes."""
 
@@ -68,7 +71,8 @@ class ParquetSplit(Split):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         try:
-            with parquet.ParquetFile(self.path) as file:
+            # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
+            with parquet.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
                 fitting = _Fitting(self.path, file, self.columns)
                 groups = None if self.groups is None else list(self.groups)
                 batches = file.iter_batches(_ROWS, groups, columns=fitting.wanted, use_threads=False)
@@ -92,14 +96,47 @@ class JsonSplit(Split):
         parse = json.ParseOptions(explicit_schema=self.columns, unexpected_field_behavior="ignore")
         if self.size == 0:
             return
+        rows = 0
         try:
-            for batch in json.open_json(self.path, parse_options=parse):
-                yield batch.select(self.columns.names)
+            with _CountedLines(self.path) as lines:
+                for batch in json.open_json(lines, parse_options=parse):
+                    batch.validate(full=True)  # Arrow takes text as it is; it may be no Unicode.
+                    rows += batch.num_rows
+                    yield batch.select(self.columns.names)
         except FileNotFoundError as error:
             raise _gone(self.path) from error
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
             # A line that Arrow refuses may be one that Spark takes, such as a number where text is declared.
             raise ReadBySpark(f"{self.path}: {error}") from error
+        if rows != lines.count:
+            # Spark takes one object of each line. Arrow takes all, and also those that are on several lines.
+            raise ReadBySpark(f"{self.path} has {rows} objects on {lines.count} lines")
+
+
+class _CountedLines(io.RawIOBase):
+    """The text of a file, decompressed as its name says, and how many lines of it were read."""
+
+    def __init__(self, path: str) -> None:
+        self._stream = pa.input_stream(path, compression="detect")
+        self._breaks = 0
+        self._last = b"\n"
+
+    @property
+    def count(self) -> int:
+        return self._breaks + (self._last != b"\n")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._stream.read(None if size < 0 else size)
+        self._breaks += data.count(b"\n")
+        self._last = data[-1:] or self._last
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 class _Fitting:
@@ -107,17 +144,21 @@ class _Fitting:
 
     def __init__(self, path: str, file: parquet.ParquetFile, columns: pa.Schema) -> None:
         self.path, self.columns = path, columns
+        _check_calendar(path, file.metadata.metadata or {})
         present = file.schema_arrow
         folded = {name.lower(): name for name in present.names}
         if len(folded) < len(present.names):
             raise ReadBySpark(f"{path} has columns whose names differ in case alone")
-        physical = {file.schema.column(n).path: file.schema.column(n).physical_type for n in range(len(file.schema))}
+        leaves = [file.schema.column(number) for number in range(len(file.schema))]
+        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
         self.names: list[str | None] = []
         for field in columns:
             name = field.name if field.name in present.names else folded.get(field.name.lower())
             self.names.append(name)
             if name is not None:
-                _check_type(path, present.field(name).type, field.type, physical.get(name) == "INT96")
+                if any(leaf.startswith(f"{name}.") for leaf in int96):
+                    raise ReadBySpark(f"{path} has an INT96 inside the column {name!r}")
+                _check_type(path, present.field(name).type, field.type, name in int96)
         self.wanted = [name for name in self.names if name is not None]
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,14 +174,21 @@ class _Fitting:
         try:
             return array.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise TidewheelError(
+            raise ReadBySpark(
                 f"{self.path}: the column {field.name!r} is of type {array.type}, the source's is {field.type}: {error}"
             ) from error
 
 
+def _check_calendar(path: str, metadata: Mapping[bytes, bytes]) -> None:
+    """Refuse files whose days before 1582 are of another calendar: those of Spark 2, and those that say so."""
+    version = metadata.get(_SPARK_VERSION, b"")
+    if version.startswith((b"1.", b"2.")) or any(name in metadata for name in _LEGACY_CALENDAR):
+        raise ReadBySpark(f"{path} has the calendar of Spark 2")
+
+
 def _check_type(path: str, given: pa.DataType, wanted: pa.DataType, int96: bool) -> None:
     """Refuse types for which a cast of Arrow and a reading of Spark may differ."""
-    if given == wanted:
+    if given == wanted and not int96:
         return
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         # An INT96 has no zone in Arrow and is an instant to Spark; any other time without a zone is a local one.
