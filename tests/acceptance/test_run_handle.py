@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from chaos.harness import wait_for
 from tidewheel import Job
+from tidewheel._cli import app
 from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
@@ -54,6 +58,25 @@ def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_st
         assert (result.stopped, result.event_count, first.status.state) == (True, 2, "stopped")
         assert second.status.state == "running"
     assert second.wait().stopped
+
+
+def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark, tmp_path):
+    job, url = summing(tmp_path, "stopped"), f"file://{tmp_path}/state"
+    options = {"parallelism": 1, "local": str(tmp_path / "local"), "spark": spark}
+    add(tmp_path, "stopped", 1, 10)
+    with job.start(**options) as run:
+        wait_for(lambda: run.progress, "a batch")
+        shown = CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
+        assert f"stopped: runs on {socket.gethostname()}, process {os.getpid()} since " in shown
+        ended = CliRunner().invoke(app, ["stop", "stopped", "--state", url])
+        assert (ended.exit_code, "has ended" in ended.stdout) == (0, True), ended.output
+        assert run.wait(60).stopped
+    assert "stopped: does not run" in CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
+    add(tmp_path, "stopped", 2, 100)
+    with job.start(**options) as again:
+        wait_for(lambda: again.progress, "a batch of the next run")
+        assert again.status.state == "running"
+        assert again.query("total", "ada").value == 110
 
 
 def test_a_run_that_fails_has_the_error_as_its_status_and_wait_raises_it(spark, tmp_path):

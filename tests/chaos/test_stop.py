@@ -1,11 +1,18 @@
-"""Ctrl-C: the first lets the batch finish and ends the run, the second ends it at once; both are safe."""
+"""Ctrl-C: the first lets the batch finish and ends the run, the second ends it at once; a closed terminal is as the first."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 from chaos import harness
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._storage import open_store
 
 SEED = 3
 
@@ -36,9 +43,36 @@ def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
     harness.check_exact(tmp_path, everything)
 
 
-def newest_run(folder) -> str:
-    from tidewheel._checkpoint.store import StreamCheckpoints
-    from tidewheel._storage import open_store
+def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
+    everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
+    program = tmp_path / "hangup_program.py"
+    program.write_text(f"from chaos.program import build\n\njob = build({str(tmp_path)!r})\n")
+    leader, terminal = os.openpty()
+    command = [sys.executable, "-m", "tidewheel", "run", str(program), "--parallelism", "2", "--master", "local[2]"]
+    command += ["--local", str(tmp_path / "local"), "--conf", "spark.driver.memory=1g"]
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    os.close(terminal)
+    text = b""
+    while b"batch 1 " not in text:
+        text += os.read(leader, 4096)
+    os.close(leader)
+    assert process.wait(120) == 0, (tmp_path / "errors").read_text()
+    newest = StreamCheckpoints(open_store(f"file://{tmp_path}/state"), "chaos").latest()
+    assert newest.kind == "stop"
+    status, _, err = harness.finish(harness.start(tmp_path))
+    assert status == 0, err[-3000:]
+    harness.check_exact(tmp_path, everything)
 
+
+def newest_run(folder) -> str:
     newest = StreamCheckpoints(open_store(f"file://{folder}/state"), "chaos").latest()
     return newest.run

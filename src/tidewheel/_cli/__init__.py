@@ -12,6 +12,8 @@ from tidewheel._cli.failures import Commands, Verbose
 
 COMMANDS = (
     "run",
+    "status",
+    "stop",
     "graph",
     "sinks",
     "rescale",

@@ -69,8 +69,8 @@ def node(
 ) -> None:
     """Take part in a fleet: run some of a job's shards, take over those of nodes that are gone, give way to new ones.
 
-    Ctrl-C or SIGTERM finishes the batch and leaves; the other nodes take the shards at once. A second Ctrl-C aborts, and they
-    take them when the lease has lapsed. Both are safe.
+    Ctrl-C, SIGTERM or SIGHUP finishes the batch and leaves; the other nodes take the shards at once. A second Ctrl-C aborts,
+    and they take them when the lease has lapsed. Both are safe.
 
     For example:
 

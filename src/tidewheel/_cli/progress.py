@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
+
+from tidewheel._core.lost_terminal import survive_loss
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -84,8 +85,10 @@ class LineProgress(Progress):
         )
 
     def _print(self, text: str, style: str) -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
-        sys.stdout.flush()
+        # SIGHUP ends the run in order; it must not fail for want of a reader.
+        with survive_loss(self.console.file):
+            self.console.print(Text(text, style=style), soft_wrap=True)
+            self.console.file.flush()
 
 
 def line(batch: BatchProgress) -> str:

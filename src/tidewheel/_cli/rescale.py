@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._cli.stored import AsJson, JobName, State, shown, when
+from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown, when
 from tidewheel._engine.control import JobCells, cells_url
 from tidewheel._engine.control import rescale as order
 from tidewheel._program.stored_job import StoredJob
@@ -48,9 +48,7 @@ def rescale(
     tasks: Annotated[
         int | None, typer.Argument(metavar="[N]", help="How many tasks to use; without it the history is shown.")
     ] = None,
-    cells: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
-    ] = None,
+    cells: CellsUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell a job, running or not, how many tasks to use from its next batch on. No state is rewritten.

@@ -95,7 +95,8 @@ def run(
 ) -> None:
     """Run the job of a program until it ends.
 
-    Ctrl-C finishes the batch and stops; a second one aborts. Both are safe: the next run goes on from the last commit.
+    Ctrl-C, SIGTERM or SIGHUP finishes the batch and stops; a second Ctrl-C aborts. Both are safe: the next
+    run goes on from the last commit.
 
     The program is a Python file that makes a Job; if it runs the job itself, it does so under
     `if __name__ == "__main__":`.

@@ -9,11 +9,14 @@ import typer
 
 from tidewheel._checkpoint.tools.text import key_candidates, shown
 
-__all__ = ["AsJson", "AtOption", "JobName", "State", "at_of", "key_candidates", "shown", "size", "when"]
+__all__ = ["AsJson", "AtOption", "CellsUrl", "JobName", "State", "at_of", "key_candidates", "shown", "size", "when"]
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 State = Annotated[
     str, typer.Option("--state", "-s", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the job's state lives.")
+]
+CellsUrl = Annotated[
+    str | None, typer.Option("--cells", metavar="URL", help="Where the job's cells are, if not beside its state.")
 ]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="SEQ|NAME", help="A checkpoint or savepoint; by default the newest.")

@@ -9,6 +9,7 @@ import msgspec
 from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.connection import Connection
+from tidewheel._cells.errors import CellError
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._checkpoint.names import folder
@@ -24,6 +25,13 @@ class Control(msgspec.Struct, frozen=True):
     """What a running job is told from outside; it is read before each batch."""
 
     parallelism: int | None = None
+
+
+class StopOrder(msgspec.Struct, frozen=True):
+    """An order to end. It is for one run alone: the next start of the job does not obey it."""
+
+    run: str
+    """The run's token."""
 
 
 def cells_url(state: str, job: str) -> str:
@@ -42,6 +50,16 @@ def rescale(url: str, parallelism: int) -> int:
         return int(_control(connection).write(Control(parallelism)))
 
 
+def order_stop(connection: Connection, run: str) -> None:
+    """Tell one run, from any process, to end when its batch is committed and published."""
+    _stop(connection).write(StopOrder(run))
+
+
+def _stop(connection: Connection) -> CellWriter[StopOrder]:
+    # Not a field of `Control`: whoever rescales writes that whole.
+    return connection.writer("stop", StopOrder, namespace=NAMESPACE, type_name="tidewheel.StopOrder")
+
+
 def _control(connection: Connection) -> CellWriter[Control]:
     return connection.writer("control", Control, namespace=NAMESPACE, type_name="tidewheel.Control")
 
@@ -53,6 +71,7 @@ class JobCells:
         """Connect and follow the control cell and the declared ones."""
         self.connection = open_cells(url)
         self._control = _control(self.connection)
+        self._stop = _stop(self.connection)
         self._declared = [
             (cell, self.connection.reader(cell.name, cell.declared, namespace=CONFIGURATION)) for cell in declared
         ]
@@ -61,6 +80,14 @@ class JobCells:
         """Return the number of tasks that was ordered for the job, or None."""
         control = self._control.read()
         return None if control is None else control.parallelism
+
+    def told_to_stop(self, run: str) -> bool:
+        """Whether this run was told to end. An order that cannot be read is none: it must not make a batch fail."""
+        try:
+            order = self._stop.read()
+        except CellError:
+            return False
+        return order is not None and order.run == run
 
     def pin(self) -> dict[str, PinnedCell]:
         """Return what the next batch sees of each declared cell."""

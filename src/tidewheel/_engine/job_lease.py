@@ -43,6 +43,8 @@ class Holder(msgspec.Struct, frozen=True):
     renewed_at: float
     """Seconds of the monotonic clock of this boot of the holder's machine."""
     ttl: float
+    since: int = 0
+    """When the run took the lease, in ns since 1970 by the holder's clock; 0 where it is not known."""
 
     def describe(self) -> str:
         """Return who it is, for messages."""
@@ -64,10 +66,12 @@ def free_in(holder: Holder, here: Holder, alive: bool, now: float, seen_at: floa
     return holder.renewed_at + holder.ttl * _MARGIN - now if alive else 0.0
 
 
-def this_process(run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic) -> Holder:
+def this_process(
+    run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic, since: int = 0
+) -> Holder:
     """Return this process as a holder whose lease begins now."""
     pid = os.getpid()
-    return Holder(run, socket.gethostname(), boot_id(), pid, _process_started(pid), clock(), ttl)
+    return Holder(run, socket.gethostname(), boot_id(), pid, _process_started(pid), clock(), ttl, since)
 
 
 class JobLease:
@@ -79,6 +83,7 @@ class JobLease:
         """Take the connection to the job's cells."""
         self._cell = connection.writer("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
         self._run, self._ttl, self._clock = run, ttl, clock
+        self._since = time.time_ns()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -103,6 +108,13 @@ class JobLease:
         if holder is not None and holder.run != self._run:
             raise _held(job, holder)
 
+    def other(self) -> Holder | None:
+        """Return who else holds the job and is at work; None if nobody does.
+
+        A holder on another machine is watched until it renews, or has not done so for the whole of its time.
+        """
+        return self._look()[1]
+
     @contextmanager
     def held(self, job: str, take_over: bool = False) -> Iterator[None]:
         """Hold the lease for a block."""
@@ -123,23 +135,30 @@ class JobLease:
 
     def _free(self, job: str) -> Snapshot[Holder]:
         """Return the lease's cell as it stands when nobody at work holds it."""
+        standing, holder = self._look()
+        if holder is not None:
+            raise _held(job, holder)
+        return standing
+
+    def _look(self) -> tuple[Snapshot[Holder], Holder | None]:
+        """Return the lease's cell as it stands, and who else is at work with it."""
         first: Snapshot[Holder] | None = None
         while True:
             standing = self._cell.refresh()
             holder = standing.value
             if holder is None or holder.run == self._run:
-                return standing
+                return standing, None
             if first is None:
                 first, seen_at = standing, self._clock()
             elif standing.version != first.version:
-                raise _held(job, holder)
+                return standing, holder
             here = self._this_process()
             alive = _process_started(holder.pid) == holder.process_started
             left = free_in(holder, here, alive, self._clock(), seen_at)
             if left <= 0:
-                return standing
+                return standing, None
             if holder.shares_clock(here):
-                raise _held(job, holder)
+                return standing, holder
             with suppress(TimeoutError):
                 self._cell.when.updated(left, since=standing.version)
 
@@ -160,7 +179,7 @@ class JobLease:
         return self._cell.compare_exchange_at(standing.version, holder).applied
 
     def _this_process(self) -> Holder:
-        return this_process(self._run, self._ttl, self._clock)
+        return this_process(self._run, self._ttl, self._clock, self._since)
 
 
 def _held(job: str, holder: Holder) -> HeldError:

@@ -264,7 +264,11 @@ class Node:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, lambda *_: self.leave()) for number in (signal.SIGTERM, signal.SIGINT)}
+        asking = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # Under nohup it is ignored, and stays so.
+            asking.append(signal.SIGHUP)
+        before = {number: signal.signal(number, lambda *_: self.leave()) for number in asking}
         try:
             yield
         finally:

@@ -216,6 +216,8 @@ class Driver:
     def _await(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
+                if self.run.cells.told_to_stop(self.run.token):
+                    self.stop()
                 # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
                 if self.stopping and self._idle.is_set() and query.status["message"] != _STARTING:
                     return

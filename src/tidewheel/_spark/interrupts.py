@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run goes."""
+"""Ctrl-C, SIGTERM and SIGHUP while a run goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import threading
 from types import FrameType
 from typing import Any, Protocol
 
+from tidewheel._core.lost_terminal import survive_loss
+
 _ABORTED = 130
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that ask a run to end."""
 
 
 class Stoppable(Protocol):
@@ -24,9 +28,10 @@ class Stoppable(Protocol):
 
 
 class Interrupts:
-    """While a run goes: the first Ctrl-C or SIGTERM lets the batch finish and ends the run, a second Ctrl-C aborts.
+    """While a run goes: the first Ctrl-C, SIGTERM or SIGHUP lets the batch finish and ends the run, a second Ctrl-C aborts.
 
-    Signals are handled in the main thread only; a run in another thread leaves them to their owner.
+    A SIGHUP that is ignored, as under nohup, stays ignored. Signals are handled in the main thread only; a run in another
+    thread leaves them to their owner.
     """
 
     def __init__(self, run: Stoppable) -> None:
@@ -36,7 +41,9 @@ class Interrupts:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ENDING:
+                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._interrupted)
 
     def __exit__(self, *_: object) -> None:
@@ -50,4 +57,5 @@ class Interrupts:
             return
         # First: a second signal may come while this one is being told.
         self._run.stop()
-        print("stopping when the batch is committed; press Ctrl-C again to abort", file=sys.stderr, flush=True)
+        with survive_loss(sys.stderr):
+            print("stopping when the batch is committed; press Ctrl-C again to abort", file=sys.stderr, flush=True)

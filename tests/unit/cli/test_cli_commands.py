@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -75,6 +76,15 @@ def test_a_plain_line_per_batch_where_there_is_no_terminal(program, ran):
     assert lines[3] == "1 records went to the dead-letter sink"
     assert "done; 2 batches, 250,000 rows in" in lines[4]
     assert "\x1b" not in found.stdout
+
+
+def test_a_terminal_that_is_gone_takes_no_lines_and_makes_no_run_fail():
+    leader, terminal = os.openpty()
+    with os.fdopen(terminal, "w") as file:
+        progress = LineProgress(Console(file=file, force_terminal=True))
+        os.close(leader)
+        progress.batch(BATCHES[0])
+    assert progress.rows == 250_000
 
 
 def test_a_json_object_per_batch_and_nothing_else(program, ran):

@@ -1,11 +1,14 @@
-"""Ctrl-C and SIGTERM: the first ends the run after its batch."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends the run after its batch."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
-from tidewheel._spark.interrupts import Interrupts
+import pytest
+
+from tidewheel._spark.interrupts import ENDING, Interrupts
 
 
 class Run:
@@ -16,18 +19,48 @@ class Run:
         self.stopping = True
 
 
-def test_either_signal_stops_the_run_and_a_second_sigterm_changes_nothing(capsys):
-    for number in (signal.SIGINT, signal.SIGTERM):
+@pytest.fixture
+def hangup():
+    """SIGHUP as it is where nobody ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
+def test_each_signal_stops_the_run_and_a_second_sigterm_or_sighup_changes_nothing(capsys):
+    for number in ENDING:
         run = Run()
         with Interrupts(run):
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
         assert run.stopping
         assert capsys.readouterr().err.count("stopping when the batch is committed") == 1
 
 
+@pytest.mark.usefixtures("hangup")
+def test_under_nohup_a_hangup_does_not_stop_the_run():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run = Run()
+    with Interrupts(run):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert not run.stopping
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_terminal_that_is_gone_does_not_make_the_run_fail(monkeypatch):
+    leader, terminal = os.openpty()
+    run = Run()
+    with os.fdopen(terminal, "w") as gone, Interrupts(run):
+        monkeypatch.setattr(sys, "stderr", gone)
+        os.close(leader)
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert run.stopping
+
+
 def test_afterwards_signals_do_what_they_did_before():
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(number) for number in ENDING]
     with Interrupts(Run()):
         assert signal.getsignal(signal.SIGTERM) != before[1]
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert [signal.getsignal(number) for number in ENDING] == before

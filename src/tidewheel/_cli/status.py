@@ -1,0 +1,55 @@
+"""`tidewheel status`: whether a job runs, where, since when, how far it is and how late."""
+
+from __future__ import annotations
+
+import datetime
+
+import typer
+
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown, when
+from tidewheel._engine.job_status import JobStatus, look
+from tidewheel._program.stored_job import StoredJob
+
+
+def status(job: JobName, state: State, cells: CellsUrl = None, as_json: AsJson = False) -> None:
+    """Show whether a job runs, where and since when, how far it is, and how late.
+
+    A run on another machine is watched for a sign of life: up to 17 seconds if there is none.
+
+    For example:
+
+        tidewheel status clicks --state s3://bucket/state
+
+        tidewheel status clicks --state s3://bucket/state --json
+    """
+    stored = StoredJob(job, state=state)
+    seen = look(JobPlace(job, stored.store.url, cells), stored.show())
+    typer.echo(shown(seen) if as_json else "\n".join(lines(seen)))
+
+
+def lines(status: JobStatus) -> list[str]:
+    """Return a status for people."""
+    since = f" since {when(status.since)} UTC" if status.since else ""
+    running = f"runs on {status.host}, process {status.pid}{since}" if status.running else "does not run"
+    ago = f"{duration(status.age_seconds)} ago"
+    text = [
+        f"{status.job}: {running}",
+        f"last commit: {status.sequence}, at {when(status.committed_at)} UTC, {ago}; {status.events:,} events so far, "
+        f"{'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
+    ]
+    if status.epoch is not None and status.behind_seconds is not None:
+        text.append(
+            f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "
+            f"{'behind' if status.behind_seconds >= 0 else 'ahead of'} the time of day"
+        )
+    return text
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time for people.
+
+    >>> duration(0.25), duration(59.9), duration(3700)
+    ('0.2 s', '59.9 s', '1:01:40')
+    """
+    return f"{seconds:.1f} s" if seconds < 60 else str(datetime.timedelta(seconds=round(seconds)))

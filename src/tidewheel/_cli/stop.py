@@ -1,0 +1,45 @@
+"""`tidewheel stop`: ask a running job, wherever it runs, to end in order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown
+from tidewheel._engine import job_status
+from tidewheel._program.stored_job import StoredJob
+from tidewheel.errors import TidewheelError
+
+
+def stop(
+    job: JobName,
+    state: State,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the run has ended; 0: only ask.")] = 60.0,
+    cells: CellsUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a running job, wherever it runs, to commit and publish its batch and to end.
+
+    The order is for the run that has the job now; the next start is not stopped by it.
+
+    For example:
+
+        tidewheel stop clicks --state s3://bucket/state
+
+    Exit status: 0 the job has ended, was asked to (`--wait 0`), or did not run; 1 it has not ended in time.
+    """
+    stored = StoredJob(job, state=state)
+    holder, ended = job_status.stop(JobPlace(job, stored.store.url, cells), stored.show(), wait)
+    if holder is not None and not ended and wait > 0:
+        raise TidewheelError(
+            f"job {job!r} has not ended within {wait:g} s; {holder.describe()} was asked, and ends when its batch is "
+            "committed. Look at `tidewheel status`"
+        )
+    facts = {"job": job, "run": holder.run if holder else None, "ended": ended}
+    if holder is None:
+        text = f"{job} does not run"
+    else:
+        text = f"{job}: {holder.describe()} {'has ended' if ended else 'was asked to end'}"
+    typer.echo(shown(facts) if as_json else text)

@@ -1,0 +1,146 @@
+"""What is known of a job from outside, and the order that ends one run of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import threading
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from tidewheel import Job, StoredJob, cells
+from tidewheel._checkpoint.fleet_ledger import FleetLedger
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._cli import app
+from tidewheel._cli.status import lines
+from tidewheel._engine.control import order_stop, rescale
+from tidewheel._engine.job_lease import Holder
+from tidewheel._engine.job_status import look, status_of, stop
+from tidewheel._time.duration import MAX_TIME
+from tidewheel.errors import StateError
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+SECOND = 10**9
+NEWEST = Manifest(CheckpointId("job", 7, 100 * SECOND), event_count=1234, epoch=40 * SECOND, parallelism=2)
+HOLDER = Holder("token", "host", "boot", 12, 100, 0.0, 15.0, since=50 * SECOND)
+
+
+@pytest.fixture
+def job() -> Job:
+    made = Job("job", state=f"memory:unit-job-status-{next(_names)}")
+    made.source("in", lambda spark: None).sink("out", collect())
+    return made
+
+
+def place(job: Job) -> JobPlace:
+    return JobPlace(job.name, job.state)
+
+
+def newest(job: Job) -> Manifest:
+    return StoredJob(job.name, state=job.state).show()
+
+
+def test_the_status_says_where_since_when_how_far_and_how_late():
+    status = status_of(NEWEST, HOLDER, 103 * SECOND)
+    assert (status.running, status.host, status.pid, status.run, status.since) == (
+        True,
+        "host",
+        12,
+        "token",
+        50 * SECOND,
+    )
+    assert (status.sequence, status.events, status.age_seconds, status.behind_seconds) == (7, 1234, 3.0, 63.0)
+    assert lines(status) == [
+        "job: runs on host, process 12 since 1970-01-01 00:00:50 UTC",
+        "last commit: 7, at 1970-01-01 00:01:40 UTC, 3.0 s ago; 1,234 events so far, 2 tasks",
+        "clock of the data: 1970-01-01 00:00:40 UTC, 0:01:03 behind the time of day",
+    ]
+
+
+def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
+    status = status_of(NEWEST.replace(epoch=None), None, 103 * SECOND)
+    assert (status.running, status.host, status.epoch, status.behind_seconds) == (False, None, None, None)
+    assert lines(status)[0] == "job: does not run"
+    assert len(lines(status)) == 2
+
+
+def test_after_a_bounded_run_there_is_no_clock_that_could_be_late():
+    assert status_of(NEWEST.replace(epoch=MAX_TIME), None, 103 * SECOND).behind_seconds is None
+
+
+def test_a_holder_of_an_earlier_version_has_no_time_since_when():
+    earlier = {name: value for name, value in msgspec.structs.asdict(HOLDER).items() if name != "since"}
+    assert status_of(NEWEST, msgspec.convert(earlier, Holder), 103 * SECOND).since is None
+
+
+def test_a_run_is_seen_while_it_has_the_job(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+        status = look(place(job), newest(job))
+        assert (status.running, status.host, status.pid) == (True, socket.gethostname(), os.getpid())
+        assert (status.run, status.events) == (run.run.token, 1)
+    assert not look(place(job), newest(job)).running
+
+
+def test_the_order_to_stop_is_for_one_run_and_survives_a_rescale(job):
+    with MemoryRun(job) as first, cells.open(job.cells_url) as connection:
+        assert not first.run.cells.told_to_stop(first.run.token)
+        order_stop(connection, first.run.token)
+        rescale(job.cells_url, 2)
+        assert first.run.cells.told_to_stop(first.run.token)
+    with MemoryRun(job) as second:
+        assert not second.run.cells.told_to_stop(second.run.token)
+
+
+def test_an_order_that_cannot_be_read_stops_nobody(job):
+    with MemoryRun(job) as run, cells.open(job.cells_url) as connection:
+        connection.writer("stop", int, namespace="job", type_name="tidewheel.StopOrder").write(7)
+        assert not run.run.cells.told_to_stop(run.run.token)
+
+
+def test_stop_waits_until_the_run_has_let_go(job):
+    began = threading.Event()
+
+    def run_until_told() -> None:
+        with MemoryRun(job) as run:
+            began.set()
+            while not run.run.cells.told_to_stop(run.run.token):
+                threading.Event().wait(0.01)
+
+    thread = threading.Thread(target=run_until_told)
+    thread.start()
+    assert began.wait(60)
+    holder, ended = stop(place(job), newest(job), 60)
+    assert holder is not None
+    assert ended
+    thread.join()
+    assert stop(place(job), newest(job), 60) == (None, True)
+
+
+def test_the_commands_say_it_as_text_or_json_and_fail_if_the_run_does_not_end(job, tmp_path):
+    job.state = f"file://{tmp_path}"
+
+    def call(*arguments: str):
+        return CliRunner().invoke(app, [*arguments, "--state", job.state])
+
+    with MemoryRun(job):
+        assert "job: runs on" in call("status", "job").stdout
+        assert json.loads(call("status", "job", "--json").stdout)["pid"] == os.getpid()
+        asked = call("stop", "job", "--wait", "0")
+        assert (asked.exit_code, "was asked to end" in asked.stdout) == (0, True)
+        late = call("stop", "job", "--wait", "0.01")
+        assert (late.exit_code, "has not ended within 0.01 s" in late.stderr) == (1, True)
+    assert "job does not run" in call("stop", "job").stdout
+    assert json.loads(call("stop", "job", "--json").stdout) == {"job": "job", "run": None, "ended": True}
+
+
+def test_a_fleet_is_referred_to_its_own_commands():
+    with pytest.raises(StateError, match="tidewheel fleet status"):
+        look(JobPlace("job", "memory:unit-job-status"), NEWEST.replace(fleet=FleetLedger()))
