@@ -119,8 +119,8 @@ class JobRun:
             raise FencedError(
                 f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
             )
+        self._published = self._published and newest.sequence == self.head.sequence
         self.head = newest
-        self._published = False
         self.asking.interrupt()
 
     def release(self) -> None:
@@ -129,9 +129,7 @@ class JobRun:
         self.lease.release()
         self.cells.close()
 
-    def spec(
-        self, parallelism: int, local: str, *, epoch: int | None = None, keyed_by_spark: bool = False
-    ) -> BatchSpec:
+    def spec(self, parallelism: int, local: str, *, epoch: int | None = None) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
         It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
@@ -154,7 +152,6 @@ class JobRun:
             epoch=epoch_due(self.head, epoch),
             shards=self.held,
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
-            keyed_by_spark=keyed_by_spark,
             cells=self.cells.pin(),
         )
 
@@ -182,6 +179,8 @@ class JobRun:
     ) -> None:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
         self.check_reports(reports)
+        if is_computed(kind) and not self._published:
+            self.publish(spark)  # What the manifest says of all commits before it.
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)

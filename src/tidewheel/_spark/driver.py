@@ -262,14 +262,16 @@ class Driver:
 
     def _run_tasks(self, frame: DataFrame, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
+        spec = self._spec()
         if self.sources.direct.why_not is None:
             try:
-                return self._run_directly(batch, fresh)
+                return self._run_directly(batch, fresh, spec)
             except ReadBySpark:
-                # Nothing is committed, and Spark's own frame of the batch has the same records.
+                # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
+                # asked the sources for data while the tasks tried to read them.
                 pass
         levels = self.program.python_levels
-        spec = self._spec(keyed_by_spark=self.program.key is not None)
+        spec = msgspec.structs.replace(spec, keyed_by_spark=self.program.key is not None)
         if self._expects_few():
             alone = msgspec.structs.replace(spec, parallelism=1)
             rows = self.program.small_query(frame, alone).collect()
@@ -278,9 +280,8 @@ class Driver:
             # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
         return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
 
-    def _run_directly(self, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
+    def _run_directly(self, batch: int, fresh: Sequence[str], spec: BatchSpec) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch with tasks that read its sources themselves; a small one in one task."""
-        spec = self._spec()
         end = offsets_by_name(source_offsets(self.spark_folder.offsets(batch)), self.sources.lines)
         before = source_offsets(self.spark_folder.offsets(batch - 1)) if batch > 0 else []
         start = offsets_by_name(before, self.sources.lines) if before else {}
@@ -317,11 +318,11 @@ class Driver:
             )
         return False
 
-    def _spec(self, *, epoch: int | None = None, keyed_by_spark: bool = False) -> BatchSpec:
+    def _spec(self, *, epoch: int | None = None) -> BatchSpec:
         wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
         everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
-        return self.run.spec(wanted, everywhere, epoch=epoch, keyed_by_spark=keyed_by_spark)
+        return self.run.spec(wanted, everywhere, epoch=epoch)
 
     def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
         found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]

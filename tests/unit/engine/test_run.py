@@ -224,6 +224,25 @@ def test_a_run_that_failed_to_publish_records_nothing():
     assert run.run.checkpoints.latest().kind == "batch"
 
 
+def test_a_run_that_failed_later_still_records_that_its_last_commit_is_published():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        run.run.recall()
+    assert run.run.checkpoints.latest().kind == "stop"
+
+
+def test_output_that_could_not_be_published_is_published_before_the_run_s_next_commit():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        faults.arm("publish.before-sink=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(1))
+        faults.arm("")
+        run.batch(rows(2))
+    assert program.values() == [1, 3]
+
+
 def test_a_restore_after_a_clean_stop_owes_nothing():
     program = Program()
     with MemoryRun(program.job()) as run:
