@@ -22,16 +22,22 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-import msgspec
 
 from tidewheel._core import faults
-from tidewheel._state.catch_up import Applied, lacking
-from tidewheel._state.long_keys import MAX_KEY, long_key
+from tidewheel._state.apply_delta import (
+    LONG,
+    PLAIN,
+    apply_part,
+    database_names,
+    last_applied,
+    remember_applied,
+)
+from tidewheel._state.missing_parts import Applied, missing_parts
 from tidewheel._state.private_folder import make_private
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_reader import Handles, ShardReader
 from tidewheel._state.state_file import Block, IndexEntry, StateFile, Table
-from tidewheel.errors import CorruptError, LocalDiskFull, StateError, TidewheelError
+from tidewheel.errors import LocalDiskFull, StateError, TidewheelError
 
 Fetch = Callable[[FileRef], StateFile]
 
@@ -43,17 +49,7 @@ _FETCHED_AHEAD = 64 << 20
 _MANY_KEYS = 2000
 _OPEN_ATTEMPTS = 100
 
-# Names in the main database: the record of what was applied, and for each table a database of its keys and
-# one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
-# comes first.
-_APPLIED = b"applied"
-_PLAIN = b"t:"
-_LONG = b"l:"
-
 _OUT_OF_DATE = "If a newer batch is at work on this machine, this one is out of date and must end. If not: "
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_applied = msgspec.msgpack.Decoder(Applied).decode
 
 
 class ShardCopy:
@@ -89,7 +85,7 @@ class ShardCopy:
             # Somebody has removed the folder: begin anew where other processes find it too.
             self._reopen()
         applied = self._applied()
-        while todo := self._lacking(parts, sequence, applied):
+        while todo := self._missing_parts(parts, sequence, applied):
             applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
             if sum(part.keys for part in todo) <= _MANY_KEYS or not self._reopen():
                 break
@@ -111,7 +107,7 @@ class ShardCopy:
                 transaction = self._begin()
             self._readers += 1
             reader = ShardReader(transaction, self._handles, self._reader_closed)
-        sequence = _sequence(_record(transaction))
+        sequence = _sequence(last_applied(transaction))
         expected = getattr(self._reached, "sequence", sequence)
         if sequence != expected:
             reader.close()
@@ -176,11 +172,11 @@ class ShardCopy:
 
     def _applied(self) -> Applied | None:
         with self._lock, self._begin() as transaction:
-            return _record(transaction)
+            return last_applied(transaction)
 
-    def _lacking(self, parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
+    def _missing_parts(self, parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
         try:
-            return lacking(parts, sequence, applied)
+            return missing_parts(parts, sequence, applied)
         except StateError as error:
             raise self._error(str(error), _OUT_OF_DATE) from None
 
@@ -200,15 +196,16 @@ class ShardCopy:
                 self._environment.reader_check()
                 try:
                     with self._begin(write=True) as transaction:
-                        applied = _record(transaction)
+                        applied = last_applied(transaction)
                         if applied != expected:
-                            todo = self._lacking(parts, sequence, applied)
+                            todo = self._missing_parts(parts, sequence, applied)
                         for part in todo:
                             snapshot = part is parts.snapshot
-                            self._apply_part(transaction, part, snapshot, applied, contents.blocks(part))
+                            blocks = contents.blocks(part)
+                            apply_part(self._environment, transaction, self.number, part, snapshot, applied, blocks)
                             applied = Applied.of(part, snapshot)
                         if todo:
-                            transaction.put(_APPLIED, _encode(applied))
+                            remember_applied(transaction, applied)
                         faults.point(FILLED)
                     return applied
                 except lmdb.MapFullError as error:
@@ -218,64 +215,17 @@ class ShardCopy:
                 except lmdb.Error as error:
                     raise self._failed("written", error) from error
 
-    def _apply_part(
-        self,
-        transaction: Any,
-        part: PartRef,
-        snapshot: bool,
-        applied: Applied | None,
-        blocks: Iterable[Block],
-    ) -> None:
-        if snapshot and applied is not None:
-            self._empty(transaction)
-        # Into empty databases ascending keys are appended: full pages, and no search.
-        append = snapshot or applied is None
-        for block in blocks:
-            name = block.table.encode()
-            database = self._environment.open_db(_PLAIN + name, transaction)
-            try:
-                pairs = zip(block.keys, block.values, strict=True)
-                _, added = transaction.cursor(database).putmulti(pairs, append=append)
-            except lmdb.BadValsizeError:
-                # LMDB took what came before the first long key; putting it again changes nothing.
-                self._put_some_long(transaction, name, block)
-            else:
-                if added != len(block.keys):
-                    raise CorruptError(
-                        f"state file {part.file.name}, shard {self.number}, table {block.table!r}: its keys do "
-                        "not ascend; restore the job to a checkpoint that does not need it"
-                    )
-            for key in block.dropped:
-                if len(key) <= MAX_KEY:
-                    transaction.delete(key, db=database)
-                else:
-                    stored, _ = long_key(key, b"")
-                    transaction.delete(stored, db=self._environment.open_db(_LONG + name, transaction))
-
-    def _put_some_long(self, transaction: Any, name: bytes, block: Block) -> None:
-        pairs = list(zip(block.keys, block.values, strict=True))
-        database = self._environment.open_db(_PLAIN + name, transaction)
-        transaction.cursor(database).putmulti([pair for pair in pairs if len(pair[0]) <= MAX_KEY])
-        database = self._environment.open_db(_LONG + name, transaction)
-        long = [long_key(key, value) for key, value in pairs if len(key) > MAX_KEY]
-        transaction.cursor(database).putmulti(long)
-
-    def _empty(self, transaction: Any) -> None:
-        # Emptied, not deleted: other processes hold handles of these databases.
-        for name in _names(transaction):
-            transaction.drop(self._environment.open_db(name, transaction), delete=False)
-
     def _open_databases(self) -> None:
         """Open the databases that this process or another has made since it was last done."""
         # In a write transaction that writes nothing: handles opened in a read transaction end with it.
         with self._begin(write=True) as transaction:
-            names = _names(transaction)
+            names = database_names(transaction)
             databases = {name: self._environment.open_db(name, transaction, create=False) for name in names}
             self._names_known = transaction.stat()["entries"]
         # A new dict: an open reader must not see a handle that is younger than its transaction.
-        tables = [name.removeprefix(_PLAIN) for name in names if name.startswith(_PLAIN)]
+        tables = [name.removeprefix(PLAIN) for name in names if name.startswith(PLAIN)]
         self._handles = {
-            table.decode(): Handles(databases[_PLAIN + table], databases.get(_LONG + table)) for table in tables
+            table.decode(): Handles(databases[PLAIN + table], databases.get(LONG + table)) for table in tables
         }
 
     def _begin(self, write: bool = False) -> Any:
@@ -360,17 +310,8 @@ class _Contents:
         return (file.decode(entry, data) for entry, data in fetched)
 
 
-def _record(transaction: Any) -> Applied | None:
-    data = transaction.get(_APPLIED)
-    return None if data is None else _decode_applied(data)
-
-
 def _sequence(applied: Applied | None) -> int:
     return applied.sequence if applied else 0
-
-
-def _names(transaction: Any) -> list[bytes]:
-    return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]
 
 
 def _may_open_again(error: Exception) -> bool:

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-from tidewheel._state.catch_up import Applied, lacking
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.local_copy import ShardCopy
+from tidewheel._state.missing_parts import Applied, missing_parts
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel._state.state_file import StateFile, Table
@@ -59,7 +59,7 @@ class PlainCopy(ShardCopy):
         self._taken: Applied | None = None
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> None:
-        for part in lacking(parts, sequence, self._taken):
+        for part in missing_parts(parts, sequence, self._taken):
             snapshot = part is parts.snapshot
             if snapshot:
                 self.tables.clear()

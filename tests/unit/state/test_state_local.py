@@ -497,7 +497,7 @@ def test_a_full_local_disk_says_so_with_its_folder(
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
     with monkeypatch.context() as patch:
-        patch.setattr(ShardCopy, "_apply_part", full)
+        patch.setattr("tidewheel._state.local_copy.apply_part", full)
         with pytest.raises(
             LocalDiskFull, match=rf"local disk is full, or fails: .*shard 0 in {copy.path} \([\d,]+ bytes free\)"
         ):

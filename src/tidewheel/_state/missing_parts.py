@@ -26,7 +26,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
         return cls(part.sequence, snapshot, part.file.checksum)
 
 
-def lacking(parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
+def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
     """Return the parts that bring a copy to the manifest `sequence`, in the order in which to apply them.
 
     A snapshot among them comes first, and replaces everything that the copy holds. A `StateError` if the copy

@@ -1,0 +1,92 @@
+"""A delta, or a snapshot, applied to the local copy of a shard, within one LMDB transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import lmdb
+import msgspec
+
+from tidewheel._state.long_keys import MAX_KEY, long_key
+from tidewheel._state.missing_parts import Applied
+from tidewheel._state.references import PartRef
+from tidewheel._state.state_file import Block
+from tidewheel.errors import CorruptError
+
+# Names in the main database: the record of what was applied, and for each table a database of its keys and
+# one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
+# comes first.
+_APPLIED = b"applied"
+PLAIN = b"t:"
+LONG = b"l:"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Applied).decode
+
+
+def apply_part(
+    environment: Any,
+    transaction: Any,
+    shard: int,
+    part: PartRef,
+    snapshot: bool,
+    applied: Applied | None,
+    blocks: Iterable[Block],
+) -> None:
+    """Put a part's keys into the databases of their tables. A snapshot replaces everything that is there.
+
+    `applied` is the part that the copy took in last; None: the copy is empty.
+    """
+    if snapshot and applied is not None:
+        # Emptied, not deleted: other processes hold handles of these databases.
+        for name in database_names(transaction):
+            transaction.drop(environment.open_db(name, transaction), delete=False)
+    # Into empty databases ascending keys are appended: full pages, and no search.
+    append = snapshot or applied is None
+    for block in blocks:
+        name = block.table.encode()
+        database = environment.open_db(PLAIN + name, transaction)
+        try:
+            pairs = zip(block.keys, block.values, strict=True)
+            _, added = transaction.cursor(database).putmulti(pairs, append=append)
+        except lmdb.BadValsizeError:
+            # LMDB took what came before the first long key; putting it again changes nothing.
+            _put_some_long(environment, transaction, name, block)
+        else:
+            if added != len(block.keys):
+                raise CorruptError(
+                    f"state file {part.file.name}, shard {shard}, table {block.table!r}: its keys do "
+                    "not ascend; restore the job to a checkpoint that does not need it"
+                )
+        for key in block.dropped:
+            if len(key) <= MAX_KEY:
+                transaction.delete(key, db=database)
+            else:
+                stored, _ = long_key(key, b"")
+                transaction.delete(stored, db=environment.open_db(LONG + name, transaction))
+
+
+def _put_some_long(environment: Any, transaction: Any, name: bytes, block: Block) -> None:
+    pairs = list(zip(block.keys, block.values, strict=True))
+    database = environment.open_db(PLAIN + name, transaction)
+    transaction.cursor(database).putmulti([pair for pair in pairs if len(pair[0]) <= MAX_KEY])
+    database = environment.open_db(LONG + name, transaction)
+    long = [long_key(key, value) for key, value in pairs if len(key) > MAX_KEY]
+    transaction.cursor(database).putmulti(long)
+
+
+def last_applied(transaction: Any) -> Applied | None:
+    """Return the part that the copy took in last; None if it never took in any."""
+    data = transaction.get(_APPLIED)
+    return None if data is None else _decode(data)
+
+
+def remember_applied(transaction: Any, applied: Applied | None) -> None:
+    """Record the part that the copy took in last, in the transaction that puts its keys there."""
+    transaction.put(_APPLIED, _encode(applied))
+
+
+def database_names(transaction: Any) -> list[bytes]:
+    """Return the names of the databases that hold keys."""
+    return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]
