@@ -15,12 +15,14 @@ def check_keep(keep: int) -> int:
     return keep
 
 
-def oldest_kept(sequences: Sequence[int], keep: int, pins: Iterable[Pin] = (), now: int = 0) -> int | None:
+def oldest_kept(
+    sequences: Sequence[int], keep: int, pins: Iterable[Pin] = (), now: int = 0, young: int | None = None
+) -> int | None:
     """Return the sequence below which records may go, or `None` if there are no records.
 
-    The newest `keep` stay. So does the checkpoint of every pin that has no copy of it and has not expired,
-    with all after it: records go in ascending order, so that what stands is unbroken. A savepoint has its
-    own copy and keeps no record.
+    The newest `keep` stay, and all from the sequence `young` on, the first that is too young to go. So does the
+    checkpoint of every pin that has no copy of it and has not expired, with all after it: records go in ascending order,
+    so that what stands is unbroken. A savepoint has its own copy and keeps no record.
 
     >>> oldest_kept([3, 4, 5, 6], keep=2)
     5
@@ -30,5 +32,7 @@ def oldest_kept(sequences: Sequence[int], keep: int, pins: Iterable[Pin] = (), n
         return None
     ordered = sorted(sequences)
     bound = ordered[max(0, len(ordered) - keep)]
+    if young is not None:
+        bound = min(bound, max(young, ordered[0]))
     held = (pin.sequence for pin in pins if pin.manifest is None and pin.holds(now))
     return min((sequence for sequence in held if ordered[0] <= sequence < bound), default=bound)

@@ -165,13 +165,29 @@ class StreamCheckpoints:
         at = bisect_left(numbers, sequence, key=self._sequence)
         return len(self._chain.trim(numbers[min(at, len(numbers) - 1)]))
 
-    def retain(self, keep: int | None = None) -> int:
-        """Remove what is beyond the newest `keep` and not pinned; return how many went."""
+    def retain(self, keep: int | None = None, *, age: int | None = None) -> int:
+        """Remove what is beyond the newest `keep`, older than `age` ns, and not pinned; return how many went.
+
+        Without an age, what is beyond the newest `keep` is old enough.
+        """
         keep = self.keep if keep is None else check_keep(keep)
         if keep is None or len(sequences := self.sequences()) <= keep:
             return 0
-        bound = oldest_kept(sequences, keep, self.pins.all(), self._clock())
+        now = self._clock()
+        young = None if age is None else self._first_since(sequences, now - age)
+        bound = oldest_kept(sequences, keep, self.pins.all(), now, young)
         return 0 if bound is None else self.delete_before(bound)
+
+    def _first_since(self, sequences: _Numbers, time: int) -> int | None:
+        """Return the first sequence that was made at a time or after it; None if all are older. Few records are read."""
+
+        def made_at(sequence: int) -> int:
+            manifest = self._find(sequence)
+            # One that was trimmed since it was listed is older than all others.
+            return -1 if manifest is None else manifest.id.created_at
+
+        at = bisect_left(sequences, time, key=made_at)
+        return sequences[at] if at < len(sequences) else None
 
     def _find(self, sequence: int) -> Manifest | None:
         if self._head is not None and self._head.sequence == sequence:

@@ -86,6 +86,14 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
+    tick: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="How often a job that waits for time runs a batch while its sources are quiet.",
+        ),
+    ] = None,
     serve: Annotated[
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
@@ -118,7 +126,14 @@ def run(
         "shared_state": shared_state,
         "drop_unpublished": drop_unpublished or (),
     }
-    choices = {"parallelism": parallelism, "trigger": trigger, "master": master, "local": local, "serve": serve}
+    choices = {
+        "parallelism": parallelism,
+        "trigger": trigger,
+        "master": master,
+        "local": local,
+        "tick": tick,
+        "serve": serve,
+    }
     options |= {name: value for name, value in choices.items() if value is not None}
     job = load_job(program)
     if state is not None:

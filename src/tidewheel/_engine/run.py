@@ -192,7 +192,7 @@ class JobRun:
             self.asking.end()
         faults.point(PUBLISHED)
         if manifest.sequence % self.job.collect_every == 0:
-            self.checkpoints.retain(self.job.keep)
+            self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
 
     def check_reports(self, reports: Sequence[Report]) -> None:

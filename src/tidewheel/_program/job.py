@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -17,6 +18,7 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.stream import Stream
 from tidewheel._state.compaction import MAX_DELTAS
+from tidewheel._time.duration import nanoseconds
 from tidewheel._values import Row, shape_of
 from tidewheel.errors import GraphError
 
@@ -51,7 +53,7 @@ class Job:
         *,
         state: str = "file:.tidewheel",
         n_shards: int = 64,
-        keep: int = 10,
+        keep: int | str | timedelta = 10,
         collect_every: int = 20,
         snapshot_every: int = MAX_DELTAS,
         grace: float = 600.0,
@@ -63,7 +65,7 @@ class Job:
         - `state`: the URL of the durable state: a folder (`file:///abs`, `file:rel`), an object store (`s3://bucket/path`), or
           `memory:name` for tests.
         - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
-        - `keep`: how many checkpoints stay.
+        - `keep`: how many checkpoints stay, or for how long each stays: "7 days", or a `timedelta`. The newest always does.
         - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
         - `grace`: in seconds: files younger than that are not removed. A look at state that takes longer should pin it.
         - `snapshot_every`: a shard is written whole after about so many commits that changed it. Fewer make a start on a new
@@ -76,12 +78,15 @@ class Job:
                 f"{name!r} does not fit"
             )
         check_n_shards(n_shards)
-        if min(keep, collect_every, snapshot_every) < 1:
+        number = keep if isinstance(keep, int) else 1
+        if min(number, collect_every, snapshot_every) < 1:
             raise GraphError("keep, collect_every and snapshot_every must be at least 1")
         self.name = name
         self.state = state
         self.n_shards = n_shards
-        self.keep = keep
+        self.keep = number
+        self.keep_age = None if isinstance(keep, int) else nanoseconds(keep, "keep", least=1)
+        """How old a checkpoint must be to go, in ns; None: only their number counts."""
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every
         self.grace = grace

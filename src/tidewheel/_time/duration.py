@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import re
+from fractions import Fraction
 
 from tidewheel.errors import GraphError, OperatorError
 
-Duration = int | datetime.timedelta
-"""Nanoseconds, or a `timedelta`."""
+Duration = int | datetime.timedelta | str
+"""Nanoseconds, a `timedelta`, or text such as "90 s" or "1.5 hours"."""
+
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_UNITS = {
+    unit: size
+    for size, units in {
+        10**6: ("ms", "millisecond", "milliseconds"),
+        10**9: ("s", "sec", "second", "seconds"),
+        60 * 10**9: ("min", "minute", "minutes"),
+        3600 * 10**9: ("h", "hour", "hours"),
+        86400 * 10**9: ("d", "day", "days"),
+        7 * 86400 * 10**9: ("week", "weeks"),
+    }.items()
+    for unit in units
+}
 
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -20,18 +36,31 @@ MAX_TIME = _MAX
 def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
     """Return a duration in ns, or say what is wrong with it.
 
-    >>> nanoseconds(datetime.timedelta(seconds=2), "the bound")
-    2000000000
+    >>> nanoseconds(datetime.timedelta(seconds=2), "the bound"), nanoseconds("1.5 min", "the bound")
+    (2000000000, 90000000000)
     """
+    if isinstance(duration, str):
+        duration = _of_text(duration, what)
     if isinstance(duration, datetime.timedelta):
         duration = duration // _MICROSECOND * 1000
     if isinstance(duration, bool) or not isinstance(duration, int):
-        raise GraphError(f"{what} is a timedelta, or a whole number of nanoseconds, not {duration!r}")
+        raise GraphError(
+            f"{what} is a timedelta, text such as '90 s', or a whole number of nanoseconds, not {duration!r}"
+        )
     if duration < least:
         raise GraphError(f"{what} must be at least {least} ns, not {duration}")
     if duration >= _MAX:
         raise GraphError(f"{what} is too long: a duration has at most {_MAX - 1} ns, about 292 years, not {duration}")
     return duration
+
+
+def _of_text(text: str, what: str) -> int:
+    parts = _TEXT.fullmatch(text)
+    if parts is None or parts[2] not in _UNITS:
+        raise GraphError(
+            f"{what} cannot be read from {text!r}; write it as '250 ms', '90 s', '5 min', '1 hour' or '7 days'"
+        )
+    return int(Fraction(parts[1]) * _UNITS[parts[2]])
 
 
 def instant(time: int | datetime.datetime) -> int:

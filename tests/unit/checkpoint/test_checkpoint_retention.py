@@ -39,6 +39,16 @@ def test_no_more_is_kept_than_those_need(sequences, keep, pins):
         assert bound == sequences[-keep:][0] or bound in held
 
 
+@given(sequences, st.integers(1, 60), pins, st.none() | st.integers(0, 60))
+def test_what_is_too_young_to_go_is_kept_too_and_nothing_else(sequences, keep, pins, young):
+    bound = oldest_kept(sequences, keep, pins, NOW, young)
+    by_number = oldest_kept(sequences, keep, pins, NOW)
+    kept = {sequence for sequence in sequences if bound is not None and sequence >= bound}
+    wanted = {sequence for sequence in sequences if by_number is not None and sequence >= by_number}
+    wanted |= {sequence for sequence in sequences if young is not None and sequence >= young}
+    assert kept == wanted
+
+
 def test_a_savepoint_has_its_own_copy_and_keeps_no_record():
     savepoint = Pin("p", "savepoint", 1, (), manifest=b"copy")
     assert oldest_kept([1, 2, 3], 1, [savepoint]) == 3

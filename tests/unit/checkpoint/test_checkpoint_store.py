@@ -5,8 +5,9 @@ from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.pins import pin
-from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._core import faults
+from tidewheel._storage import open_store
 from tidewheel._storage.memory import MemoryStore
 from tidewheel.errors import ConfigError, CorruptError, FencedError, NotFound, StateError
 
@@ -182,6 +183,17 @@ def test_retention_keeps_what_a_reader_has_pinned_and_all_after_it(url):
     checkpoints.pins.drop("reader-1")
     checkpoints.retain(2)
     assert checkpoints.sequences() == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"), [(19, [1, 2, 3, 4, 5, 6, 7, 8, 9]), (22, [2, 3, 4, 5, 6, 7, 8, 9]), (28, [8, 9]), (1000, [8, 9])]
+)
+def test_retention_by_age_keeps_what_is_younger_and_the_newest(url, now, kept):
+    checkpoints = StreamCheckpoints(open_store(url), "job", clock=lambda: now)
+    for sequence in range(1, 10):
+        checkpoints.commit(Manifest(CheckpointId("job", sequence, 10 + sequence), run="A"))
+    assert checkpoints.retain(2, age=10) == 9 - len(kept)
+    assert checkpoints.sequences() == kept
 
 
 def test_retention_below_1_is_refused(url):

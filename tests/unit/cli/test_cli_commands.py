@@ -149,7 +149,14 @@ def test_triggers(program, ran, trigger):
     assert ran["trigger"] == trigger
 
 
-@pytest.mark.parametrize("arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"]])
+def test_how_often_an_idle_job_looks_at_the_clock(program, ran):
+    assert call("run", program, "--tick", "0.5").exit_code == 0
+    assert ran["tick"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"], ["--tick", "0"]]
+)
 def test_options_that_cannot_work_are_refused(program, ran, arguments):
     found = call("run", program, *arguments)
     assert found.exit_code == 2
