@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,13 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, codecs
 from tidewheel._checkpoint import encoding
 from tidewheel._spark.java import check_java
 from tidewheel.errors import ConfigError, HeldError, OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
+
+
+@dataclasses.dataclass
+class Click:
+    user: str
+    amount: int
 
 
 def counting(job: Job, source=None) -> Job:
@@ -91,6 +98,21 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
 
+def test_f_a_line_that_does_not_parse_is_kept_as_text_while_the_job_goes_on(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    bad = ['{"user": "ada", "amount": "three"}', "this is not JSON"]
+    (tmp_path / "in" / "a.json").write_text("\n".join(['{"user": "ada", "amount": 1}', *bad]))
+    job = Job("j", state=f"file://{tmp_path}/state")
+    clicks, broken = job.source("in", files(f"{tmp_path}/in", "text")).decode("parse", codecs.json(Click))
+    good, kept = collect(), collect()
+    clicks.sink("out", good)
+    broken.sink("broken", kept)
+    job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+    assert good.records == [{"user": "ada", "amount": 1}]
+    assert [row["value"] for row in kept.records] == bad
+    assert kept.records[0]["error"] == "json: ValidationError: Expected `int`, got `str` - at `$.amount`"
+
+
 def test_f_state_of_a_newer_version_is_refused_with_both_versions(tmp_path, monkeypatch):
     state = f"file://{tmp_path}/state"
     with monkeypatch.context() as newer:
@@ -136,7 +158,7 @@ def test_f_a_failing_batch_loses_nothing_that_was_committed(tmp_path):
 
 
 PROGRAM = """
-from tidewheel import Job
+from tidewheel import Job, codecs
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 job = Job("j", state={state!r})

@@ -1,4 +1,4 @@
-"""Values as text in errors and dead letters."""
+"""Values as text in errors."""
 
 from __future__ import annotations
 

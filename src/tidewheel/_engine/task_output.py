@@ -15,6 +15,7 @@ from tidewheel._engine.report import Staged
 from tidewheel._operators.graph import Node
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._values import Batch
+from tidewheel._values.json_text import json_text, key_text
 from tidewheel.errors import OperatorError
 
 OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
@@ -47,15 +48,17 @@ class TaskOutput:
     def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
         """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
         key = batch.keys[position] if batch.keyed else None
-        record = shortened(batch.values[position])
+        record = batch.values[position]
         if self._plan.dead_letter is None:
             about = f"key {key!r}, " if batch.keyed else ""
-            raise OperatorError(f"operator {node.name!r}, {about}record {record}: {described(error)}") from error
+            raise OperatorError(
+                f"operator {node.name!r}, {about}record {shortened(record)}: {described(error)}"
+            ) from error
         self._dead_letters.append(
             {
                 "operator": node.name,
-                "key": None if key is None else str(key),
-                "record": record,
+                "key": None if key is None else key_text(key),
+                "record": json_text(record),
                 "error": summary(error),
                 "traceback": user_traceback(error) or None,
             }

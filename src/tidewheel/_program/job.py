@@ -147,8 +147,8 @@ class Job:
     def dead_letter(self, name: str, sink: Sink) -> None:
         """Send records for which a function of the program fails to a sink, instead of stopping.
 
-        The sink gets operator, key, record, error and the traceback of the program's own code as text, inside the same commit
-        as the rest of the batch. The state of the record's key is as it was before.
+        The sink gets operator, key, record (as JSON), error and the traceback of the program's own code as text, inside the same
+        commit as the rest of the batch. The state of the record's key is as it was before.
 
         - `name`: of the sink, unique in the job.
         - `sink`: one of `tidewheel.sinks`.

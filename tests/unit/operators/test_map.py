@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import pytest
@@ -66,6 +67,12 @@ def test_rejected_records_go_to_the_dead_letter_sink_and_the_others_on():
         "record": "0",
         "error": "ZeroDivisionError: integer division or modulo by zero",
     }
+
+
+def test_the_record_of_a_dead_letter_is_whole_and_json():
+    record = {"user": "ada", "raw": b"\xff", "note": "x" * 1000}
+    ran = run(lambda s: s.map("fail", lambda row: row.nothing), [record], plain=False, dead_letter=True)
+    assert json.loads(ran.dead[0]["record"]) == {"user": "ada", "raw": "/w==", "note": "x" * 1000}
 
 
 def test_a_keyed_record_is_rejected_with_its_key_and_the_other_keys_stay_in_place():

@@ -1,0 +1,106 @@
+"""Values as JSON text, for people and for tools that read dead letters."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import json
+import math
+import numbers
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+import msgspec
+
+from tidewheel._values.row import Row
+
+_DEEPEST = 50
+"""Values inside of more others than that are left out: they may contain themselves."""
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, whatever it is.
+
+    Rows, named tuples, dataclasses, Structs and other objects with attributes are JSON objects. Times are ISO 8601. Bytes are
+    text if they are UTF-8, else base64. Numbers that JSON lacks, decimals and all other values are text.
+
+    >>> json_text({"user": b"ada", "cents": 3, "rate": float("nan")})
+    '{"user": "ada", "cents": 3, "rate": "nan"}'
+    """
+    plain = _plain(value, 0)
+    text = json.dumps(plain, ensure_ascii=False)
+    # Half of a surrogate pair can be in a str, and in no file.
+    return text if text.isascii() or _is_unicode(text) else json.dumps(plain)
+
+
+def key_text(key: Any) -> str:
+    """Return a key as text: a str as it is, any other key as JSON.
+
+    >>> key_text("ada"), key_text(("ada", 3))
+    ('ada', '["ada", 3]')
+    """
+    plain = _plain(key, 0)
+    return plain if isinstance(plain, str) else json_text(key)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Return what the json module writes as it should be."""
+    if value is None or value.__class__ in (str, int, bool):
+        return value
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, enum.Enum):
+        return _plain(value.value, depth)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _bytes_text(bytes(value))
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if depth > _DEEPEST:
+        return "…"
+    fields = _fields(value)
+    if fields is not None:
+        return {_name(name): _plain(field, depth + 1) for name, field in fields.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    return str(value)
+
+
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, Row):
+        return dict(zip(value._columns, value, strict=True))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if isinstance(value, msgspec.Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    # An object that says itself how it looks as text does so; of others the attributes tell more.
+    silent = all(getattr(type(value), name) is getattr(object, name) for name in ("__str__", "__repr__"))
+    return vars(value) if silent and hasattr(value, "__dict__") else None
+
+
+def _name(name: Any) -> str:
+    return name if isinstance(name, str) else key_text(name)
+
+
+def _bytes_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
