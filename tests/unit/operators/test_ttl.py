@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 
-from tidewheel import StatefulLogic
+from tidewheel import Job, StatefulLogic
+from tidewheel._core.keys import shard_of
+from tidewheel._engine.stopped_job import states
 from tidewheel._testing.clock import Clock
 from tidewheel.errors import OperatorError
-from tidewheel.testing import OperatorTester
+from tidewheel.sinks import collect, discard
+from tidewheel.testing import MemoryRun, OperatorTester
 from time_model import driven, modelled, scripts
+
+_names = itertools.count()
 
 
 def total(key, value, state):
@@ -175,3 +181,37 @@ def test_an_added_ttl_counts_for_each_key_from_when_it_was_added():
     assert after.state("old", "sum") == 1
     after.epoch(110)
     assert after.state("old", "sum") is None
+
+
+@pytest.mark.parametrize("had_ttl", [True, False], ids=["ttl before", "ttl added"])
+def test_shards_that_catch_up_do_not_keep_others_from_expiring(had_ttl):
+    """Shards that were taken over get the epoch that the others have had, before the data of the first batch."""
+    url = f"memory:unit-ttl-{next(_names)}"
+    out = collect()
+
+    def job(ttl: int | None) -> Job:
+        made = Job("ttl", state=url, n_shards=4)
+        stream = made.source("in", lambda spark: None).assign_timestamps("times", "t")
+        on_time, late = stream.limit_out_of_orderness("order", 0)
+        late.sink("late", discard())
+        keyed = on_time.key_by("k", "user", value="n")
+        keyed.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0, ttl=ttl).sink("out", out)
+        return made
+
+    def rows(*pairs: tuple[str, int]) -> dict:
+        return {"in": [{"user": user, "n": 1, "t": time} for user, time in pairs]}
+
+    here = shard_of("a", 4)
+    beside = next(name for name in map(str, range(100)) if shard_of(name, 4) == here)
+    with MemoryRun(job(10 if had_ttl else None)) as run:
+        run.batch(rows(("a", 5), (beside, 5)))
+        run.batch({})
+        run.batch(rows(("clock", 30)))
+    with MemoryRun(job(10)) as run:
+        run.run.head = run.run.head.replace(behind={(here + 1) % 4: None})
+        run.batch(rows(("a", 31)))
+        run.batch(rows(("clock", 60)))
+        run.batch({})
+        remaining = states(run.run.store, run.run.head)["sum"]
+    assert remaining.keys() <= {"clock"}
+    assert out.records[-2]["value"] == (1 if had_ttl else 2)

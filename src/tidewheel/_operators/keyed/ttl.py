@@ -40,13 +40,14 @@ class TtlProcess(Process):
         """The keys that have messages, each with its latest time."""
         self.set_without_message: list[Any] = []
         """The keys whose state a timer, an epoch or a schedule has set."""
-        self._covered = False
+        self._covered_at: tuple[int | None, int | None] | None = None
+        """The epochs with which the shards were looked through: shards that catch up have others than the batch itself."""
         state.watch(self.set_without_message.append)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         """Drop expired states before the first message sees them, and note which keys have messages."""
         times = self._times(batch)
-        if not self._covered:
+        if self._covered_at != self._epochs:
             now = self._now()
             self._cover(max(times) if now is None else now)
             self._expire(now)
@@ -54,6 +55,10 @@ class TtlProcess(Process):
             if time > self.latest.get(key, -MAX_TIME):
                 self.latest[key] = time
         self.inner.on_batch(batch, port)
+
+    @property
+    def _epochs(self) -> tuple[int | None, int | None]:
+        return self.context.last_epoch, self.context.epoch
 
     def _now(self) -> int | None:
         return self.context.now if self.ttl.clock == "wall" else self.context.clock()
@@ -111,9 +116,9 @@ class TtlProcess(Process):
 
     def _cover(self, time: int) -> None:
         """Start the time to live of states from before the program had a ttl."""
-        if self._covered:
+        if self._covered_at == self._epochs:
             return
-        self._covered = True
+        self._covered_at = self._epochs
         for shard in self.context.shards():
             if self.expires.is_new(shard) and not self.state.is_new(shard):
                 keys = [from_stored(stored) for stored in self.state.stored_keys(shard)]
