@@ -131,7 +131,7 @@ class MemoryNode(MemoryRun):
         self.info = self.chains.begin(self.name, SHARDS)
         self.ledger = take(self.chains, self.info, self.shards, self.publish_for, self.check)
         self.run = FleetRun(self.job, self.plan, self.info, self.ledger)
-        self.run.claim()
+        self.run.begin()
         self.positions = {shard: holding.position for shard, holding in self.ledger.held.items()}
 
     def publish_for(self, state) -> None:

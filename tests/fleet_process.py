@@ -58,7 +58,7 @@ class _Driving(MemoryRun):
         source = next(n.operator.source for n in self.plan.nodes if isinstance(n.operator, SourceOperator))
         assert isinstance(source, InboxSource)
         try:
-            self.run.claim()
+            self.run.begin()
             with open_inbox(source.url) as inbox:
                 oldest = inbox.start()
                 at = {shard: source.start.get(shard, oldest[shard]) for shard in source.shards}

@@ -44,14 +44,15 @@ def test_a7_a_changed_name_is_an_error_at_restart(memory_runner):
 
 
 def test_a7_dropped_state_is_let_go_when_allowed(memory_runner):
+    from tidewheel._engine.claim import ClaimTerms
     from tidewheel._engine.run import JobRun
 
     job = memory_runner.job("let-go")
     memory_runner.run(counted(job, memory_runner.source(job, "in", [1]), "count"))
     other = memory_runner.job("let-go")
     counted(other, memory_runner.source(other, "in", [1]), "tally")
-    run = JobRun(other, other.plan())
-    run.claim(allow_dropped_state=True)
+    run = JobRun(other, other.plan(), ClaimTerms(allow_dropped_state=True))
+    run.begin()
     run.release()
     assert "count" not in run.head.operators
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
@@ -17,6 +18,18 @@ from tidewheel._engine.job_lease import JobLease
 from tidewheel.errors import FencedError, StateError
 
 CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing else has happened")
+
+
+@dataclass(frozen=True)
+class ClaimTerms:
+    """On which terms a run claims a job."""
+
+    take_over: bool = False
+    """Fence whoever runs the job now, instead of being refused."""
+    allow_dropped_state: bool = False
+    """Go on though the program lacks an operator that has state."""
+    drop_unpublished: Collection[str] = ()
+    """The sinks whose output is let go that a crash left unpublished; that of the others is published next."""
 
 
 def check_alone(manifest: Manifest) -> None:

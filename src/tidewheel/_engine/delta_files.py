@@ -10,7 +10,7 @@ from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import Item, StateFileWriter
 
 if TYPE_CHECKING:
-    from tidewheel._engine.run import JobRun
+    from tidewheel._engine.run import ChainRun
 
 _FILE_BYTES = 64 * 1024 * 1024
 
@@ -18,7 +18,7 @@ _FILE_BYTES = 64 * 1024 * 1024
 class DeltaFiles:
     """Delta files for the commit that a run makes next."""
 
-    def __init__(self, run: JobRun) -> None:
+    def __init__(self, run: ChainRun) -> None:
         """Begin with nothing."""
         self._run = run
         self._sequence = run.head.sequence + 1

@@ -28,7 +28,7 @@ from tidewheel._state.state_file import StateFile
 from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
-    from tidewheel._engine.run import JobRun
+    from tidewheel._engine.run import ChainRun
 
 Upgrade = Callable[[bytes, bytes], bytes | None]
 """From a stored key and its encoded state to the encoded state of today."""
@@ -46,7 +46,7 @@ def upgrades(plan: Plan) -> frozenset[str]:
     return frozenset(name for name, spec in specs.items() if spec is not None and spec.upgrade is not None)
 
 
-def evolve(run: JobRun) -> None:
+def evolve(run: ChainRun) -> None:
     """Commit the state under today's names and versions, if it is not so already.
 
     The program was checked before: operators that it lacks may be dropped. Shards that were adopted from other holders may

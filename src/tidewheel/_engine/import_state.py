@@ -47,7 +47,7 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
         count += 1
     run = JobRun(job, plan)
     try:
-        run.claim()
+        run.begin()
         if run.head.batch is not None:
             raise StateError(
                 f"job {job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import into a "

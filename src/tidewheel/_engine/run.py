@@ -1,7 +1,7 @@
-"""A run of a job: its claim, its head, its commits and their publication, whatever carries the data.
+"""A run: how it begins, its head, its commits and their publication, whatever carries the data.
 
 The Spark driver and the in-memory runtime are two ways to get a batch's reports; everything that makes a batch count is
-here.
+here. A run of a whole job claims it. A run in a fleet adopts shards, see `tidewheel._fleet.run`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.claim import check_alone, claim
+from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
@@ -45,22 +46,22 @@ PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
 PUBLISHED = faults.declare("publish.done", "all sinks have published")
 
 
-class JobRun:
-    """One run's hold on a job: the newest commit that it knows, and the way to the next."""
+class ChainRun(ABC):
+    """A run that commits to one chain: the newest commit that it knows, and the way to the next.
 
-    def __init__(self, job: Job, plan: Plan, stream: str | None = None) -> None:
-        """Take a job whose graph is checked, and the stream of its chain: its name, unless it runs in a fleet.
+    Whoever drives a run calls `reserve`, starts what takes time, calls `begin`, commits batches, and calls `release` in
+    the end, whatever happened.
+    """
 
-        Nothing is claimed yet.
-        """
-        self.job, self.plan = job, plan
-        self.stream = stream or job.name
-        self.token = secrets.token_hex(6)
+    def __init__(self, job: Job, plan: Plan, stream: str, token: str) -> None:
+        """Take a job whose graph is checked, the stream of the chain, and the name under which the run commits."""
+        self.job, self.plan, self.stream, self.token = job, plan, stream, token
         self.store = open_store(job.state)
         self.folder = self.store.at(folder(self.stream))
         self.checkpoints = StreamCheckpoints(self.store, self.stream)
         self.cells = JobCells(job.cells_url, plan.cells)
-        self.lease = JobLease(self.cells.connection, self.token)
+        self._to_release = contextlib.ExitStack()
+        self._to_release.callback(self.cells.close)
         self.head: Manifest
         self.clock: Callable[[], int] = time.time_ns
         """What tells the time of a batch, in ns."""
@@ -70,47 +71,17 @@ class JobRun:
         self._published = False
         """Whether this run has published and taken back all that the head owes."""
 
-    def reserve(
-        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
-    ) -> None:
-        """Take the job's lease and check all that `claim` checks, before anything is started that takes time.
+    @abstractmethod
+    def reserve(self) -> None:
+        """Check all that `begin` checks, before anything is started that takes time, and raise what it would raise."""
 
-        `HeldError`: another run has the lease. `StateError`: the program cannot continue the job's state.
+    @abstractmethod
+    def begin(self) -> None:
+        """Become the run that commits, with the state under the program's names and versions as the head.
+
+        `HeldError`: another run has the job. `FencedError`: the run was overtaken. `StateError`: the program cannot
+        continue the state.
         """
-        self.lease.acquire(self.job.name, take_over)
-        newest = self.checkpoints.latest()
-        if newest is not None:
-            check_alone(newest)
-            infos = operator_infos(self.plan)
-            check_program(newest, infos, self.job.n_shards, allow_dropped_state, self.job.aliases, upgrades(self.plan))
-            self._check_retraction(newest)
-            check_sinks(self.plan, newest, drop_unpublished)
-
-    def _check_retraction(self, newest: Manifest) -> None:
-        """Refuse to go on after a restore whose void output a sink cannot take back."""
-        void = newest.retract
-        if void is None:
-            return
-        for node in self.plan.nodes:
-            if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
-                raise StateError(
-                    f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
-                    f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
-                    "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
-                )
-
-    def claim(
-        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
-    ) -> None:
-        """Become the run that commits, or raise a `HeldError`; refuse state that the program cannot continue.
-
-        Output that a crash left unpublished is published next, except that of the sinks in `drop_unpublished`: it is let go.
-        """
-        self.reserve(take_over, allow_dropped_state, drop_unpublished)
-        first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
-        claimed = claim(self.checkpoints, self.lease, self.token, first, drop_unpublished)
-        self.head = settle(self.checkpoints, self.store, claimed, self.token)
-        evolve(self)
 
     def recall(self) -> None:
         """Look again which commit is the newest: after a failure this run may have made one without knowing."""
@@ -124,10 +95,9 @@ class JobRun:
         self.asking.interrupt()
 
     def release(self) -> None:
-        """Let go of the lease and the cells; the job can be started again at once."""
+        """Let go of all that the run holds; the job can be started again at once."""
         self._record_published()
-        self.lease.release()
-        self.cells.close()
+        self._to_release.close()
 
     def spec(self, parallelism: int, local: str, *, epoch: int | None = None) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
@@ -178,7 +148,7 @@ class JobRun:
         operators: Mapping[str, OperatorInfo] | None = None,
     ) -> None:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
-        self.check_reports(reports)
+        self._check_shards(reports)
         if is_computed(kind) and not self._published:
             self.publish(spark)  # What the manifest says of all commits before it.
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
@@ -195,8 +165,17 @@ class JobRun:
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
 
-    def check_reports(self, reports: Sequence[Report]) -> None:
-        """Refuse a batch whose reports this run may not commit; a job's own run may commit all."""
+    def _check_shards(self, reports: Sequence[Report]) -> None:
+        """Refuse a batch that changed a shard of another run."""
+        if self.held is None:
+            return
+        strange = sorted({shard for report in reports for shard in report.deltas} - self.held)
+        if strange:
+            raise StateError(
+                f"job {self.job.name!r} changed the state of shard {strange[0]}, and this node's inbox has none of its events: "
+                "in a fleet, events are routed by the key that the program's key_by takes. Route by that key, or key by the "
+                "routed one"
+            )
 
     def publish(self, spark: Any) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
@@ -227,6 +206,53 @@ class JobRun:
         with contextlib.suppress(FencedError, StateError, StorageError):
             self.checkpoints.commit(manifest)
             self.head = manifest
+
+
+class JobRun(ChainRun):
+    """A run of a whole job: it takes the job's lease, and claims the job with a record in its chain."""
+
+    def __init__(self, job: Job, plan: Plan, terms: ClaimTerms | None = None) -> None:
+        """Take a job whose graph is checked. Nothing is claimed yet."""
+        super().__init__(job, plan, job.name, secrets.token_hex(6))
+        self.terms = terms or ClaimTerms()
+        self.lease = JobLease(self.cells.connection, self.token)
+        self._to_release.callback(self.lease.release)
+
+    def reserve(self) -> None:
+        self.lease.acquire(self.job.name, self.terms.take_over)
+        newest = self.checkpoints.latest()
+        if newest is not None:
+            check_alone(newest)
+            check_program(
+                newest,
+                operator_infos(self.plan),
+                self.job.n_shards,
+                self.terms.allow_dropped_state,
+                self.job.aliases,
+                upgrades(self.plan),
+            )
+            self._check_retraction(newest)
+            check_sinks(self.plan, newest, self.terms.drop_unpublished)
+
+    def begin(self) -> None:
+        self.reserve()
+        first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
+        claimed = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
+        self.head = settle(self.checkpoints, self.store, claimed, self.token)
+        evolve(self)
+
+    def _check_retraction(self, newest: Manifest) -> None:
+        """Refuse to go on after a restore whose void output a sink cannot take back."""
+        void = newest.retract
+        if void is None:
+            return
+        for node in self.plan.nodes:
+            if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
+                raise StateError(
+                    f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
+                    f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
+                    "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
+                )
 
 
 def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:

@@ -21,6 +21,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import At
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
@@ -73,9 +74,9 @@ class StoppedJob:
 
     def __init__(self, job: Job, take_over: bool = False) -> None:
         """Claim the job; a `HeldError` if it runs."""
-        self._run = JobRun(job, job.plan())
+        self._run = JobRun(job, job.plan(), ClaimTerms(take_over))
         try:
-            self._run.claim(take_over)
+            self._run.begin()
         except BaseException:
             self._run.release()
             raise

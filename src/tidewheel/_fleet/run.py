@@ -1,10 +1,10 @@
-"""A node's run of a job in a fleet: an ordinary run whose chain is its own, and whose shards are those it adopted."""
+"""A node's run of a job in a fleet: its chain is its own, and its shards are those that it adopted."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidewheel._checkpoint.manifest import Manifest
@@ -13,48 +13,32 @@ from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.report import Report
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.run import ChainRun
 from tidewheel._fleet.handover import Ledger
 from tidewheel._fleet.ledger import stream_of
 from tidewheel._fleet.runs import Run
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel.errors import GraphError, StateError
+from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
 
 
-class FleetRun(JobRun):
+class FleetRun(ChainRun):
     """The run that commits the shards that its node has just adopted. It ends when one of them is taken from it."""
 
     def __init__(self, job: Job, plan: Plan, run: Run, ledger: Ledger) -> None:
         """Take a run whose chain is begun, and the ledger of its newest record."""
-        super().__init__(job, plan, stream_of(job.name, run.name))
-        self.token = run.token
+        super().__init__(job, plan, stream_of(job.name, run.name), run.token)
         self.held: frozenset[int] = frozenset(ledger.held)
 
-    def reserve(
-        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
-    ) -> None:
-        """Do nothing: what was adopted was checked."""
-
-    def claim(
-        self, take_over: bool = False, allow_dropped_state: bool = False, drop_unpublished: Collection[str] = ()
-    ) -> None:
-        """Go on from the newest record, which this run made when it adopted its shards."""
+    def reserve(self) -> None:
+        # The program was checked against each shard's state when it was adopted: what is left is that one may be gone.
         self.recall()
-        evolve(self)
 
-    def check_reports(self, reports: Sequence[Report]) -> None:
-        """Refuse a batch that changed a shard of another run."""
-        strange = sorted({shard for report in reports for shard in report.deltas} - self.held)
-        if strange:
-            raise StateError(
-                f"job {self.job.name!r} changed the state of shard {strange[0]}, and this node's inbox has none of its events: "
-                "in a fleet, events are routed by the key that the program's key_by takes. Route by that key, or key by the "
-                "routed one"
-            )
+    def begin(self) -> None:
+        self.reserve()
+        evolve(self)
 
 
 def check_plan(plan: Plan, job: str) -> InboxSource:

@@ -24,10 +24,11 @@ from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._core import faults
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
@@ -76,10 +77,11 @@ class _Stopped(Exception):
 class Driver:
     """One run of a job: it claims the job, starts the query, commits its batches and publishes their output."""
 
-    def __init__(self, job: Job, plan: Plan, options: RunOptions, run: JobRun | None = None) -> None:
+    def __init__(self, job: Job, plan: Plan, options: RunOptions, run: ChainRun | None = None) -> None:
         """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
         self.job, self.plan, self.options = job, plan, options
-        self.run = run or JobRun(job, plan)
+        terms = ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished)
+        self.run = run or JobRun(job, plan, terms)
         self.local = Path(local_folder(options.local))
         self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
@@ -103,8 +105,7 @@ class Driver:
         faults.remember_group()
         self.options.check_trigger()
         try:
-            start = self.options.take_over, self.options.allow_dropped_state, self.options.drop_unpublished
-            self.run.reserve(*start)
+            self.run.reserve()
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
@@ -113,7 +114,7 @@ class Driver:
             self._start_spark()
             self._continued(self.run.checkpoints.latest())
             self.phase = "claiming"
-            self.run.claim(*start)
+            self.run.begin()
             with Interrupts(self):
                 self._with_restarts()
         except (Py4JError, OSError) as error:

@@ -13,8 +13,9 @@ from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
+from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
 from tidewheel._testing.plain_copies import PlainCopies
@@ -52,11 +53,11 @@ class MemoryRun(Closing):
         """
         self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
         self.plan = job.plan()
-        self.run = JobRun(job, self.plan)
+        self.run: ChainRun = JobRun(job, self.plan, ClaimTerms(take_over, allow_dropped_state, drop_unpublished))
         if clock is not None:
             self.run.clock = self.run.asking.clock = clock
         try:
-            self.run.claim(take_over, allow_dropped_state, drop_unpublished)
+            self.run.begin()
             self.run.publish(None)
         except BaseException:
             self.run.release()

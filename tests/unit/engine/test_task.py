@@ -39,7 +39,7 @@ def run(tmp_path):
     stream = job.source("in", lambda spark: None).key_by("k", "user").stateful_map("sum", summed, default=0)
     stream.sink("out", collect())
     held = JobRun(job, job.plan())
-    held.claim()
+    held.begin()
     held.local = str(tmp_path)
     yield held
     held.release()
