@@ -10,7 +10,7 @@ import pytest
 
 from memory_inbox import block, in_a_child, whole
 from nats_server import nats, running_nats  # noqa: F401
-from tidewheel._connectors.inbox import Block, decode_events, lag, limited, open_inbox
+from tidewheel._connectors.inbox import Block, decode_events, lag, limited, nats_marks, open_inbox
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
 from tidewheel._connectors.inbox.nats import NatsInbox
 from tidewheel._fleet.router import Router
@@ -146,6 +146,23 @@ def test_events_to_skip_are_remembered(inbox, url):
     inbox.skip(0, 7, 1)
     with open_inbox(url) as fresh:
         assert fresh.skipped() == {(1, 2, 3), (0, 7, 1)}
+
+
+def test_events_to_skip_outlive_the_marks_of_producers_and_go_after_their_blocks(monkeypatch, url):
+    monkeypatch.setattr(nats_marks, "NAMED_MARKS_S", 0.5)
+    with open_inbox(url, 4) as inbox:
+        inbox.append("p", "s", [block(0, 1, b"1")])
+        inbox.append("p", "s", [block(1, 1, b"2")])
+        inbox.skip(1, 2, 1)
+        inbox.skip(0, 1, 1)
+        inbox.trim(dict.fromkeys(range(4), 2))
+        deadline = time.monotonic() + 60
+        while 0 in inbox.marks("p"):
+            assert time.monotonic() < deadline, "the server has not removed the marks"
+            time.sleep(0.05)
+        assert (1, 2, 1) in inbox.skipped()
+        inbox.skip(2, 3, 1)
+        assert inbox.skipped() == {(1, 2, 1), (2, 3, 1)}, "position 1 is trimmed"
 
 
 def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(tmp_path):

@@ -21,7 +21,7 @@ import msgspec
 
 from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_anonymous, is_duplicate, marks_s
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
-from tidewheel._connectors.inbox.nats_marks import Marks, NatsMarks
+from tidewheel._connectors.inbox.nats_marks import Marks, NatsMarks, NatsSkipped
 from tidewheel._connectors.inbox.nats_stamps import Stamp, header, headers_of, stamp
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._core.forks import guard, opened_before_fork
@@ -77,6 +77,7 @@ class NatsInbox(Inbox):
             self.n_shards = self._call(self._opened(n_shards, int(replicas)))
             self.max_block_bytes = int(self._client.max_payload) - _HEADROOM
             self._marks = NatsMarks(self._connection, self._name, self._replicas)
+            self._skipped = NatsSkipped(self._connection, self._name, self._replicas)
             guard(self)
         except BaseException:
             self.close()
@@ -145,10 +146,11 @@ class NatsInbox(Inbox):
             self._call(self._purge(state.first_seq, min(lowest, state.last_seq + 1), older_than))
 
     def skip(self, shard: int, position: int, number: int) -> None:
-        self._call(self._marks.skip((shard, position, number)))
+        oldest = self._call(self._state()).first_seq
+        self._call(self._skipped.add((shard, position, number), oldest))
 
     def skipped(self) -> set[tuple[int, int, int]]:
-        return self._call(self._marks.skipped())
+        return self._call(self._skipped.events())
 
     def close(self) -> None:
         if not self._forked:

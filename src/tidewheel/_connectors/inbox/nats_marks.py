@@ -1,7 +1,8 @@
 """What a NATS inbox remembers besides its blocks: the marks of producers, and events to skip.
 
-They are in a stream of their own, `<name>-marks`, one message for each producer, which the server removes when the
-producer has been silent for `NAMED_MARKS_S`. A producer's marks are written when blocks of it are about to be trimmed.
+The marks are in the stream `<name>-marks`, one message for each producer, which the server removes when the producer has
+been silent for `NAMED_MARKS_S`. A producer's marks are written when blocks of it are about to be trimmed. The events to
+skip are one message in the stream `<name>-skipped`, and stay: an event can be read for as long as it is not trimmed.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ _WRONG_LAST_SEQUENCE = 10071
 
 
 class NatsMarks:
-    """All within the loop of the connection."""
+    """The marks of producers. All within the loop of the connection."""
 
     def __init__(self, connection: NatsConnection, inbox: str, replicas: int) -> None:
-        self._stream, self._name, self._replicas = connection.jetstream, f"{inbox}-marks", replicas
-        self._url = connection.url
+        self._messages = _LastMessages(connection, f"{inbox}-marks", replicas, NAMED_MARKS_S)
 
     async def of(self, producer: str) -> Marks:
         """Return the marks of a producer; none if it has none."""
-        return self._decoded((await self._read(f"producer.{producer}"))[1])
+        return self._decoded((await self._messages.read(f"producer.{producer}"))[1])
 
     async def add(self, producer: str, marks: Marks) -> None:
         """Put marks to those of a producer; the higher number counts."""
@@ -44,28 +44,46 @@ class NatsMarks:
                     known[shard] = mark
             return msgspec.msgpack.encode(known)
 
-        await self._change(f"producer.{producer}", merged)
-
-    async def skipped(self) -> set[tuple[int, int, int]]:
-        """Return the events to skip."""
-        _, data = await self._read("skipped")
-        return decode_skipped(data, self._url) if data else set()
-
-    async def skip(self, event: tuple[int, int, int]) -> None:
-        """Put one event to those."""
-
-        def added(data: bytes) -> bytes:
-            return msgspec.json.encode(sorted({event, *(decode_skipped(data, self._url) if data else ())}))
-
-        await self._change("skipped", added)
+        await self._messages.change(f"producer.{producer}", merged)
 
     def _decoded(self, data: bytes) -> Marks:
         try:
             return _decode(data) if data else {}
         except msgspec.DecodeError as error:
-            raise CorruptError(f"marks in the stream {self._name} of {self._url} do not decode ({error})") from None
+            raise CorruptError(f"marks in the stream {self._messages.where} do not decode ({error})") from None
 
-    async def _read(self, what: str) -> tuple[int, bytes]:
+
+class NatsSkipped:
+    """The events to skip. All within the loop of the connection."""
+
+    def __init__(self, connection: NatsConnection, inbox: str, replicas: int) -> None:
+        self._messages = _LastMessages(connection, f"{inbox}-skipped", replicas, None)
+
+    async def events(self) -> set[tuple[int, int, int]]:
+        """Return shard, position and number of the events."""
+        return self._decoded((await self._messages.read("events"))[1])
+
+    async def add(self, event: tuple[int, int, int], oldest: int) -> None:
+        """Put one event to those; let go of those before the oldest position that the inbox has."""
+
+        def added(data: bytes) -> bytes:
+            readable = {each for each in self._decoded(data) if each[1] >= oldest}
+            return msgspec.json.encode(sorted({event, *readable}))
+
+        await self._messages.change("events", added)
+
+    def _decoded(self, data: bytes) -> set[tuple[int, int, int]]:
+        return decode_skipped(data, self._messages.where) if data else set()
+
+
+class _LastMessages:
+    """A stream that keeps the last message of each subject, for `max_age` seconds, or for good."""
+
+    def __init__(self, connection: NatsConnection, name: str, replicas: int, max_age: float | None) -> None:
+        self._stream, self._name, self._replicas, self._max_age = connection.jetstream, name, replicas, max_age
+        self.where = f"{name} of {connection.url}"
+
+    async def read(self, what: str) -> tuple[int, bytes]:
         """Return the last message of a subject and its sequence, or nothing."""
         from nats.js.errors import APIError
 
@@ -77,12 +95,12 @@ class NatsMarks:
             raise
         return int(message.seq), message.data or b""
 
-    async def _change(self, what: str, change: Callable[[bytes], bytes]) -> None:
+    async def change(self, what: str, change: Callable[[bytes], bytes]) -> None:
         """Replace the last message of a subject; if somebody else did so first, change what is there then."""
         from nats.js.errors import APIError, NoStreamResponseError
 
         while True:
-            sequence, data = await self._read(what)
+            sequence, data = await self.read(what)
             headers = {"Nats-Expected-Last-Subject-Sequence": str(sequence)}
             try:
                 await self._stream.publish(f"{self._name}.{what}", change(data), headers=headers)
@@ -102,7 +120,7 @@ class NatsMarks:
             subjects=[f"{self._name}.>"],
             num_replicas=self._replicas,
             max_msgs_per_subject=1,
-            max_age=NAMED_MARKS_S,
+            max_age=self._max_age,
         )
         try:
             await self._stream.add_stream(config)
