@@ -74,9 +74,9 @@ def cas(
         cell = _found(connection, name, namespace)
         if new != "null":
             cell = _declared(cell, new, type_name)
-        done = cell.compare_exchange(_or_empty(current, cell.type_name), _or_empty(new, cell.type_name))
-        typer.echo(_json(done._asdict()))
-        if not done.applied:
+        exchange = cell.compare_exchange(_or_empty(current, cell.type_name), _or_empty(new, cell.type_name))
+        typer.echo(_json(exchange._asdict()))
+        if not exchange.applied:
             raise typer.Exit(1)
 
 

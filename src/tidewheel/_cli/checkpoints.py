@@ -140,10 +140,10 @@ def restore(
 
     It first takes back what its sinks published after it. The future left behind stays as a savepoint.
     """
-    done = StoredJob(job, state=state).restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
+    manifest = StoredJob(job, state=state).restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
     typer.echo(
-        f"restored to {done.parent} as {done.sequence}; the future left behind is the savepoint "
-        f"before-restore-{done.sequence}"
+        f"restored to {manifest.parent} as {manifest.sequence}; the future left behind is the savepoint "
+        f"before-restore-{manifest.sequence}"
     )
 
 

@@ -72,15 +72,15 @@ def drain(
         assignment = connection.reader(
             f"{job}/assignment", Assignment, namespace=NAMESPACE, type_name="tidewheel.Assignment"
         )
-        standing = assignment.read()
-        if standing is None:
+        assigned = assignment.read()
+        if assigned is None:
             raise UnknownFleet(f"there is no fleet of job {job!r} at {connection.url}; check the name and the URL")
-        if node not in standing.members:
-            known = ", ".join(sorted(standing.members)) or "none"
+        if node not in assigned.members:
+            known = ", ".join(sorted(assigned.members)) or "none"
             raise UnknownNode(f"there is no node {node!r} in the fleet of {job!r}; its members are: {known}")
         drains(connection, job).write(node, time.time())
         deadline = time.monotonic() + wait
-        while (standing := assignment.read()) is not None and node in standing.members:
+        while (assigned := assignment.read()) is not None and node in assigned.members:
             if time.monotonic() >= deadline:
                 raise TidewheelError(
                     f"node {node!r} has not left within {wait:g} s; it does when its batch is committed. Look at "

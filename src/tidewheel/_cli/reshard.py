@@ -28,12 +28,12 @@ def reshard(
 
         tidewheel state reshard clicks 256 --state s3://bucket/state
     """
-    done = reshard_job(JobPlace(job, state, cells), n_shards)
+    resharded = reshard_job(JobPlace(job, state, cells), n_shards)
     if as_json:
-        typer.echo(shown({"job": job, **{name: getattr(done, name) for name in done.__struct_fields__}}))
+        typer.echo(shown({"job": job, **{name: getattr(resharded, name) for name in resharded.__struct_fields__}}))
         return
-    entries = sum(tally.entries for tally in done.tables.values())
+    entries = sum(tally.entries for tally in resharded.tables.values())
     typer.echo(
-        f"{job}: {done.before} shards became {done.after} with commit {done.sequence}; {entries} entries of "
-        f"{len(done.tables)} tables, {size(done.bytes)}, read again and equal. Run it with n_shards={done.after}"
+        f"{job}: {resharded.before} shards became {resharded.after} with commit {resharded.sequence}; {entries} entries of "
+        f"{len(resharded.tables)} tables, {size(resharded.bytes)}, read again and equal. Run it with n_shards={resharded.after}"
     )

@@ -122,8 +122,8 @@ def _struct_parts(kind: Any) -> tuple[Any, ...]:
     space = {name: getattr(kind, name) for name in at_once if name in kind.__dict__ or name == "__qualname__"}
     settings = {name: getattr(kind.__struct_config__, name) for name in _SETTINGS}
     settings["kw_only"] = any(name not in kind.__match_args__ for name in own)
-    taken = {*space, *own, "__slots__"}
-    later = {name: value for name, value in kind.__dict__.items() if name not in taken}
+    own_names = {*space, *own, "__slots__"}
+    later = {name: value for name, value in kind.__dict__.items() if name not in own_names}
     identity = _ids.setdefault(kind, uuid.uuid4().hex)
     _known.setdefault(identity, kind)
     return _make_struct, (identity, kind.__name__, kind.__bases__, own, space, settings), later, None, None, _add_later

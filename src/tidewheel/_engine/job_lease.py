@@ -95,12 +95,12 @@ class JobLease:
         """
         while self._thread is None:
             standing = self._cell.refresh() if take_over else self._free(job)
-            taken = self._cell.compare_exchange_at(standing.version, self._this_process())
-            if taken.applied:
+            exchange = self._cell.compare_exchange_at(standing.version, self._this_process())
+            if exchange.applied:
                 self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
                 self._thread.start()
-            elif taken.seen is not None and not take_over:
-                raise _held(job, taken.seen)
+            elif exchange.seen is not None and not take_over:
+                raise _held(job, exchange.seen)
 
     def check(self, job: str) -> None:
         """Raise a `HeldError` if somebody else has taken the lease since it was acquired."""

@@ -134,8 +134,8 @@ def keyed_by_spark(plan: Plan, types: dict[str, Any]) -> str | None:
 
 def columns_read(plan: Plan, source: Node) -> list[str] | None:
     """Return the columns of a source that the program reads, or None for all: what is not read need not be carried."""
-    wanted = _read_behind(plan, Port(source.id))
-    return sorted(wanted) if wanted else None
+    columns = _read_behind(plan, Port(source.id))
+    return sorted(columns) if columns else None
 
 
 def _read_behind(plan: Plan, port: Port) -> set[str] | None:

@@ -258,12 +258,12 @@ class JobRun(ChainRun):
 def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
     """Refuse a program that lacks a sink whose output a crash has left unpublished."""
     sinks = {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
-    lacking = [output.sink for output in newest.outputs if output.sink not in {*sinks, *drop_unpublished}]
-    if lacking:
+    missing = [output.sink for output in newest.outputs if output.sink not in {*sinks, *drop_unpublished}]
+    if missing:
         raise StateError(
             f"job {newest.id.stream_id!r} ended without publishing the output of sequence {outputs_of(newest)} for the sink "
-            f"{', '.join(map(repr, lacking))}, which the program lacks. Run the program with that sink once more, or let "
-            f"this output go with --drop-unpublished {lacking[0]} (drop_unpublished=[{lacking[0]!r}])"
+            f"{', '.join(map(repr, missing))}, which the program lacks. Run the program with that sink once more, or let "
+            f"this output go with --drop-unpublished {missing[0]} (drop_unpublished=[{missing[0]!r}])"
         )
 
 

@@ -109,17 +109,17 @@ class StoppedJob:
         """Take a key's state out of every operator and return it; empty if there is none."""
         stored, shard = self._placed(key)
         parts = self._run.head.shards.get(shard, ShardParts())
-        taken: Collected = {}
+        states: Collected = {}
         for table in sorted(shard_tables(parts, shard, self._fetch)):
             if is_timers(table):
-                self._collect_timers(shard, table, stored, taken)
+                self._collect_timers(shard, table, stored, states)
                 continue
             at = (shard, table, stored)
             value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
             if value is not None:
-                taken[table] = value
+                states[table] = value
                 self._changes[at] = None
-        return taken
+        return states
 
     def _collect_timers(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
         """Take the key's timers out of a table in which they stand by their times."""

@@ -240,9 +240,9 @@ class ShardCopy:
     def _make_room(self, raw_bytes: int) -> None:
         """Enlarge the map before it is full: a transaction that finds it full has to begin again."""
         info = self._environment.info()
-        wanted = (info["last_pgno"] + 1) * self._environment.stat()["psize"] + 4 * raw_bytes
+        needed_bytes = (info["last_pgno"] + 1) * self._environment.stat()["psize"] + 4 * raw_bytes
         map_size = info["map_size"]
-        while map_size < wanted:
+        while map_size < needed_bytes:
             map_size *= 2
         if map_size > info["map_size"] and not self._readers:
             self._resize(map_size)

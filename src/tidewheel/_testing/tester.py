@@ -126,15 +126,15 @@ class OperatorTester:
         Timers come with it, as a list, by `operator/timers`.
         """
         stored, copy = self._placed(key)
-        taken: dict[str, Any] = {}
+        states: dict[str, Any] = {}
         for table, held in copy.tables.items():
             if is_timers(table):
                 mine = sorted(entry for entry in held if stored_key(entry) == stored)
                 if mine:
-                    taken[table] = [decode_timer(entry) for entry in mine if held.pop(entry)]
+                    states[table] = [decode_timer(entry) for entry in mine if held.pop(entry)]
             elif stored in held:
-                taken[table] = self._codec(table).decode(held.pop(stored))
-        return taken
+                states[table] = self._codec(table).decode(held.pop(stored))
+        return states
 
     def acquire(self, key: Any, states: Mapping[str, Any]) -> None:
         """Put a key's state in, by operator; the next message of that key sees it."""

@@ -30,10 +30,10 @@ def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     Nested columns, and types that have no column type, are checked when each record is converted.
     """
     names = columns.schema.names
-    lacking = [name for name in shape.columns() or () if name not in names]
-    if lacking:
+    missing = [name for name in shape.columns() or () if name not in names]
+    if missing:
         raise OperatorError(
-            f"the records lack the column {', '.join(lacking)} of {shape.describe()}; they have {', '.join(names)}"
+            f"the records lack the column {', '.join(missing)} of {shape.describe()}; they have {', '.join(names)}"
         )
     kinds = field_types(shape.type)
     arrays = [_fitted(columns.column(names.index(name)), name, kind, shape) for name, kind in kinds.items()]
@@ -42,16 +42,16 @@ def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
 
 def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Array:
     try:
-        wanted = arrow_type(declared)
+        declared_type = arrow_type(declared)
     except GraphError:
         return column
-    if column.type == wanted or (pa.types.is_nested(wanted) and not pa.types.is_null(column.type)):
+    if column.type == declared_type or (pa.types.is_nested(declared_type) and not pa.types.is_null(column.type)):
         return column
-    if pa.types.is_null(column.type) or any(fits(column.type) for fits in _FITS.get(wanted, ())):
-        return column.cast(wanted)
+    if pa.types.is_null(column.type) or any(fits(column.type) for fits in _FITS.get(declared_type, ())):
+        return column.cast(declared_type)
     raise OperatorError(
-        f"the column {name!r} is of type {column.type}, and {shape.describe()} declares {wanted}; cast it at the source, or "
-        "declare what it is"
+        f"the column {name!r} is of type {column.type}, and {shape.describe()} declares {declared_type}; cast it at the source, "
+        "or declare the type that it has"
     )
 
 

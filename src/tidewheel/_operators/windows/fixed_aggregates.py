@@ -219,8 +219,8 @@ class _Windowing(Process):
 
     def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
         """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
-        taken = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
-        windows = regrouped(taken, self.accumulators, self.context.operator, (KEY, _START))
+        panes = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
+        windows = regrouped(panes, self.accumulators, self.context.operator, (KEY, _START))
         return windows.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
     def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: pa.Array | None) -> None:

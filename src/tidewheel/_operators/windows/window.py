@@ -59,10 +59,10 @@ class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
 
 def check_names(aggregates: dict[str, Aggregate]) -> None:
     """Refuse aggregates that have the name of another column of the result."""
-    taken = {"start", "end", "correction"} & set(aggregates)
-    if taken:
+    reserved = {"start", "end", "correction"} & set(aggregates)
+    if reserved:
         raise GraphError(
-            f"an aggregate of a window cannot be called {', '.join(sorted(taken))}: the result has that column"
+            f"an aggregate of a window cannot be called {', '.join(sorted(reserved))}: the result has that column"
         )
 
 

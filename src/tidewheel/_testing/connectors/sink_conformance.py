@@ -164,9 +164,9 @@ class SinkConformance:
 def _holds(harness: SinkHarness, numbers: Iterable[int], *, repeats: int = 1) -> None:
     """Check that each record is there exactly once; if the guarantee is at least once, one to `repeats` times."""
     counts = Counter(row["id"] for row in harness.contents())
-    wanted = set(numbers)
-    assert counts.keys() == wanted, (
-        f"lacking {sorted(wanted - counts.keys())}, too many {sorted(counts.keys() - wanted)}"
+    expected = set(numbers)
+    assert counts.keys() == expected, (
+        f"lacking {sorted(expected - counts.keys())}, too many {sorted(counts.keys() - expected)}"
     )
     most = repeats if harness.sink().guarantee == "at least once" else 1
     often = {number: count for number, count in counts.items() if count > most}
