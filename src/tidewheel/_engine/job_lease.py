@@ -38,6 +38,7 @@ class Holder(msgspec.Struct, frozen=True):
     run: str
     host: str
     boot: str
+    """Which boot of the machine it is, and which container's processes it sees."""
     pid: int
     process_started: int
     renewed_at: float
@@ -51,7 +52,7 @@ class Holder(msgspec.Struct, frozen=True):
         return f"run {self.run} (process {self.pid} on {self.host})"
 
     def shares_clock(self, other: Holder) -> bool:
-        """Tell whether both are on this boot of one machine. Another container has a host name of its own."""
+        """Tell whether both are on this boot of one machine, where each can look up the other's process."""
         return (self.boot, self.host) == (other.boot, other.host)
 
 
@@ -71,7 +72,7 @@ def this_process(
 ) -> Holder:
     """Return this process as a holder whose lease begins now."""
     pid = os.getpid()
-    return Holder(run, socket.gethostname(), boot_id(), pid, _process_started(pid), clock(), ttl, since)
+    return Holder(run, socket.gethostname(), boot_id() + _processes(), pid, _process_started(pid), clock(), ttl, since)
 
 
 class JobLease:
@@ -187,6 +188,14 @@ def _held(job: str, holder: Holder) -> HeldError:
         f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "
         "(take_over=True), which stops it at its next commit"
     )
+
+
+def _processes() -> str:
+    """Return a name for the processes that this one sees: containers may share a host name, and see each their own."""
+    try:
+        return f" {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 def _process_started(pid: int) -> int:

@@ -29,6 +29,15 @@ def holder(**changes) -> Holder:
     return msgspec.structs.replace(Holder("other", "host", "boot", 2, 50, 10.0, 10.0), **changes)
 
 
+def test_a_container_that_sees_other_processes_is_another_machine(monkeypatch):
+    # With the host's network, or in one pod, containers have one host name; a process of another one is not to be seen.
+    here = this_process("here")
+    monkeypatch.setattr(os, "readlink", lambda path: "pid:[1]")
+    assert not here.shares_clock(this_process("there"))
+    monkeypatch.undo()
+    assert here.shares_clock(this_process("there"))
+
+
 @pytest.mark.parametrize(
     ("other", "alive", "now", "seen_at", "free"),
     [
