@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -233,4 +234,8 @@ def _size(path: str, changed_at: int) -> int:
 
 
 def _gone(path: str) -> StorageError:
-    return StorageError(f"{path} is gone, and a batch that is not committed has to read it; put it back")
+    where = socket.gethostname()
+    return StorageError(
+        f"{path} is gone, or is not on the host {where}, and a batch that is not committed has to read it; put it back. Tasks on "
+        "other hosts need the folder under the same path"
+    )
