@@ -98,6 +98,21 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
 
+@pytest.mark.parametrize("reader", ["spark", "auto"])
+def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path, reader):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "clicks").write_text('{"user": "ada"}\n')
+    job = Job("j", state=f"file://{tmp_path}/state")
+    source = files(f"{tmp_path}/in", "parquet", schema="user string", reader=reader)
+    job.source("in", source).map("same", lambda click: click.user).sink("out", collect())
+    with pytest.raises(
+        TidewheelError, match=r"in/clicks (is not a Parquet file|cannot be read as a Parquet)"
+    ) as raised:
+        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+    assert "An error occurred" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 def test_f_a_line_that_does_not_parse_is_kept_as_text_while_the_job_goes_on(spark, tmp_path):
     (tmp_path / "in").mkdir()
     bad = ['{"user": "ada", "amount": "three"}', "this is not JSON"]
