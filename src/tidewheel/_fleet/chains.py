@@ -18,6 +18,7 @@ from tidewheel._fleet.ledger import (
     check_fleet,
     closed,
     first_state,
+    gained,
     is_closed,
     ledger_of,
     state_of,
@@ -97,8 +98,8 @@ class Chains:
     def append(self, ledger: Ledger, token: str) -> bool:
         """Make a ledger the next of its chain; False if another record has its number."""
         head = self.heads[ledger.run]
-        adopted = set(ledger.held) - set(ledger_of(head).held)
-        sources = [state for state in self.heads.values() if adopted & set(ledger_of(state).revoked)]
+        new = gained(head, ledger)
+        sources = [state for state in self.heads.values() if new & set(ledger_of(state).revoked)]
         try:
             self.of(ledger.run).commit(state_of(head, ledger, token, sources))
         except FencedError:

@@ -105,7 +105,7 @@ def ledger_of(state: Manifest) -> Ledger:
 def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manifest] = ()) -> Manifest:
     """Return the manifest that makes a ledger the next of its chain, on behalf of the run with that token.
 
-    It carries on the output that may not be published. `sources` are the manifests that shards are adopted from:
+    It carries on the output that may not be published. `sources` are the manifests that shards are gained from:
     neither time nor what is known of the operators goes back. A shard whose holder's clock was behind is noted as such.
     """
     sources = tuple(sources)
@@ -180,12 +180,24 @@ def _operators(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> d
     return shards
 
 
+def gained(head: Manifest, ledger: Ledger) -> set[int]:
+    """Return the shards of which a ledger knows and the newest record of its chain does not.
+
+    They are those that it adopts, and those that are taken from a run which never adopted them: whoever adopts them from
+    there must find what is known of them.
+    """
+    before = ledger_of(head)
+    passed = ledger.revoked.keys() - before.revoked.keys() - before.held.keys()
+    return (ledger.held.keys() - before.held.keys()) | passed
+
+
 def _adopted(head: Manifest, ledger: Ledger, source: Manifest) -> list[int]:
-    """Return the shards with state that a ledger adopts from a source."""
+    """Return the shards with state that a ledger gains from a source."""
+    new = gained(head, ledger)
     return [
         shard
         for shard, taken in ledger_of(source).revoked.items()
-        if shard in ledger.held and shard not in head.shards and taken.holding.parts != ShardParts()
+        if shard in new and shard not in head.shards and taken.holding.parts != ShardParts()
     ]
 
 
