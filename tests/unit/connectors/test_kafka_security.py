@@ -11,7 +11,7 @@ from apache_kafka import ApacheKafka
 from kafka_server import is_real, running
 from servers import make_certificates
 from tidewheel import sinks, sources
-from tidewheel.errors import ConfigError, ConnectorError
+from tidewheel.errors import ConfigError
 from tidewheel.testing.connectors import DrivenSink
 from unit.connectors.test_kafka_sink import Topic
 
@@ -50,9 +50,6 @@ def test_who_may_not_is_told_what_to_check_and_no_password(server, tmp_path):
         assert WRONG not in str(told.value)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ConnectorError, reason="the client asks for the group that is never joined, and may not"
-)
 def test_who_may_read_the_topic_needs_no_other_right(tmp_path):
     if not is_real():
         pytest.skip("the broker is not Apache Kafka")

@@ -98,7 +98,6 @@ class Leaderless:
         return self._client.get_watermark_offsets(*arguments, **named)
 
 
-@pytest.mark.xfail(strict=True, raises=ConnectorError, reason="whatever a broker says ends the job")
 def test_a_partition_without_a_leader_is_asked_for_again(topic, monkeypatch):
     topic.append([b"1"])
     plain = KafkaLog._consumer

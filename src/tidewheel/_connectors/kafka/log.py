@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +27,8 @@ SCHEMA = pa.schema(
 HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 """The column that is there when it is asked for: Spark takes ten times as long to carry it, though it be null, as all others."""
 
+_Answer = TypeVar("_Answer")
+
 Lost = Literal["fail", "earliest", "latest"]
 
 _READING = {
@@ -45,6 +46,9 @@ _PLANNING = {
     "fetch.message.max.bytes": 1024,
     "fetch.queue.backoff.ms": 5,
 }
+_PASSING = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH")
+"""Errors while the leader of a partition changes, or before there is one for a new partition."""
+
 _AT_ONCE = 10_000
 _POLL = 0.1
 _SOON = 0.01
@@ -79,8 +83,9 @@ class Topics:
 class KafkaLog(Log):
     """Partitions are named `topic/number`, positions are offsets.
 
-    The end of a partition is the high watermark that comes with a fetch, for a broker that answers fetches is one that
-    can be read from, and there are brokers whose list of offsets lags behind.
+    The end of a partition is where a reader stands that has read everything: before the first transaction that is not
+    decided (the last stable offset), unless the option `isolation.level` says otherwise. The brokers list it, and a fetch from
+    there confirms it: a broker that answers fetches can be read from, and some brokers' lists lag behind.
     """
 
     def __init__(self, topics: Topics) -> None:
@@ -106,7 +111,7 @@ class KafkaLog(Log):
         return {**oldest, **start.offsets}
 
     def end(self, start: Positions) -> Positions:
-        """Return the high watermarks. Whether what is before them is retained, who reads it finds out."""
+        """Return the ends of all partitions. Whether what is before them is retained, the reading task finds out."""
         names = self._partitions()
         begin = {name: start[name] if name in start else self.oldest(name) for name in names}
         # Asking behind what is known brings no records that nobody reads here.
@@ -154,6 +159,9 @@ class KafkaLog(Log):
         from confluent_kafka import KafkaError, TopicPartition
 
         code = event.error().code()
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            # The client looks for the coordinator of its group, which is never joined.
+            return first
         if code == KafkaError._PARTITION_EOF:
             # It stands at the offset that comes next; what is between had no records.
             return max(first, int(event.offset()))
@@ -185,11 +193,14 @@ class KafkaLog(Log):
         )
 
     def _high(self, positions: Positions) -> Positions:
-        """Return the high watermark of each partition, from a fetch that began after the call."""
-        from confluent_kafka import KafkaError
+        """Return the end of each partition, from a fetch that began after the call; none is before its position."""
+        from confluent_kafka import OFFSET_END, KafkaError
 
         patience = Patience(self._connection, self._errors, "fetch from " + ", ".join(self._topics.names))
         high: Positions = {}
+        # The watermark that comes with a fetch would not do: it counts records of transactions that are not decided.
+        listed = self._listed("find the ends of partitions", dict.fromkeys(positions, OFFSET_END))
+        positions = {name: max(first, listed[name]) for name, first in positions.items()}
         self._assign(positions)
         while len(high) < len(positions):
             # Many at once: what one partition has in store stands before the answer of the next.
@@ -198,16 +209,19 @@ class KafkaLog(Log):
             for message in messages:
                 name, error = f"{message.topic()}/{message.partition()}", message.error()
                 if error is None:
-                    high.setdefault(name, self._cached_high(name))
+                    high[name] = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # With transactions it stands before the first that is not decided: there is nothing to wait for.
-                    high.setdefault(name, message.offset())
+                    high[name] = message.offset()
+                elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # The client looks for the coordinator of its group, which is never joined.
+                    continue
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     return self._high_after(name, positions)
                 else:
                     raise self._connection.failed(f"fetch from {name}", error)
             if not messages:
-                self._check_behind(positions, high)
+                self._check_behind(positions, high, listed)
         self._client().unassign()
         return high
 
@@ -217,20 +231,16 @@ class KafkaLog(Log):
             raise self._gone(partition, positions[partition], oldest, newest)
         return self._high({**positions, partition: oldest})
 
-    def _check_behind(self, positions: Positions, high: Positions) -> None:
+    def _check_behind(self, positions: Positions, high: Positions, listed: Positions) -> None:
         """Raise for a position behind the end, which a broker may answer with silence."""
         for name in positions.keys() - high.keys():
-            newest = self._cached_high(name)
-            if 0 <= newest < positions[name]:
+            fetched = self._cached_high(name)
+            newest = max(fetched, listed[name])
+            if fetched >= 0 and newest < positions[name]:
                 raise self._gone(name, positions[name], 0, newest)
 
     def _at_time(self, oldest: Positions, milliseconds: int) -> Positions:
-        from confluent_kafka import TopicPartition
-
-        asked = [TopicPartition(*split(name), milliseconds) for name in oldest]
-        with self._asking("find the offsets of a time"):
-            found = self._client().offsets_for_times(asked, timeout=self._connection.timeout)
-        offsets = {f"{each.topic}/{each.partition}": each.offset for each in found}
+        offsets = self._listed("find the offsets of a time", dict.fromkeys(oldest, milliseconds))
         # Where all records are older, the answer is no offset but "the end".
         later = self._high(oldest) if min(offsets.values()) < 0 else {}
         return {name: later[name] if offset < 0 else offset for name, offset in offsets.items()}
@@ -256,16 +266,35 @@ class KafkaLog(Log):
                 self._client().poll(0)
                 patience.check()
 
-    @contextmanager
-    def _asking(self, doing: str) -> Iterator[None]:
-        """Turn errors of the client into ours; why a request was not answered, the client says when it is polled."""
+    def _listed(self, doing: str, times: Mapping[str, int]) -> Positions:
+        """Return the first offset of each partition at or after a time, or its end, as the brokers list them."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        partitions = [TopicPartition(*split(name), time) for name, time in times.items()]
+
+        def ask() -> Positions:
+            offsets = self._client().offsets_for_times(partitions, timeout=self._connection.timeout)
+            for each in offsets:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+            return {f"{each.topic}/{each.partition}": each.offset for each in offsets}
+
+        return self._answered(doing, ask)
+
+    def _answered(self, doing: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Return the answer to a request. It is sent again while a partition has no leader, for as long as the timeout."""
         from confluent_kafka import KafkaException
 
-        try:
-            yield
-        except KafkaException as error:
-            self._client().poll(0)
-            raise self._connection.failed(doing, self._errors.text(error.args[0])) from None
+        patience = Patience(self._connection, self._errors, doing)
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                # Why a request was not answered, the client says when it is polled.
+                self._client().poll(_SOON)
+                if error.args[0].name() not in _PASSING:
+                    raise self._connection.failed(doing, self._errors.text(error.args[0])) from None
+                patience.check()
 
     def _no_topic(self, topic: str, error: Any) -> ConfigError | ConnectorError:
         from confluent_kafka import KafkaError
@@ -279,8 +308,10 @@ class KafkaLog(Log):
         )
 
     def _watermarks(self, partition: str) -> tuple[int, int]:
-        with self._asking(f"find the offsets of {partition}"):
-            found = self._client().get_watermark_offsets(_topic_partition(partition), timeout=self._connection.timeout)
+        found: tuple[int, int] | None = self._answered(
+            f"find the offsets of {partition}",
+            lambda: self._client().get_watermark_offsets(_topic_partition(partition), timeout=self._connection.timeout),
+        )
         if found is None:
             raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))
         return int(found[0]), int(found[1])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidewheel._connectors.kafka.client import is_secret, variable_of
-from tidewheel._connectors.kafka.log import Topics, split
+from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics, split
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+KIND = "kafka"
+"""What Spark calls the streams of its connector."""
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -44,11 +48,12 @@ def is_there(spark: SparkSession) -> bool:
 
 def load(spark: SparkSession, topics: Topics, max_records: int | None) -> DataFrame:
     """Return the streaming DataFrame, with the columns that the connector in Python has."""
-    if not is_there(spark):
-        raise ConfigError(
-            'connector="spark" needs the jar spark-sql-kafka-0-10 on the class path (spark.jars.packages); '
-            "leave it out to read with Python's"
-        )
+    # Brokers or topics that are not there give the same errors as with Python's connector, and as soon.
+    with closing(KafkaLog(topics)) as log:
+        begin = log.start()
+    if topics.start.kind == "offsets":
+        # Spark's connector takes offsets of all partitions, or of none.
+        topics = replace(topics, start=Start("offsets", offsets=begin))
     frame = spark.readStream.format("kafka").options(**spark_options(topics, max_records)).load()
     return frame.select(*topics.schema.names)
 
