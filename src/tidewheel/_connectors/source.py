@@ -32,6 +32,12 @@ class Source(ABC, Generic[Record]):
     def check(self) -> None:
         """Refuse, with a `ConfigError`, what can be known to fail before Spark starts."""
 
+    def continues(self, kind: str) -> None:
+        """Learn, before `load`, what kind of stream the job has read under this source's name so far.
+
+        A source that can be read in several ways stays with that one, or raises a `StateError` that says what to do.
+        """
+
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         """Return how tasks read this source's columns themselves, or why only Spark can."""
         return "Spark reads it"

@@ -47,7 +47,7 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
-from tidewheel._spark.source_lines import Continuation, continued, offsets_by_name
+from tidewheel._spark.source_lines import Continuation, continued, offsets_by_name, recorded_kinds
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -143,7 +143,8 @@ class Driver:
         self.phase = "hosts"
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
-        self.sources = query_sources(self.plan, self.spark, self.options.tick if self._ticks else None)
+        tick = self.options.tick if self._ticks else None
+        self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
         self.program = Program(self.plan, self.sources.frame)
 
     def _with_restarts(self) -> None:
@@ -367,6 +368,12 @@ class Driver:
         self._tell(spec, None, found, spec.parallelism, started, ran)
 
     # Around the batches.
+
+    def _recorded_kinds(self) -> dict[str, str]:
+        """Return what kind of stream each source of the program has read so far."""
+        state = self.run.checkpoints.latest()
+        names = [node.name for node in self.plan.sources()]
+        return recorded_kinds(state.spark if state is not None else None, names, self.job.aliases)
 
     def _continued(self, state: Manifest | None) -> Continuation:
         """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""

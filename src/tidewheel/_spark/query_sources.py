@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,12 +26,16 @@ class QuerySources:
     direct: DirectReading
 
 
-def query_sources(plan: Plan, spark: SparkSession, tick: float | None) -> QuerySources:
-    """Load the sources of a plan; with a `tick`, in seconds, the clock is one more source."""
+def query_sources(
+    plan: Plan, spark: SparkSession, tick: float | None, recorded_kinds: Mapping[str, str]
+) -> QuerySources:
+    """Load the sources of a plan, those with a recorded kind as that kind; with a `tick`, in seconds, the clock is one more."""
     frames = []
     for node in plan.sources():
         assert isinstance(node.operator, SourceOperator)
         try:
+            if node.name in recorded_kinds:
+                node.operator.source.continues(recorded_kinds[node.name])
             frames.append(node.operator.source.load(spark))
         except TidewheelError:
             raise

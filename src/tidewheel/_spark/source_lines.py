@@ -91,6 +91,13 @@ def kind_of(name: str) -> str:
     return ours[1] if ours else name
 
 
+def recorded_kinds(log: SparkLog | None, names: Sequence[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the kind of stream that each source has read so far under its name or its alias; new ones are not in it."""
+    recorded = {source.name: source.kind for source in (log.sources if log is not None else ())}
+    former = renamed(recorded, names, aliases)
+    return {name: recorded[former.get(name, name)] for name in names if former.get(name, name) in recorded}
+
+
 def continued(
     log: SparkLog | None,
     lines: Sequence[SourceLine],

@@ -231,6 +231,13 @@ def test_without_the_jar_sparks_connector_is_refused(spark):
         sources.kafka("h:1", "t", connector="spark").load(spark)
 
 
+def test_without_its_jar_a_job_that_began_with_sparks_connector_goes_no_further(spark):
+    source = sources.kafka("h:1", "t")
+    source.continues("kafka")
+    with pytest.raises(ConfigError, match=r"needs the jar spark-sql-kafka-0-10 .* the job has read it with"):
+        source.load(spark)
+
+
 def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
     topic = Topic(kafka, 1)
     topic.append([b"1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,13 +16,14 @@ from apache_kafka import ApacheKafka
 from java_archive import java_options
 from kafka_jars import connector_jars
 from kafka_server import real_kafka, running  # noqa: F401
+from tidewheel._connectors.kafka.client import variable_of
 from tidewheel.testing.connectors import DrivenSink
 from unit.connectors import test_kafka_sink
 from unit.connectors.test_kafka_source import Topic, produce
 from unit.connectors.test_kafka_transactions import in_transaction
 
 PROGRAM = Path(__file__).with_name("spark_connector_program.py")
-PASSWORD, WRONG = "hunter2-and-more", "hunter3-and-less"
+PASSWORD, OTHER = "hunter2-and-more", "hunter3-and-less"
 
 
 class Reading:
@@ -37,6 +39,7 @@ class Reading:
                 stdout=subprocess.PIPE,
                 stderr=out,
                 text=True,
+                env={**os.environ, variable_of("sasl.password"): PASSWORD},
             )
 
     def __call__(self, topic: Topic | test_kafka_sink.Topic, folder: Path, **settings: Any) -> dict[str, Any]:
@@ -101,17 +104,11 @@ def test_partitions_that_were_added_are_read(topic, reading, tmp_path):
     assert {"3", "4", "5"} <= set(reading(topic, tmp_path, connector="spark")["values"])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="Spark wants offsets of all partitions, and gets these",
-)
 def test_a_job_may_start_at_offsets_of_some_partitions(topic, reading, tmp_path):
     topic.append([b"1", b"2", b"3"])
     assert sorted(reading(topic, tmp_path, connector="spark", start={0: 1}).get("values", [])) == ["2", "3"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="nobody asks for the topic before Spark does")
 def test_a_topic_that_is_not_there_is_named(topic, reading, tmp_path):
     topic.server.delete(topic.name)
     told = reading(topic, tmp_path, connector="spark")["error"]
@@ -123,7 +120,6 @@ def test_a_job_that_retention_passed_by_may_go_on(topic, reading, tmp_path):
     assert "4" in reading(topic, tmp_path, connector="spark", lost="earliest")["values"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the line that is told is py4j's, not Spark's")
 def test_a_job_that_retention_passed_by_stops_and_says_why(topic, reading, tmp_path):
     passed_by(topic, reading, tmp_path)
     assert topic.name in reading(topic, tmp_path, connector="spark")["error"]
@@ -137,30 +133,36 @@ def passed_by(topic: Topic, reading: Reading, folder: Path) -> None:
     topic.server.forget(topic.name, 3)
 
 
-NOT_TOLD = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="offsets of the other connector are an accident"
-)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [pytest.param("spark", "python", marks=NOT_TOLD), pytest.param("python", "spark", marks=NOT_TOLD)],
-)
+@pytest.mark.parametrize(("before", "after"), [("spark", "python"), ("python", "spark")])
 def test_a_job_that_changes_its_connector_is_told_so(topic, reading, tmp_path, before, after):
     for connector, payload in ((before, b"1"), (after, b"2")):
         topic.append([payload])
         told = reading(topic, tmp_path, connector=connector)
-    assert f'connector="{before}"' in told["error"]
+    assert f'say connector="{before}"' in told["error"]
+
+
+@pytest.mark.parametrize("before", ["spark", "python"])
+def test_a_job_stays_with_the_connector_that_it_began_with(topic, reading, tmp_path, before):
+    topic.append([b"1"])
+    reading(topic, tmp_path, connector=before, max_records=1)
+    topic.append([b"2"])
+    assert "2" in reading(topic, tmp_path, connector="auto", max_records=1)["values"]
+    topic.append([b"3"])
+    assert "3" in reading(topic, tmp_path, connector=before, max_records=1)["values"]
 
 
 def test_passwords_and_certificates_are_handed_on(reading, tmp_path, real_kafka):  # noqa: F811
-    with running(ApacheKafka(tmp_path / "kafka", {"ada": PASSWORD}, tls=True)) as server:
+    with running(ApacheKafka(tmp_path / "kafka", {"ada": PASSWORD, "bob": OTHER}, tls=True)) as server:
         topic = test_kafka_sink.Topic(server, options=server.options("ada"))
         sink = DrivenSink(topic)
         sink.publish(sink.stage(2, topic.rows([1])))
-        found = reading(topic, tmp_path / "right", connector="spark", options=topic.options)
+        # The password is in the environment of the process that reads.
+        right, wrong = (
+            {name: value for name, value in server.options(user).items() if name != "sasl.password"}
+            for user in ("ada", "bob")
+        )
+        found = reading(topic, tmp_path / "right", connector="spark", options=right)
         assert found["values"] == ['{"id":1,"name":"name-1"}']
-        wrong = {**topic.options, "sasl.password": WRONG}
         refused = reading(topic, tmp_path / "wrong", connector="spark", options=wrong)["error"]
         assert "uthentication failed" in refused
-        assert WRONG not in refused
+        assert PASSWORD not in refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
-from tidewheel._spark.source_lines import CLOCK, SourceLine, continued, offsets_by_name
+from tidewheel._spark.source_lines import CLOCK, SourceLine, continued, offsets_by_name, recorded_kinds
 from tidewheel.errors import StateError
 
 
@@ -64,6 +64,12 @@ def test_a_renamed_source_goes_on_under_its_alias():
     found = continued(recorded(program("a", "b")), program("b", "new"), {"new": ("a",)})
     assert found.positions == (1, 0)
     assert found.sources == (SparkSource("b", "files", 1), SparkSource("new", "files", 0))
+
+
+def test_a_source_learns_the_kind_that_was_recorded_for_it_or_for_its_alias():
+    log = recorded(program(("a", "kafka"), ("b", "files")))
+    assert recorded_kinds(log, ["new", "b", "other"], {"new": ("a",)}) == {"new": "kafka", "b": "files"}
+    assert recorded_kinds(None, ["a"], {}) == {}
 
 
 def test_another_kind_of_source_under_the_same_name_is_refused_with_both_kinds():

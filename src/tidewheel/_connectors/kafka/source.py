@@ -8,17 +8,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidewheel._connectors.direct import DirectReader
+from tidewheel._connectors.kafka import spark_connector
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
 from tidewheel._connectors.log_source import PartitionedSource
 from tidewheel._connectors.source import Source
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Connector = Literal["auto", "spark", "python"]
+_RECORDED: Mapping[str, Connector] = {spark_connector.KIND: "spark", "kafka-log": "python"}
+"""The connector of each kind of stream that a manifest may record."""
 
 
 def kafka(
@@ -47,8 +50,9 @@ def kafka(
     option `isolation.level` says otherwise. `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is
     the option `sasl.password`, and so on. `timeout` is how many seconds the brokers may be silent.
 
-    `connector` "auto" takes Spark's own connector if its jar is on the class path, else Python's. The two record offsets
-    in forms of their own: a job stays with one.
+    `connector` "auto" takes Spark's own connector if its jar is on the class path when the job first runs, else Python's.
+    The two record offsets in forms of their own, so a job stays with the one that it began with: "auto" does, and another
+    one is refused.
     """
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names or not all(isinstance(name, str) and name for name in names):
@@ -69,22 +73,41 @@ class KafkaSource(PartitionedSource):
         super().__init__(partial(KafkaLog, topics), topics.schema, max_records)
         self.topics, self.connector = topics, connector
         self._by_spark = False
+        self._recorded: Connector | None = None
 
     def describe(self) -> str:
         """Return a few words for messages."""
         return f"Kafka {', '.join(self.topics.names)} at {self.topics.connection.brokers}"
+
+    def continues(self, kind: str) -> None:
+        self._recorded = _RECORDED.get(kind)
+        if self._recorded is not None and self.connector not in ("auto", self._recorded):
+            raise StateError(
+                f'the job has read {self.describe()} with connector="{self._recorded}", and its offsets mean nothing to '
+                f'connector="{self.connector}": say connector="{self._recorded}" or "auto", or give the source a new name, and '
+                "go on without its old offsets with --allow-dropped-source (allow_dropped_source=True)"
+            )
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         return "Spark's own connector reads it" if self._by_spark else super().direct(columns)
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
-        from tidewheel._connectors.kafka import spark_connector as kafka_spark
-
-        self._by_spark = self.connector == "spark" or (self.connector == "auto" and kafka_spark.is_there(spark))
-        if self._by_spark:
-            return kafka_spark.load(spark, self.topics, self.max_records)
-        return super().load(spark)
+        there = spark_connector.is_there(spark)
+        connector = self._recorded if self.connector == "auto" else self.connector
+        self._by_spark = there if connector is None else connector == "spark"
+        if not self._by_spark:
+            return super().load(spark)
+        if not there:
+            raise ConfigError(
+                f"{self.describe()} needs the jar spark-sql-kafka-0-10 on the class path (spark.jars.packages): "
+                + (
+                    'connector="spark" says so'
+                    if self.connector == "spark"
+                    else "the job has read it with that connector"
+                )
+            )
+        return spark_connector.load(spark, self.topics, self.max_records)
 
 
 def _start(start: Any, topics: tuple[str, ...]) -> Start:
