@@ -1,6 +1,6 @@
 """The job that the tests of pairs kill: a topic or stream, running totals by user, and a sink.
 
-Run as `python pairs_program.py FOLDER pair=postgres|delta|nats server=… topic=… target=… max_records=…`; the folder gets
+Run as `python pairs_program.py FOLDER pair=kafka|postgres|delta|nats server=… topic=… target=… max_records=…`; the folder gets
 the state.
 """
 
@@ -49,6 +49,8 @@ def source(pair: str, server: str, topic: str, max_records: int):
 def sink(pair: str, server: str, target: str):
     if pair == "nats":
         return sinks.nats(server, target)
+    if pair == "kafka":
+        return sinks.kafka(server, target, key="user", marker_topic=f"{target}-markers")
     return sinks.delta(target) if pair == "delta" else sinks.postgres(target, "numbered", create=True)
 
 

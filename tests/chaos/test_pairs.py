@@ -1,4 +1,4 @@
-"""Kafka to PostgreSQL and to Delta: the job killed while it publishes and at random, the servers killed under it.
+"""Kafka to Kafka, to PostgreSQL and to Delta: the job killed while it publishes and at random, the servers killed under it.
 
 The sink holds exactly the expected rows.
 """
@@ -15,6 +15,7 @@ import pytest
 
 from chaos import harness
 from postgres_server import Postgres
+from tidewheel import sources
 from tidewheel._connectors.delta.table import TableLocation
 
 SEED = 20261115
@@ -95,6 +96,35 @@ class Pair:
         """Compare the second table, where there is one."""
 
 
+class KafkaToKafka(Pair):
+    """The server that is killed is both source and sink; aborted transactions leave nothing for readers of committed ones."""
+
+    points = ("kafka.sent", "kafka.committed")
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
+        self.out = f"{self.topic}-out"
+        self.broker.create(self.out, partitions=2)
+
+    def target(self):
+        return {"pair": "kafka", "target": self.out}
+
+    def numbered(self):
+        reader = sources.kafka(self.broker.brokers, self.out).reader()
+        start = reader.initialOffset()
+        parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+        payloads = [value for part in parts for batch in reader.read(part) for value in batch["value"].to_pylist()]
+        reader.stop()
+        rows = map(json.loads, payloads)
+        return [(row["user"], row["n"], row["total"]) for row in rows]
+
+    def kill_server(self):
+        self.broker.kill()
+
+    def start_server(self):
+        self.broker.start()
+
+
 class KafkaToPostgres(Pair):
     points = ("postgres.copied", "postgres.marked", "postgres.done")
 
@@ -164,6 +194,16 @@ def _produce(brokers: str, topic: str, records: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.slow
+def test_kafka_to_kafka_small(tmp_path, durable_kafka):
+    draw = random.Random(SEED)
+    pair = KafkaToKafka(tmp_path / "kafka-small", durable_kafka, 1_000, 50)
+    pair.killed_at("kafka.sent", 2)
+    pair.killed_at("kafka.committed", 3)
+    pair.outlives_server(draw)
+    pair.ends()
+
+
+@pytest.mark.slow
 def test_kafka_to_postgres_small(tmp_path, kafka, postgres):
     draw = random.Random(SEED)
     pair = KafkaToPostgres(postgres, tmp_path / "postgres", kafka, 1_000, 50)
@@ -179,6 +219,12 @@ def test_kafka_to_delta_small(tmp_path, kafka, mortal_seaweedfs):
     pair.killed_at("delta.added", 2)
     pair.outlives_server(draw)
     pair.ends()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_kafka_to_kafka(tmp_path, durable_kafka):
+    survives_all(KafkaToKafka(tmp_path / "kafka-full", durable_kafka, 200_000, 2_000))
 
 
 @pytest.mark.slow
