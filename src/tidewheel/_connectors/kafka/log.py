@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 
 from tidewheel._connectors.kafka.client import Connection, LastError, Patience, client
+from tidewheel._connectors.kafka.topic_ids import TopicIds, is_id, topic_of
 from tidewheel._connectors.log_source import Log, Positions
 from tidewheel.errors import ConfigError, ConnectorError
 
@@ -81,7 +82,7 @@ class Topics:
 
 
 class KafkaLog(Log):
-    """Partitions are named `topic/number`, positions are offsets.
+    """Partitions are named `topic/number`, positions are offsets; beside them are the ids of the topics (`TopicIds`).
 
     The end of a partition is where a reader stands that has read everything: before the first transaction that is not
     decided (the last stable offset), unless the option `isolation.level` says otherwise. The brokers list it, and a fetch from
@@ -91,12 +92,17 @@ class KafkaLog(Log):
     def __init__(self, topics: Topics) -> None:
         """Take what to read; nothing is contacted yet."""
         self._topics, self._connection = topics, topics.connection
-        self._errors = LastError()
+        self._errors, self._ids = LastError(), TopicIds(topics.connection)
         self._ends: Positions = {}
         self._planner: Any = None
         self._reader: Any = None
 
     def start(self) -> Positions:
+        """Return the offsets at which the job begins, and the ids of the topics."""
+        offsets = self.start_offsets()
+        return {**offsets, **self._ids.of(self._topics.names)}
+
+    def start_offsets(self) -> Positions:
         """Return the offsets at which the job begins."""
         names, start = self._partitions(), self._topics.start
         oldest = {name: self.oldest(name) for name in names}
@@ -111,15 +117,22 @@ class KafkaLog(Log):
         return {**oldest, **start.offsets}
 
     def end(self, start: Positions) -> Positions:
-        """Return the ends of all partitions. Whether what is before them is retained, the reading task finds out."""
+        """Return the ends of all partitions, and the ids of the topics; refuse topics with other ids than those in `start`.
+
+        Whether what is before them is retained, the reading task finds out.
+        """
         names = self._partitions()
+        ids = self._ids.of(self._topics.names)
+        self._ids.check(start, ids)
         begin = {name: start[name] if name in start else self.oldest(name) for name in names}
         # Asking behind what is known brings no records that nobody reads here.
         self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
-        return dict(self._ends)
+        return {**self._ends, **ids}
 
     def oldest(self, partition: str) -> int:
-        """Return the first offset that the partition retains."""
+        """Return the first offset that the partition retains; for the id of a topic, the id."""
+        if is_id(partition):
+            return self._ids.of((topic_of(partition),))[partition]
         return self._watermarks(partition)[0]
 
     def close(self) -> None:

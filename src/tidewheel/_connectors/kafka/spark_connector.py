@@ -50,7 +50,7 @@ def load(spark: SparkSession, topics: Topics, max_records: int | None) -> DataFr
     """Return the streaming DataFrame, with the columns that the connector in Python has."""
     # Brokers or topics that are not there give the same errors as with Python's connector, and as soon.
     with closing(KafkaLog(topics)) as log:
-        begin = log.start()
+        begin = log.start_offsets()
     if topics.start.kind == "offsets":
         # Spark's connector takes offsets of all partitions, or of none.
         topics = replace(topics, start=Start("offsets", offsets=begin))
