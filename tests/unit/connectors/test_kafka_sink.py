@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -152,6 +153,17 @@ def test_a_job_that_begins_anew_is_refused_and_not_left_out(kafka):
     anew = DrivenSink(topic)
     with pytest.raises(StateError, match="the state of the job was removed and began anew"):
         anew.publish(anew.stage(2, topic.rows([2])))
+
+
+def test_runs_of_a_fleet_leave_no_producers_behind(kafka, monkeypatch):
+    monkeypatch.setattr("tidewheel._connectors.kafka.sink._PRODUCERS", 2)
+    topic = Topic(kafka)
+    sink = DrivenSink(topic)
+    publications = [replace(sink.stage(2, topic.rows([number])), job=f"run-{number}") for number in range(4)]
+    for publication in [*publications, *publications]:
+        sink.publish(publication)
+        assert len(sink.sink._sending) <= 2
+    assert sorted(row["id"] for row in topic.contents()) == [0, 1, 2, 3]
 
 
 def staged(sink, rows: list[dict]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from cell_places import eventually
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel._connectors.kafka import transactions
-from tidewheel.errors import ConnectorError
+from tidewheel.errors import ConfigError, ConnectorUnavailable
 from tidewheel.testing.connectors import DrivenSink, DrivenSource
 from unit.connectors import test_kafka_sink, test_kafka_source
 
@@ -41,14 +42,16 @@ def place(real_kafka) -> test_kafka_sink.Topic:  # noqa: F811
     return test_kafka_sink.Topic(real_kafka, 1)
 
 
-def in_transaction(topic: test_kafka_source.Topic, payloads: list[bytes], **options: object) -> Producer:
+def in_transaction(
+    topic: test_kafka_source.Topic | SimpleNamespace, payloads: list[bytes], **options: object
+) -> Producer:
     """Return a producer whose transaction has sent the payloads, and is open."""
     name = {"bootstrap.servers": topic.server.brokers, "transactional.id": secrets.token_hex(4)}
     producer = Producer({**name, **options})
     producer.init_transactions(30)
     producer.begin_transaction()
     for payload in payloads:
-        producer.produce(topic.name, payload, partition=0)
+        producer.produce(topic.name, payload, payload, 0)
     assert producer.flush(30) == 0
     return producer
 
@@ -70,9 +73,6 @@ def test_what_was_aborted_is_never_seen(topic, max_records):
     assert everything(topic, max_records=max_records) == [b"1", b"2", b"3", b"4"]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ConnectorError, reason="a batch is planned to the watermark, and cannot be read to it"
-)
 def test_what_is_not_decided_is_waited_for_and_what_is_before_it_is_not(topic):
     topic.append([b"1"])
     opened = in_transaction(topic, [b"2"])
@@ -134,6 +134,71 @@ def test_a_transaction_that_took_too_long_is_sent_again(real_kafka, monkeypatch)
     sink.publish(publication)
     sink.publish(sink.stage(3, place.rows([3])))
     assert ids(place) == [1, 2, 3]
+
+
+def test_a_transaction_that_takes_too_long_every_time_is_not_called_fenced(real_kafka, monkeypatch):  # noqa: F811
+    place = test_kafka_sink.Topic(real_kafka, 1, options={TIMEOUT: 1000})
+    sink = DrivenSink(place)
+    publication = sink.stage(2, place.rows([1, 2]))
+    # Two records and the end of the transaction, and the same again.
+    ends = iter([3, 6])
+    plain = transactions.faults.point
+
+    def point(name: str) -> None:
+        plain(name)
+        if name == transactions.SENT:
+            wait_for_end(place, next(ends))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transactions.faults, "point", point)
+        with pytest.raises(
+            ConnectorUnavailable, match=r"lasted \S+ seconds, and .* end one after 1\. .*transaction\.timeout"
+        ):
+            sink.publish(publication)
+    sink.publish(publication)
+    assert ids(place) == [1, 2]
+
+
+def test_a_marker_behind_the_open_transaction_of_another_job_is_found(place):
+    sink = DrivenSink(place)
+    sink.publish(sink.stage(2, place.rows([1])))
+    markers = SimpleNamespace(server=place.server, name=f"{place.name}-markers")
+    opened = in_transaction(markers, [b"another job's"], **{TIMEOUT: 2000})
+    publication = sink.stage(3, place.rows([2]))
+    sink.publish(publication)
+    # Its producer died: the brokers end the transaction in their time.
+    del opened
+    DrivenSink(place, store=sink.store).publish(publication)
+    assert ids(place) == [1, 2]
+
+
+def test_a_marker_that_cannot_be_seen_in_time_stops_the_sink(real_kafka):  # noqa: F811
+    place = test_kafka_sink.Topic(real_kafka, 1, timeout=2.0)
+    sink = DrivenSink(place)
+    publication = sink.stage(2, place.rows([1, 2]))
+    sink.publish(publication)
+    opened = in_transaction(SimpleNamespace(server=place.server, name=f"{place.name}-markers"), [b"another job's"])
+    again = DrivenSink(place, store=sink.store)
+    with pytest.raises(ConnectorUnavailable, match="behind an open transaction of another producer"):
+        again.publish(publication)
+    opened.abort_transaction(30)
+    again.publish(publication)
+    assert ids(place) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_marker_topic_that_lets_markers_go_is_refused(real_kafka, policy):  # noqa: F811
+    place = test_kafka_sink.Topic(real_kafka, 1)
+    real_kafka.create(f"{place.name}-markers", 1, {"cleanup.policy": policy})
+    with pytest.raises(ConfigError, match=f"has cleanup.policy={policy}, .* set cleanup.policy=compact"):
+        DrivenSink(place)
+
+
+@pytest.mark.parametrize("config", [{"cleanup.policy": "compact"}, {"retention.ms": "-1"}])
+def test_a_marker_topic_that_keeps_markers_is_taken(real_kafka, config):  # noqa: F811
+    place = test_kafka_sink.Topic(real_kafka, 1)
+    real_kafka.create(f"{place.name}-markers", 1, config)
+    DrivenSink(place)
 
 
 def ids(place: test_kafka_sink.Topic) -> list[int]:

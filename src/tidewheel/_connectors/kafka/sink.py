@@ -15,6 +15,9 @@ from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartiti
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel.errors import ConfigError, OperatorError
 
+_PRODUCERS = 8
+"""How many producers stay open. Each run of a fleet is a producer of its own, and a node publishes for many in its life."""
+
 
 def kafka(
     brokers: str,
@@ -74,11 +77,14 @@ class Kafka(Sink):
         if not publication.tokens:
             return
         name = (publication.job, publication.sink)
-        if name not in self._sending:
-            self._sending[name] = (
-                Plain(self.target) if self.target.markers is None else Transactions(self.target, *name)
-            )
-        self._sending[name].publish(publication)
+        sending = self._sending.pop(name, None)
+        if sending is None:
+            sending = Plain(self.target) if self.target.markers is None else Transactions(self.target, *name)
+        # The one that was used last is the last of them.
+        self._sending[name] = sending
+        if len(self._sending) > _PRODUCERS:
+            del self._sending[next(iter(self._sending))]
+        sending.publish(publication)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the producer in the driver."""

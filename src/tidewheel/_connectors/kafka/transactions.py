@@ -3,7 +3,9 @@
 Why a repeat is recognised. The transactional id is the name of job and sink, so `init_transactions` ends whatever
 transaction an earlier process has left: afterwards it is committed whole, or aborted whole, and that process can neither
 send nor commit any more. What the marker topic then holds, read as committed, is decided. The marker is written in the
-same transaction as the records it stands for: both are there or neither is.
+same transaction as the records it stands for: both are there or neither is. The marker topic is shared with other jobs,
+and readers of committed records stop at the first transaction that is not decided: it is waited for, since a marker may be
+behind it.
 
 Why markers have a topic. The tail of the target would have to be searched among the records of others, and retention
 removes it. Offsets of a consumer group can be committed in a transaction too, and would be read at once; but brokers forget
@@ -14,18 +16,19 @@ each job and sink for as long as the topic lives.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tidewheel._connectors.kafka.client import Connection, LastError, client
+from tidewheel._connectors.kafka.client import Connection, LastError, Patience, client
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
 from tidewheel._core import faults
-from tidewheel.errors import ConfigError, ConnectorError, FencedError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, FencedError, TidewheelError
 
 SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")
 COMMITTED = faults.declare(
@@ -37,6 +40,10 @@ Message = tuple[bytes | None, bytes | None]
 
 _LOG = logging.getLogger(__name__)
 _TAIL = 1_000
+_LOOK_AGAIN = 0.05
+_LIMIT = "transaction.timeout.ms"
+_DEFAULT_LIMIT = 60_000
+"""How many milliseconds a transaction may last, as librdkafka has it."""
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 
 
@@ -49,6 +56,10 @@ class Target:
     markers: str | None
 
 
+class TransactionTimedOut(ConnectorUnavailable):
+    """The brokers ended a transaction that lasted too long: nothing of it is visible."""
+
+
 class Transactions:
     """One job's and sink's transactions. A failure of any kind closes the producer, and the next publication finds out
     from the marker what became of the last one.
@@ -59,15 +70,16 @@ class Transactions:
         self._target, self._connection = target, target.connection
         self._name = f"{job}/{sink}"
         self._producer: Any = None
+        self._begun = 0.0
         self._marker = Marker()
 
     def publish(self, publication: Publication) -> None:
         """Send a publication, unless it is there already."""
         try:
             self._publish(publication)
-        except FencedError:
+        except (FencedError, TransactionTimedOut) as error:
             # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
-            _LOG.info("another producer of %s began after this one; asking for the marker again", self._name)
+            _LOG.warning("%s; asking for the marker again", error)
             self._publish(publication)
 
     def _publish(self, publication: Publication) -> None:
@@ -84,13 +96,14 @@ class Transactions:
         from confluent_kafka import Producer
 
         identity = {"transactional.id": f"tidewheel/{self._name}"}
-        self._errors = LastError()
+        self._errors, self._begun = LastError(), time.monotonic()
         self._producer = _producer(Producer, self._connection, self._errors, **identity)
         self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
         self._marker = newest_marker(self._target, self._name)
 
     def _send(self, publication: Publication) -> None:
         producer, marker = self._producer, self._marker.after(publication)
+        self._begun = time.monotonic()
         self._do("begin a transaction", producer.begin_transaction)
         try:
             self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, payloads(publication))
@@ -124,6 +137,14 @@ class Transactions:
 
     def _failed(self, doing: str, error: Any) -> TidewheelError:
         if error.name() in _FENCED:
+            # The brokers answer a producer whose transaction they ended as one that was overtaken.
+            limit, seconds = int(self._connection.options.get(_LIMIT, _DEFAULT_LIMIT)), time.monotonic() - self._begun
+            if seconds * 1000 >= limit:
+                return TransactionTimedOut(
+                    f"cannot {doing}: the transaction of {self._name} lasted {seconds:.1f} seconds, and the Kafka brokers "
+                    f"{self._connection.brokers} end one after {limit / 1000:g}. Make batches smaller (max_records), or raise "
+                    f"the option {_LIMIT} (up to the brokers' transaction.max.timeout.ms)"
+                )
             return FencedError(
                 f"cannot {doing}: another run sends as {self._name} to the Kafka brokers {self._connection.brokers}"
             )
@@ -134,10 +155,9 @@ class Transactions:
 def newest_marker(target: Target, name: str) -> Marker:
     """Return the marker of a job and sink, looking from the end of the marker topic backwards, in ever larger steps."""
     assert target.markers is not None
-    topics = Topics(target.connection, (target.markers,), Start("earliest"), "earliest")
     partition, wanted, size = f"{target.markers}/0", name.encode(), _TAIL
-    with closing(KafkaLog(topics)) as log:
-        first, last = log.oldest(partition), log.end({})[partition]
+    with closing(_marker_log(target, "read_committed")) as log:
+        first, last = log.oldest(partition), _decided_end(target, log, partition)
         while last > first:
             begin = max(first, last - size)
             found = None
@@ -148,6 +168,27 @@ def newest_marker(target: Target, name: str) -> Marker:
                 return Marker.decoded(found)
             last, size = begin, size * 10
     return Marker()
+
+
+def _decided_end(target: Target, log: KafkaLog, partition: str) -> int:
+    """Return an end of the marker topic before which everything is decided that was there at the time of the call."""
+    doing = (
+        f"find the newest marker in {target.markers!r} behind an open transaction of another producer (the brokers end it after "
+        "its transaction.timeout.ms)"
+    )
+    patience = Patience(target.connection, LastError(), doing)
+    with closing(_marker_log(target, "read_uncommitted")) as undecided:
+        newest = undecided.end({})[partition]
+    while (end := log.end({})[partition]) < newest:
+        patience.check()
+        time.sleep(_LOOK_AGAIN)
+    return end
+
+
+def _marker_log(target: Target, isolation: str) -> KafkaLog:
+    assert target.markers is not None
+    connected = replace(target.connection, options={**target.connection.options, "isolation.level": isolation})
+    return KafkaLog(Topics(connected, (target.markers,), Start("earliest"), "earliest"))
 
 
 def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
@@ -215,7 +256,7 @@ def check_topics(target: Target) -> None:
     from confluent_kafka.cimpl import NewTopic
 
     with closing(KafkaLog(Topics(target.connection, (target.topic,), Start("earliest"), "fail"))) as log:
-        log.start()
+        log.start_offsets()
     if target.markers is None:
         return
     admin = client(AdminClient, target.connection)
@@ -223,6 +264,7 @@ def check_topics(target: Target) -> None:
         there = admin.list_topics(timeout=target.connection.timeout).topics
     if target.markers in there:
         _check_single(target.markers, there[target.markers].partitions)
+        _check_retention(admin, target)
         return
     made = admin.create_topics([NewTopic(target.markers, 1, -1, config={"cleanup.policy": "compact"})])
     try:
@@ -239,6 +281,31 @@ def _check_single(topic: str, partitions: Iterable[int]) -> None:
     if list(partitions) != [0]:
         raise ConfigError(
             f"the marker topic {topic!r} must have one partition, and has {len(list(partitions))}; give another by marker_topic="
+        )
+
+
+def _check_retention(admin: Any, target: Target) -> None:
+    """Refuse a marker topic that lets markers go: a commit that is published again would not be recognised."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    assert target.markers is not None
+    topic = ConfigResource(ResourceType.TOPIC, target.markers)
+    try:
+        settings = admin.describe_configs([topic])[topic].result(target.connection.timeout)
+    except KafkaException as error:
+        # Who may write to a topic need not have the right to see its settings.
+        text = target.connection.hidden(error.args[0].str())
+        _LOG.warning("whether the marker topic %r is compacted cannot be seen: %s", target.markers, text)
+        return
+    policy, age, size = (
+        settings[name].value if name in settings else None
+        for name in ("cleanup.policy", "retention.ms", "retention.bytes")
+    )
+    if policy is not None and "delete" in policy and not age == size == "-1":
+        raise ConfigError(
+            f"the marker topic {target.markers!r} at the Kafka brokers {target.connection.brokers} has cleanup.policy={policy}, "
+            "and a sink's marker must never be deleted: set cleanup.policy=compact, or give another topic by marker_topic="
         )
 
 
