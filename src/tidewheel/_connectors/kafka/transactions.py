@@ -56,7 +56,7 @@ class Target:
     markers: str | None
 
 
-class TransactionTimedOut(ConnectorUnavailable):
+class _TransactionTimedOut(ConnectorUnavailable):
     """The brokers ended a transaction that lasted too long: nothing of it is visible."""
 
 
@@ -77,7 +77,7 @@ class Transactions:
         """Send a publication, unless it is there already."""
         try:
             self._publish(publication)
-        except (FencedError, TransactionTimedOut) as error:
+        except (FencedError, _TransactionTimedOut) as error:
             # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
             _LOG.warning("%s; asking for the marker again", error)
             self._publish(publication)
@@ -140,7 +140,7 @@ class Transactions:
             # The brokers answer a producer whose transaction they ended as one that was overtaken.
             limit, seconds = int(self._connection.options.get(_LIMIT, _DEFAULT_LIMIT)), time.monotonic() - self._begun
             if seconds * 1000 >= limit:
-                return TransactionTimedOut(
+                return _TransactionTimedOut(
                     f"cannot {doing}: the transaction of {self._name} lasted {seconds:.1f} seconds, and the Kafka brokers "
                     f"{self._connection.brokers} end one after {limit / 1000:g}. Make batches smaller (max_records), or raise "
                     f"the option {_LIMIT} (up to the brokers' transaction.max.timeout.ms)"
