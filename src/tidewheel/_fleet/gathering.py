@@ -157,12 +157,12 @@ class Cutter:
 
     def _pieces(self, part: Part) -> Iterator[Part]:
         """Cut what is too large for one block."""
-        count = len(part.keys)
-        ends = (_offsets(part.keys) + _offsets(part.lines))[1:] + np.arange(1, count + 1) * EVENT_OVERHEAD
-        begin, before = 0, int(_offsets(part.keys)[0] + _offsets(part.lines)[0])
-        if count <= BLOCK_EVENTS and ends[-1] - before <= self._block_bytes:
+        count, keys, lines = len(part.keys), _offsets(part.keys), _offsets(part.lines)
+        begin, before = 0, int(keys[0] + lines[0])
+        if count <= BLOCK_EVENTS and int(keys[-1] + lines[-1]) - before + count * EVENT_OVERHEAD <= self._block_bytes:
             yield part
             return
+        ends = (keys + lines)[1:] + np.arange(1, count + 1) * EVENT_OVERHEAD
         while begin < count:
             fitting = int(np.searchsorted(ends, before + self._block_bytes, side="right"))
             end = max(begin + 1, min(fitting, begin + BLOCK_EVENTS))

@@ -7,7 +7,7 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
@@ -18,6 +18,7 @@ from tidewheel._connectors.inbox.base import Block, Inbox, anonymous_producer, c
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
 from tidewheel._connectors.inbox.events import one_line
 from tidewheel._core.forks import guard, opened_before_fork
+from tidewheel._core.hashing import shards_of_bytes
 from tidewheel._core.keys import shard_of_stored, to_stored
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._fleet.gathering import EVENT_OVERHEAD, Chunk, Cutter, Gathered, Part, lines_array, longest
@@ -109,8 +110,9 @@ class Router:
         self._closed = False
         self._closing = threading.Event()
         self._places: dict[str, tuple[bytes, int]] = {}
-        """Keys as bytes and their shards, for text that came before."""
+        """Keys as bytes and their shards, for text that came to `route` before."""
         self._shards: dict[str, int] = {}
+        """Shards by key, for text that came to `route_many` before."""
         # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -267,9 +269,11 @@ class Router:
             payloads = lines_array(_encoder.encode_lines(values))
             shards = list(map(self._shards.get, names))
             if None in shards:
-                shards = [
-                    self._place(name)[1] if shard is None else shard for name, shard in zip(names, shards, strict=True)
-                ]
+                # Arrow takes bytes for text as well, which are other keys.
+                if any(kind is not str for kind in set(map(type, names))):
+                    return None
+                shards = shards_of_bytes(keys, self.inbox.n_shards).tolist()
+                self._remember(dict(zip(names, shards, strict=True)))
         except (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException, TidewheelError):
             return None
         if len(payloads) != len(chunk) or longest(keys) + longest(payloads) + EVENT_OVERHEAD > self._block_bytes:
@@ -283,10 +287,14 @@ class Router:
         if type(key) is str:
             if len(self._places) >= _PLACES:
                 self._places.clear()
-                self._shards.clear()
             self._places[key] = place
-            self._shards[key] = place[1]
         return place
+
+    def _remember(self, shards: Mapping[str, int]) -> None:
+        """Remember the shards of many keys, for `route_many`."""
+        if len(self._shards) >= _PLACES:
+            self._shards.clear()
+        self._shards.update(shards)
 
     def _take_number(self, number: int | None) -> None:
         if number is None or not self._own_numbers:

@@ -217,6 +217,21 @@ def test_an_anonymous_producer_is_forgotten_when_it_is_done():
     assert not inbox.marks(router.producer)
 
 
+@pytest.mark.parametrize("keys", [[b"a", b"b"], ["a", b"a"], [1, 2], ["a", "ä" * 40, ""]])
+def test_route_many_stores_the_keys_and_shards_that_route_stores(keys):
+    stored = []
+    for many in (True, False):
+        inbox = MemoryInbox(4)
+        with Router(inbox) as router:
+            if many:
+                router.route_many((key, 1) for key in keys)
+            else:
+                for key in keys:
+                    router.route(key, 1)
+        stored.append(sorted((each.block.shard, key) for each in whole(inbox) for key in decode_events(each).keys))
+    assert stored[0] == stored[1]
+
+
 def test_payloads_with_line_breaks_stay_one_event_each():
     inbox = MemoryInbox(1)
     with Router(inbox) as router:
