@@ -24,7 +24,7 @@ $(VENV)/.ready: pyproject.toml requirements/lock.txt
 demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 	@$(BIN)/python examples/demo.py
 
-fleet-demo: setup  ## three nodes, a million events: one is killed, one paused, one drained, a fourth joins
+fleet-demo: setup  ## three nodes, a million events from Kafka: one is killed, one paused, one drained, a fourth joins
 	@$(BIN)/python examples/fleet_demo.py
 
 kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)

@@ -1,8 +1,9 @@
-"""A fleet that is killed, drained, joined and paused while a million events go through it, and counts each of them once.
+"""A fleet that is killed, drained, joined and paused while a million events come from Kafka, and counts each of them once.
 
     make fleet-demo
 
-etcd, NATS, two producers and up to four nodes, each with a Spark of its own, are real processes on this machine. The
+Two producers write to a Kafka topic. A bridge, which is killed once, carries the records to the fleet's inbox in NATS. Up
+to four nodes, each with a Spark of its own, read it; their cells are in etcd. All are real processes on this machine. The
 last line is `fleet: exact` if the totals of every user equal those of a count that knows nothing of Tidewheel.
 """
 
@@ -19,21 +20,23 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from java_archive import java_options, make_archive  # noqa: E402
+from kafka_server import Kafka, running_kafka  # noqa: E402
 from nats_server import running_nats  # noqa: E402
 from servers import running_etcd  # noqa: E402
 from tidewheel import StoredJob  # noqa: E402
-from tidewheel.fleet import Router, open_inbox  # noqa: E402
+from tidewheel.fleet import open_inbox  # noqa: E402
 
 JOB, SHARDS, USERS = "fleet-demo", 16, 5_000
 LEASE = 5.0
 PRODUCERS = ("p1", "p2")
+TOPIC, PARTITIONS = "events", 4
+BRIDGE = "bridge"
 _CHUNK = 2_000
 
 
@@ -45,15 +48,18 @@ def events_of(producer: str, count: int) -> Iterator[tuple[str, dict[str, object
         yield user, {"user": user, "amount": number % 1000 - 300}
 
 
-def produce(inbox: str, producer: str, count: int, seconds: float) -> None:
-    """Send a producer's events, spread over some time."""
+def produce(brokers: str, producer: str, count: int, seconds: float) -> None:
+    """Write a producer's events to the topic, spread over some time."""
+    from confluent_kafka import Producer
+
+    client = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "linger.ms": 50})
     began = time.monotonic()
-    events = events_of(producer, count)
-    with open_inbox(inbox) as opened, Router(opened, producer) as router:
-        for sent in range(0, count, _CHUNK):
-            router.route_many(islice(events, _CHUNK))
+    for sent, (user, event) in enumerate(events_of(producer, count)):
+        client.produce(TOPIC, json.dumps(event), key=user)
+        if sent % _CHUNK == 0:
+            client.flush()
             time.sleep(max(0.0, began + seconds * sent / count - time.monotonic()))
-        router.flush()
+    client.flush()
 
 
 def until(condition: Callable[[], object], what: str, seconds: float) -> None:
@@ -69,9 +75,11 @@ class Fleet:
     """The processes of the demo, and where everything is."""
 
     def __init__(self, folder: Path, cells: str, inbox: str) -> None:
+        open_inbox(inbox, SHARDS).close()
         self.folder, self.cells, self.inbox = folder, cells, inbox
         self.state = f"file://{folder}/state"
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        """The nodes by their names, and the bridge."""
         self.producers: list[subprocess.Popen[bytes]] = []
         self._began = time.monotonic()
 
@@ -86,20 +94,17 @@ class Fleet:
         command += ["--lease", str(LEASE), "--master", "local[1]", "--local", f"{self.folder}/local"]
         command += ["--conf", "spark.driver.memory=768m"]
         command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
-        with self._log(name).open("ab") as log:
-            self.nodes[name] = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "FLEET_OUT": f"{self.folder}/out"},
-            )
+        self._start(name, command)
 
-    def start_producers(self, count: int, seconds: float) -> None:
+    def start_bridge(self, brokers: str) -> None:
+        """Start the bridge from the topic to the inbox."""
+        command = [sys.executable, "-m", "tidewheel", "bridge", "kafka", "--brokers", brokers, "--topic", TOPIC]
+        self._start(BRIDGE, [*command, "--inbox", self.inbox])
+
+    def start_producers(self, brokers: str, count: int, seconds: float) -> None:
         """Start the producers."""
         for producer in PRODUCERS:
-            command = [sys.executable, __file__, "--produce", producer, "--events", str(count), "--inbox", self.inbox]
+            command = [sys.executable, __file__, "--produce", producer, "--events", str(count), "--brokers", brokers]
             self.producers.append(subprocess.Popen([*command, "--seconds", str(seconds)]))
 
     def told(self, name: str, event: str | None = None, after: float = 0.0) -> list[dict]:
@@ -130,7 +135,7 @@ class Fleet:
         return min(times, default=None)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a node, its JVM and its workers."""
+        """Send a signal to a node, its JVM and its workers, or to the bridge."""
         os.killpg(self.nodes[name].pid, number)
 
     def ran(self, *arguments: str) -> str:
@@ -172,27 +177,44 @@ class Fleet:
             process.wait()
 
     def alive(self, name: str) -> bool:
-        """Return True; fail with the end of its log if a node has ended."""
+        """Return True; fail with the end of its log if a node or the bridge has ended."""
         if self.nodes[name].poll() is not None:
-            raise RuntimeError(f"node {name} ended:\n{self._log(name).read_text(errors='replace')[-3000:]}")
+            raise RuntimeError(f"{name} ended:\n{self._log(name).read_text(errors='replace')[-3000:]}")
         return True
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with self._log(name).open("ab") as log:
+            self.nodes[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "FLEET_OUT": f"{self.folder}/out"},
+            )
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
 
-def show(fleet: Fleet, events: int, seconds: float) -> None:
+def show(fleet: Fleet, kafka: Kafka, events: int, seconds: float) -> None:
     """Let everything happen to a fleet while events flow; raise if one event is not counted exactly once."""
-    open_inbox(fleet.inbox, SHARDS).close()
+    kafka.create(TOPIC, PARTITIONS)
     for name in "abc":
         fleet.start_node(name)
     fleet.say("three nodes start, each with a Spark of its own")
     for name in "abc":
         until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 180)
-    fleet.start_producers(events // len(PRODUCERS), seconds)
-    fleet.say(f"two producers send {events:,} events")
+    fleet.start_producers(kafka.brokers, events // len(PRODUCERS), seconds)
+    fleet.start_bridge(kafka.brokers)
+    fleet.say(f"two producers write {events:,} events to {type(kafka).__name__}, a bridge carries them to the inbox")
     fleet.wait_for_commits("abc")
     fleet.say("all three have committed: " + ", ".join(f"{n} has {len(fleet.shards(n))} shards" for n in "abc"))
+
+    fleet.signal(BRIDGE, signal.SIGKILL)
+    fleet.nodes[BRIDGE].wait()
+    fleet.start_bridge(kafka.brokers)
+    fleet.say("the bridge is killed (SIGKILL) and started again")
 
     lost, killed = fleet.shards("b"), time.time()
     fleet.signal("b", signal.SIGKILL)
@@ -221,12 +243,12 @@ def show(fleet: Fleet, events: int, seconds: float) -> None:
         if producer.wait() != 0:
             raise RuntimeError("a producer failed")
     fleet.say("all events are sent")
-    until(lambda: fleet.counted() >= events, "all events are counted", 300)
+    until(lambda: fleet.alive(BRIDGE) and fleet.counted() >= events, "all events are counted", 300)
     where = ("--cells", fleet.cells, "--inbox", fleet.inbox, "--state", fleet.state)
     print(fleet.ran("fleet", "status", JOB, *where))
-    for name in "cd":
+    for name in ("c", "d", BRIDGE):
         fleet.signal(name, signal.SIGTERM)
-    for name in "acd":
+    for name in ("a", "c", "d", BRIDGE):
         fleet.nodes[name].wait(60)
 
     check(fleet, events)
@@ -257,18 +279,22 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=80.0, help="over how long the events are spread")
     parser.add_argument("--produce")
-    parser.add_argument("--inbox")
+    parser.add_argument("--brokers")
     given = parser.parse_args()
     if given.produce:
-        produce(given.inbox, given.produce, given.events, given.seconds)
+        produce(given.brokers, given.produce, given.events, given.seconds)
         return
     with tempfile.TemporaryDirectory(prefix="fleet-demo-") as name:
         folder = Path(name)
         make_archive(folder)
-        with running_etcd(folder / "etcd") as etcd, running_nats(folder / "nats") as nats:
+        with (
+            running_etcd(folder / "etcd") as etcd,
+            running_nats(folder / "nats") as nats,
+            running_kafka(folder / "kafka") as kafka,
+        ):
             fleet = Fleet(folder, etcd.url("fleet"), nats.url("events"))
             try:
-                show(fleet, given.events, given.seconds)
+                show(fleet, kafka, given.events, given.seconds)
             finally:
                 fleet.close()
     print("fleet: exact")

@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 
 from fleet_nodes import Fleet as Shared
+from kafka_server import running_kafka
 from nats_server import running_nats
 from servers import running_etcd
 from tidewheel._connectors.inbox import open_inbox
+from tidewheel._fleet.router import Router
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS.parent / "examples"))
 
-from fleet_demo import SHARDS as DEMO_SHARDS  # noqa: E402
+from fleet_demo import PRODUCERS, check, events_of, show, until  # noqa: E402
 from fleet_demo import Fleet as DemoFleet  # noqa: E402
-from fleet_demo import check, show, until  # noqa: E402
 
 LEASE = 5.0
 
@@ -171,15 +172,18 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
     """With folders for cells and inbox, as on one machine."""
     fleet, events = DemoFleet(tmp_path, f"{tmp_path}/cells", f"{tmp_path}/inbox"), 20_000
     try:
-        open_inbox(fleet.inbox, DEMO_SHARDS).close()
         for name in "ab":
             fleet.start_node(name)
         for name in "ab":
             until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 180)
-        fleet.start_producers(events // 2, seconds=3)
-        fleet.wait_for_commits("ab")
-        assert fleet.shards("b")
-        fleet.signal("b", signal.SIGKILL)
+        first, second = (events_of(producer, events // 2) for producer in PRODUCERS)
+        with open_inbox(fleet.inbox) as inbox, Router(inbox) as router:
+            router.route_many(first)
+            router.flush()
+            fleet.wait_for_commits("ab")
+            assert fleet.shards("b")
+            router.route_many(second)
+            fleet.signal("b", signal.SIGKILL)
         until(lambda: fleet.alive("a") and fleet.counted() == events, "all events are counted", 180)
         fleet.signal("a", signal.SIGTERM)
         assert fleet.nodes["a"].wait(60) == 0, "it drained"
@@ -189,10 +193,14 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
 
 
 @pytest.mark.slow
-def test_everything_at_once_on_spark_with_etcd_and_nats(tmp_path):
-    with running_etcd(tmp_path / "etcd") as etcd, running_nats(tmp_path / "nats") as nats:
+def test_everything_at_once_on_spark_with_etcd_nats_and_kafka(tmp_path):
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        running_nats(tmp_path / "nats") as nats,
+        running_kafka(tmp_path / "kafka") as kafka,
+    ):
         fleet = DemoFleet(tmp_path, etcd.url("fleet"), nats.url("events"))
         try:
-            show(fleet, 100_000, 40)
+            show(fleet, kafka, 100_000, 40)
         finally:
             fleet.close()
