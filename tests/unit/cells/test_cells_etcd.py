@@ -345,8 +345,8 @@ def test_plain_speech_to_a_server_that_wants_tls_is_offline(guarded):
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("etcd:///prefix", "names no host"),
-        ("etcd://host:port/prefix", "names no host"),
+        ("etcd:///prefix", "has no host, or no valid port"),
+        ("etcd://host:port/prefix", "has no host, or no valid port"),
         ("etcd://host/prefix?cacert=x", "unknown setting 'cacert'"),
         ("etcd://host/prefix?ca=/no/such/file", "cannot be read"),
     ],

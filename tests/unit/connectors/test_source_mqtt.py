@@ -125,7 +125,7 @@ def test_what_is_not_in_the_buffer_is_not_acknowledged(topic, monkeypatch, point
     faults.arm(f"{point}=raise")
     try:
         bridge = MqttBridge(settled(topic).bridging)
-        with pytest.raises(ConnectorError, match=rf"acknowledges nothing more: fault point {point}"):
+        with pytest.raises(ConnectorError, match=rf"acknowledges nothing more: InjectedFault: fault point {point}"):
             bridge.wait_quiet(10)
         with opened_buffer(topic.buffer) as inbox:
             assert inbox.marks(topic.name).get(0, 0) >= stored

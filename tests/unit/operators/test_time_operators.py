@@ -39,10 +39,11 @@ def test_a_column_of_another_type_is_refused_by_name():
         timed("at")("text")
 
 
-def test_durations_are_timedeltas_or_ns():
+def test_durations_are_timedeltas_texts_or_ns():
     assert nanoseconds(timedelta(milliseconds=1.5), "x") == 1_500_000
+    assert nanoseconds("1s", "x") == nanoseconds("1 second", "x") == 1_000_000_000
     assert instant(3) == 3
-    for wrong in (1.5, "1s", True, -1):
+    for wrong in (1.5, "soon", True, -1):
         with pytest.raises(GraphError, match="the gap"):
             nanoseconds(wrong, "the gap")
 

@@ -21,7 +21,12 @@ class SecureClient(Client):
 
     def _connect_command(self) -> bytes:
         transport: Any = self._transport
-        if transport._io_writer.get_extra_info("ssl_object") is None:
+        writer = transport._io_writer
+        if writer.transport is None:
+            # The connection was lost in the handshake. asyncio leaves a writer behind whose own finalizer would fail.
+            writer._transport = transport._bare_io_writer.transport
+            raise ConnectionResetError("the connection was lost in the TLS handshake")
+        if writer.get_extra_info("ssl_object") is None:
             raise SecureConnRequiredError
         command: bytes = super()._connect_command()
         return command

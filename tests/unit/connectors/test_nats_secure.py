@@ -1,0 +1,26 @@
+"""A NATS client that speaks TLS or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from tidewheel._connectors.nats.secure import SecureClient
+
+
+def test_a_connection_that_is_lost_in_the_handshake_leaves_nothing_that_fails_later():
+    async def lost() -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        # What asyncio's start_tls gives where the server hangs up in the handshake: no transport.
+        writer = asyncio.StreamWriter(None, asyncio.StreamReaderProtocol(reader), reader, loop)
+        bare = SimpleNamespace(transport=SimpleNamespace(is_closing=lambda: True))
+        client = SecureClient()
+        client._transport = SimpleNamespace(_io_writer=writer, _bare_io_writer=bare)
+        with pytest.raises(ConnectionResetError, match="lost in the TLS handshake"):
+            client._connect_command()
+        assert writer.transport is bare.transport
+
+    asyncio.run(lost())
