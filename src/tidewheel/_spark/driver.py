@@ -254,7 +254,7 @@ class Driver:
             self.run.publish(self.spark)
             return
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
-        spec, found, tasks = self._run_tasks(frame, batch, fresh)
+        spec, found, tasks = self._run_tasks(frame, log.offsets.get(batch - 1), offsets, fresh)
         faults.point(BATCH_RAN)
         ran = time.perf_counter()
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
@@ -262,12 +262,17 @@ class Driver:
         self.run.commit(spec, found, "batch", self.spark, progress)
         self._tell(spec, batch, found, tasks, started, ran)
 
-    def _run_tasks(self, frame: DataFrame, batch: int, fresh: Sequence[str]) -> tuple[BatchSpec, list[Report], int]:
-        """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were."""
+    def _run_tasks(
+        self, frame: DataFrame, start: str | None, end: str, fresh: Sequence[str]
+    ) -> tuple[BatchSpec, list[Report], int]:
+        """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were.
+
+        `start` and `end` are the offsets that Spark recorded for the batch before and for this one.
+        """
         spec = self._spec()
         if self.sources.direct.why_not is None:
             try:
-                return self._run_directly(batch, fresh, spec)
+                return self._run_directly(start, end, fresh, spec)
             except ReadBySpark:
                 # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
                 # asked the sources for data while the tasks tried to read them.
@@ -282,12 +287,14 @@ class Driver:
             # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
         return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
 
-    def _run_directly(self, batch: int, fresh: Sequence[str], spec: BatchSpec) -> tuple[BatchSpec, list[Report], int]:
+    def _run_directly(
+        self, start: str | None, end: str, fresh: Sequence[str], spec: BatchSpec
+    ) -> tuple[BatchSpec, list[Report], int]:
         """Run the batch with tasks that read its sources themselves; a small one in one task."""
-        end = offsets_by_name(source_offsets(self.spark_folder.offsets(batch)), self.sources.lines)
-        before = source_offsets(self.spark_folder.offsets(batch - 1)) if batch > 0 else []
-        start = offsets_by_name(before, self.sources.lines) if before else {}
-        splits = self.sources.direct.splits(start, end, fresh, self.spark_folder.logs, spec.parallelism)
+        begin, until = (
+            {} if text is None else offsets_by_name(source_offsets(text), self.sources.lines) for text in (start, end)
+        )
+        splits = self.sources.direct.splits(begin, until, fresh, self.spark_folder.logs, spec.parallelism)
         few = sum(split.size for _, split in splits) <= SMALL_BYTES
         pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
         rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()

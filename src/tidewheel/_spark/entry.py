@@ -54,8 +54,9 @@ def _run(
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     if hands:
-        # The one row that Spark gives a partition only says that it is there.
-        batches = iter([batch for batch in batches if False])
+        # The one row that Spark gives a partition says no more than that it is there.
+        for _ in batches:
+            pass
     for level in levels:
         splits = hands[task.partition] if hands and level == 0 else ()
         batches = run_level(_plans[digest], spec, level, task, batches, splits)

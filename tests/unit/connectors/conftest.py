@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,25 @@ class Reading:
 @pytest.fixture
 def reading(spark: Any, tmp_path: Path) -> Reading:
     return Reading(spark, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def rude():
+    """A port that says something that is not NATS, and hangs up."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            with client:
+                client.sendall(b"go away\r\n")
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    yield listening.getsockname()[1]
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    serving.join()

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import socket
-import threading
 import traceback
 from pathlib import Path
 from urllib.parse import unquote
@@ -51,28 +49,6 @@ SASL = {
 @pytest.fixture(scope="module")
 def closed():
     return free_ports(1)[0]
-
-
-@pytest.fixture(scope="module")
-def rude():
-    """A port that says something that no protocol begins with, and hangs up."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        while True:
-            try:
-                client, _ = listening.accept()
-            except OSError:
-                return
-            with client:
-                client.sendall(b"go away\r\n")
-
-    serving = threading.Thread(target=serve, daemon=True)
-    serving.start()
-    yield listening.getsockname()[1]
-    listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
-    serving.join()
 
 
 def staged(sink, tmp_path):

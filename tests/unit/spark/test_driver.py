@@ -29,6 +29,6 @@ def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeyp
     monkeypatch.setattr(Driver, "_spec", pinned)
     monkeypatch.setattr(Driver, "_run_directly", refused)
     monkeypatch.setattr(Driver, "_reports", lambda self, rows, levels, spec: [])
-    spec, _, _ = driver._run_tasks(None, 0, [])
+    spec, _, _ = driver._run_tasks(None, None, "v1", [])
     assert spec.keyed_by_spark
     assert next(times) == 2
