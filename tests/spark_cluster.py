@@ -68,11 +68,14 @@ class SparkCluster:
         self._master = _spark_class("master.Master", _HOST, self._log, *arguments)
 
     def status(self) -> dict | None:
-        """Return what the master says of itself, or None while it does not answer."""
+        """Return what the master says of itself, or None while it does not answer.
+
+        A master that has just begun answers every path with its front page until the one for JSON is in place.
+        """
         try:
             with urllib.request.urlopen(f"http://{_HOST}:{self._ui}/json/", timeout=2) as answer:
                 return json.load(answer)
-        except OSError:
+        except (OSError, json.JSONDecodeError):
             return None
 
     def add_worker(self, env: dict[str, str] | None = None) -> Worker:
