@@ -6,7 +6,7 @@ BENCH ?=
 
 .PHONY: help setup demo fleet-demo kafka test soak matrix lint docs lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-route bench-connectors
+	bench-route bench-connectors bench-growth
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -80,6 +80,9 @@ bench-route: setup  ## events into inboxes, beside plain appends to the same tra
 
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
+
+bench-growth: setup  ## what grows with what: each cost at three sizes
+	@$(BIN)/python -m benchmarks.growth.run $(BENCH)
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock
