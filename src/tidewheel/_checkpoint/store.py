@@ -286,9 +286,8 @@ class CheckpointStore:
         return self._streams[stream_id]
 
     def streams(self) -> _Names:
-        """Return the streams that have checkpoints, by name. It lists all that is at the URL."""
-        parts = (entry.path.split("/") for entry in self.store.list())
-        return sorted({stream_of(part[0]) for part in parts if len(part) == 3 and part[1] == CHAIN})
+        """Return the streams that have checkpoints, by name. Of what a stream stores only the chain is listed."""
+        return sorted(stream_of(name) for name in self.store.folders() if self.store.list(f"{name}/{CHAIN}"))
 
     def save(self, state: Manifest) -> None:
         """Keep a checkpoint of its stream; see `StreamCheckpoints.save`."""

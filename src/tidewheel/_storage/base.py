@@ -9,6 +9,8 @@ import msgspec
 
 from tidewheel.errors import StorageError
 
+_Names = list[str]
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One object of a listing. `modified` is in seconds since 1970, by the store's clock."""
@@ -54,6 +56,15 @@ class Store(ABC):
 
         `prefix` is a whole path: "a" finds "a/1", not "ab". Temporary files are never listed.
         """
+
+    def folders(self, prefix: str = "") -> _Names:
+        """Return the names of the folders directly below the folder `prefix`, sorted.
+
+        An object store lists them without listing what is in them. A folder of a file system may be empty.
+        """
+        cut = len(prefix) + 1 if prefix else 0
+        parts = (entry.path[cut:].split("/", 1) for entry in self.list(prefix))
+        return sorted({part[0] for part in parts if len(part) == 2})
 
     @abstractmethod
     def delete(self, path: str) -> None:

@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote, urlsplit
 from tidewheel._storage.base import Entry, Store, check_length, check_path
 from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
+_Names = list[str]
+
 _TEMPORARY = ".tidewheel-tmp-"
 _counter = itertools.count()
 # Naming an unnamed file goes through /proc.
@@ -121,6 +123,15 @@ class FileStore(Store):
                         entries.append(Entry(within + item.name, stat.st_size, stat.st_mtime))
         entries.sort(key=lambda entry: entry.path)
         return entries
+
+    def folders(self, prefix: str = "") -> _Names:
+        folder = os.path.join(self.root, check_path(prefix)) if prefix else self.root
+        with self._explained("list", prefix or "."):
+            try:
+                with os.scandir(folder) as items:
+                    return sorted(item.name for item in items if item.is_dir(follow_symlinks=False))
+            except FileNotFoundError:
+                return []
 
     def delete(self, path: str) -> None:
         with self._explained("delete", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):

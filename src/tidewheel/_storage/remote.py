@@ -24,6 +24,8 @@ from tidewheel._core.urls import Url
 from tidewheel._storage.base import Entry, Store, check_length, check_path
 from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
+_Names = list[str]
+
 _SECRET = re.compile(r"key|secret|token|password|sas|credential")
 _OF_THE_CLIENT = ("allow_http", "connect_timeout", "proxy_url", "timeout")
 _RETRY_S = 30.0
@@ -86,6 +88,12 @@ class RemoteStore(Store):
             ]
         entries.sort(key=lambda entry: entry.path)
         return entries
+
+    def folders(self, prefix: str = "") -> _Names:
+        within = self._full(prefix) if prefix else self._prefix
+        with self._explained("list", prefix or "."):
+            listed = obstore.list_with_delimiter(self._client, within or None)
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(NotFound), self._explained("delete", path):

@@ -76,6 +76,14 @@ def test_lists_sorted_at_any_depth_by_whole_parts(store):
     assert store.list("nowhere") == []
 
 
+def test_names_the_folders_directly_below(store):
+    for path in ("b/2/x", "b/1", "a/deep/er/1", "c"):
+        store.write(path, b"")
+    assert store.folders() == ["a", "b"]
+    assert (store.folders("b"), store.folders("a/deep"), store.at("a").folders()) == (["2"], ["er"], ["deep"])
+    assert store.folders("nowhere") == []
+
+
 def test_modified_is_the_time_of_the_write(store):
     store.write("a", b"")
     store.write("b", b"")
