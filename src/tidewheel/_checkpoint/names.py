@@ -7,6 +7,7 @@ Below the state URL every job has a folder:
     <job>/state/                 state files: deltas and snapshots
     <job>/staged/                output staged by tasks, not published yet
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
+    <job>/program.json           what the program of the newest run declares
 
 A file's *name* is its path below the job's folder. A job that shares another's files (a fork) refers to
 them by a name that starts with "/": a path below the state URL.
@@ -22,6 +23,9 @@ import msgspec
 from tidewheel.errors import ConfigError
 
 CHAIN, STATE, STAGED, PINS = "chain", "state", "staged", "pins"
+PROGRAM = "program.json"
+DEFAULT_STATE = "file:.tidewheel"
+"""Where a job's state is if its program does not say: in the folder that the program is started in."""
 
 Suffix = Literal["delta", "snap"]
 

@@ -13,22 +13,19 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter, Snapshot
-from tidewheel._cells.connection import DEFAULT_NAMESPACE, Connection
 from tidewheel._cells.errors import Encoding, WrongType
+from tidewheel._cli.cell_place import At, CellPlace, CellsOption, JobOption, Namespace, State, found, place_of
+from tidewheel._cli.stored import DEFAULT_STATE
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True)
 
 _SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-_ANY_TYPE = ""
-
-At = Annotated[
-    str, typer.Option("--at", "-a", envvar="TIDEWHEEL_CELLS", help="Where the cells are: file:, s3:, etcd:, ...")
-]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The cells' namespace.")]
 TypeName = Annotated[str | None, typer.Option("--type", "-t", help="The declared type of a new cell, such as float.")]
 Name = Annotated[str, typer.Argument(help="The cell's name.")]
 
@@ -36,13 +33,15 @@ Name = Annotated[str, typer.Argument(help="The cell's name.")]
 @app.command()
 def get(
     name: Name,
-    at: At,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
     full: Annotated[bool, typer.Option("--full", help="Show version and type too.")] = False,
 ) -> None:
     """Show a cell's value; null if it is empty."""
-    with open_cells(at) as connection:
-        cell = _found(connection, name, namespace)
+    with place_of(job, state, cells, at, namespace).cell(name) as cell:
         typer.echo(_json(_described(cell) if full else cell.read()))
 
 
@@ -50,13 +49,16 @@ def get(
 def set_(
     name: Name,
     value: Annotated[str, typer.Argument(help="As JSON, or plain text.")],
-    at: At,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
     type_name: TypeName = None,
 ) -> None:
     """Replace a cell's value; show the version at which that was committed."""
-    with open_cells(at) as connection:
-        cell = _declared(_found(connection, name, namespace), value, type_name)
+    with place_of(job, state, cells, at, namespace).cell(name) as cell:
+        _declare(cell, value, type_name)
         typer.echo(cell.write(_parsed(value, cell.type_name)))
 
 
@@ -65,15 +67,17 @@ def cas(
     name: Name,
     current: Annotated[str, typer.Argument(help="The value it must hold; null for empty.")],
     new: Annotated[str, typer.Argument(help="The value to put there; null to empty it.")],
-    at: At,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
     type_name: TypeName = None,
 ) -> None:
     """Replace a cell's value if it holds another; exit status 1 if it does not."""
-    with open_cells(at) as connection:
-        cell = _found(connection, name, namespace)
+    with place_of(job, state, cells, at, namespace).cell(name) as cell:
         if new != "null":
-            cell = _declared(cell, new, type_name)
+            _declare(cell, new, type_name)
         exchange = cell.compare_exchange(_or_empty(current, cell.type_name), _or_empty(new, cell.type_name))
         typer.echo(_json(exchange._asdict()))
         if not exchange.applied:
@@ -81,12 +85,20 @@ def cas(
 
 
 @app.command()
-def clear(name: Name, at: At, namespace: Namespace = DEFAULT_NAMESPACE, type_name: TypeName = None) -> None:
+def clear(
+    name: Name,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
+    type_name: TypeName = None,
+) -> None:
     """Empty a cell; show the version at which that was committed."""
-    with open_cells(at) as connection:
-        cell = _found(connection, name, namespace)
+    place = place_of(job, state, cells, at, namespace)
+    with place.cell(name) as cell:
         if not cell.type_name and type_name is None and not cell.version():
-            raise ConfigError(f"there is no cell {namespace}/{name} at {connection.url}; check the name")
+            raise ConfigError(f"there is no cell {place.namespace}/{name} at {Url(place.url)}; check the name")
         cell.type_name = cell.type_name or type_name or ""
         typer.echo(cell.clear())
 
@@ -94,13 +106,16 @@ def clear(name: Name, at: At, namespace: Namespace = DEFAULT_NAMESPACE, type_nam
 @app.command()
 def watch(
     name: Name,
-    at: At,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
     count: Annotated[int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: go on for ever.")] = 0,
 ) -> None:
     """Show a cell's value and then every change, one JSON object a line."""
-    with open_cells(at) as connection:
-        for number, snapshot in enumerate(_found(connection, name, namespace).watch(), 1):
+    with place_of(job, state, cells, at, namespace).cell(name) as cell:
+        for number, snapshot in enumerate(cell.watch(), 1):
             typer.echo(_json(snapshot._asdict()))
             if number == count:
                 return
@@ -108,36 +123,48 @@ def watch(
 
 @app.command("list")
 def list_(
-    at: At,
     prefix: Annotated[str, typer.Argument(help="Only names that start with this.")] = "",
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    job: JobOption = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsOption = None,
+    at: At = None,
+    namespace: Namespace = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Show all cells of a namespace that were ever written."""
-    with open_cells(at) as connection:
-        rows = [_described(_found(connection, name, namespace)) for name in connection.names(namespace, prefix)]
+    """Show the cells that a job declares, or all of a namespace that were ever written."""
+    rows = _rows(place_of(job, state, cells, at, namespace), prefix)
     if as_json:
         for item in rows:
             typer.echo(_json(item))
         return
-    table = Table("name", "type", "version", "value")
+    columns = ("name", "type", "default", "value", "version") if job else ("name", "type", "version", "value")
+    table = Table(*columns)
     for item in rows:
-        table.add_row(item["name"], item["type"], str(item["version"]), _json(item["value"]))
+        # As Text: rich would take the brackets of dict[str, int] for its own.
+        table.add_row(*(Text(item[name] if name in ("name", "type") else _json(item[name])) for name in columns))
     Console().print(table)
 
 
-def _found(connection: Connection, name: str, namespace: str) -> CellWriter[Any]:
-    """Open a cell as whatever type it has."""
-    return connection.writer(name, Any, namespace=namespace, type_name=_ANY_TYPE)
+def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
+    """Return what is known of each cell of a place, by name."""
+    with open_cells(place.url) as connection:
+        if place.declared is None:
+            names = connection.names(place.namespace, prefix)
+            return [_described(found(connection, name, place.namespace)) for name in names]
+        rows = []
+        for declared in place.declared.cells:
+            if declared.name.startswith(prefix):
+                written = _described(found(connection, declared.name, place.namespace))
+                rows.append({**written, "type": declared.type, "default": declared.default})
+        return rows
 
 
-def _declared(cell: CellWriter[Any], value: str, type_name: str | None) -> CellWriter[Any]:
+def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:
     """Give a cell that was never written its type, and refuse another for one that has it."""
     if cell.type_name and type_name not in (None, cell.type_name):
         raise WrongType(f"{cell.where} is declared as {cell.type_name}, not as {type_name}; leave --type out")
     if not cell.type_name:
         cell.type_name = type_name or _guessed(value)
-    return cell
 
 
 def _guessed(value: str) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._cli.failures import show as show_error
-from tidewheel._cli.stored import AsJson, JobName, State, at_of, shown, size, when
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
 from tidewheel._core.keys import from_stored
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._state.codec import codec_named
@@ -22,7 +22,7 @@ Seq = Annotated[str, typer.Argument(metavar="SEQ|NAME", help="A checkpoint's seq
 
 
 @app.command("list")
-def list_(job: JobName, state: State, as_json: AsJson = False) -> None:
+def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -> None:
     """List the kept checkpoints and the savepoints."""
     stored = StoredJob(job, state=state)
     rows = [_row(manifest, "") for manifest in stored.list()]
@@ -42,7 +42,9 @@ def list_(job: JobName, state: State, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(job: JobName, state: State, at: Annotated[str | None, typer.Argument(metavar="[SEQ|NAME]")] = None) -> None:
+def show(
+    job: JobName, state: State = DEFAULT_STATE, at: Annotated[str | None, typer.Argument(metavar="[SEQ|NAME]")] = None
+) -> None:
     """Show one checkpoint, by default the newest, as JSON."""
     manifest = StoredJob(job, state=state).show(at_of(at))
     operators = {
@@ -77,7 +79,7 @@ def diff(
     job: JobName,
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint or savepoint.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The later one.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show of each operator.")] = 5,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +107,7 @@ def diff(
 @app.command()
 def verify(
     job: JobName,
-    state: State,
+    state: State = DEFAULT_STATE,
     at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="Only this checkpoint.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -129,7 +131,7 @@ def verify(
 def restore(
     job: JobName,
     at: Seq,
-    state: State,
+    state: State = DEFAULT_STATE,
     keep_output: Annotated[
         bool, typer.Option("--keep-output", help="Leave published output in place; it then comes a second time.")
     ] = False,
@@ -151,7 +153,7 @@ def restore(
 def savepoint(
     job: JobName,
     name: Annotated[str, typer.Argument(help="The savepoint's name.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="By default the newest checkpoint.")] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Let go of the savepoint.")] = False,
 ) -> None:
@@ -169,7 +171,7 @@ def fork(
     job: JobName,
     name: Annotated[str, typer.Argument(help="A savepoint of the job.")],
     new_job: Annotated[str, typer.Argument(metavar="NEW_JOB", help="The new job's name.")],
-    state: State,
+    state: State = DEFAULT_STATE,
 ) -> None:
     """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied."""
     fork_job = StoredJob(job, state=state).fork(name, new_job)
@@ -177,7 +179,7 @@ def fork(
 
 
 @app.command()
-def release(job: JobName, state: State) -> None:
+def release(job: JobName, state: State = DEFAULT_STATE) -> None:
     """Let go of the files that a fork shares with its parent, once it needs none of them, or is no more."""
     released = StoredJob(job, state=state).release()
     typer.echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
@@ -186,7 +188,7 @@ def release(job: JobName, state: State) -> None:
 @app.command()
 def gc(
     job: JobName,
-    state: State,
+    state: State = DEFAULT_STATE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     keep: Annotated[
         int | None, typer.Option(min=1, help="Let go of checkpoints beyond the newest so many first.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._cli.stored import AsJson, JobName, State, key_candidates, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, key_candidates, shown
 from tidewheel._engine.move import move as move_keys
 from tidewheel._program.stored_job import StoredJob
 from tidewheel.errors import StateError
@@ -16,7 +16,7 @@ from tidewheel.errors import StateError
 def move(
     source: JobName,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The job that the keys move to.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     keys: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY]...", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")
     ] = None,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown, when
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown, when
 from tidewheel._engine.control import JobCells, cells_url
 from tidewheel._engine.control import rescale as order
 from tidewheel._program.stored_job import StoredJob
@@ -44,7 +44,7 @@ def stretches(commits: Iterable[Manifest]) -> list[Stretch]:
 
 def rescale(
     job: JobName,
-    state: State,
+    state: State = DEFAULT_STATE,
     tasks: Annotated[
         int | None, typer.Argument(metavar="[N]", help="How many tasks to use; without it the history is shown.")
     ] = None,

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._cli.stored import AsJson, JobName, State, shown, size
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, size
 from tidewheel._engine.reshard import reshard as reshard_job
 
 
 def reshard(
     job: JobName,
     n_shards: Annotated[int, typer.Argument(metavar="N", help="The new number of shards, a power of two.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     cells: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
     ] = None,

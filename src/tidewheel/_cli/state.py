@@ -9,7 +9,7 @@ import typer
 
 from tidewheel._cli.move import move
 from tidewheel._cli.reshard import reshard
-from tidewheel._cli.stored import AsJson, AtOption, JobName, State, at_of, key_candidates, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, key_candidates, shown
 from tidewheel._program.stored_job import StoredJob
 
 app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
@@ -23,7 +23,12 @@ Prefix = Annotated[str, typer.Option(help="Only text keys that start with this."
 
 @app.command()
 def keys(
-    job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
+    job: JobName,
+    operator: OperatorName,
+    state: State = DEFAULT_STATE,
+    at: AtOption = None,
+    prefix: Prefix = "",
+    limit: Limit = None,
 ) -> None:
     """List an operator's keys, one JSON value a line."""
     stored_keys = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
@@ -36,7 +41,7 @@ def get(
     job: JobName,
     operator: OperatorName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     at: AtOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +60,12 @@ def get(
 
 @app.command()
 def scan(
-    job: JobName, operator: OperatorName, state: State, at: AtOption = None, prefix: Prefix = "", limit: Limit = None
+    job: JobName,
+    operator: OperatorName,
+    state: State = DEFAULT_STATE,
+    at: AtOption = None,
+    prefix: Prefix = "",
+    limit: Limit = None,
 ) -> None:
     """Show an operator's keys and values, one JSON object a line."""
     items = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
@@ -68,7 +78,7 @@ def export(
     job: JobName,
     operator: OperatorName,
     path: Annotated[str, typer.Argument(metavar="FILE", help="The Parquet file to write.")],
-    state: State,
+    state: State = DEFAULT_STATE,
     at: AtOption = None,
 ) -> None:
     """Write an operator's state to a Parquet file: the column key, then the value's fields, or value."""

@@ -6,13 +6,12 @@ import datetime
 
 import typer
 
-from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown, when
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown, when
 from tidewheel._engine.job_status import JobStatus, look
 from tidewheel._program.stored_job import StoredJob
 
 
-def status(job: JobName, state: State, cells: CellsUrl = None, as_json: AsJson = False) -> None:
+def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, as_json: AsJson = False) -> None:
     """Show whether a job runs, where and since when, how far it is, and how late.
 
     A run on another machine is watched for a sign of life: up to 17 seconds if there is none.
@@ -24,7 +23,7 @@ def status(job: JobName, state: State, cells: CellsUrl = None, as_json: AsJson =
         tidewheel status clicks --state s3://bucket/state --json
     """
     stored = StoredJob(job, state=state)
-    seen = look(JobPlace(job, stored.store.url, cells), stored.show())
+    seen = look(job_place(stored, cells), stored.show())
     typer.echo(shown(seen) if as_json else "\n".join(lines(seen)))
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._cli.stored import AsJson, CellsUrl, JobName, State, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown
 from tidewheel._engine import job_status
 from tidewheel._program.stored_job import StoredJob
 from tidewheel.errors import TidewheelError
@@ -15,7 +14,7 @@ from tidewheel.errors import TidewheelError
 
 def stop(
     job: JobName,
-    state: State,
+    state: State = DEFAULT_STATE,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the run has ended; 0: only ask.")] = 60.0,
     cells: CellsUrl = None,
     as_json: AsJson = False,
@@ -31,7 +30,7 @@ def stop(
     Exit status: 0 the job has ended, was asked to (`--wait 0`), or did not run; 1 it has not ended in time.
     """
     stored = StoredJob(job, state=state)
-    holder, ended = job_status.stop(JobPlace(job, stored.store.url, cells), stored.show(), wait)
+    holder, ended = job_status.stop(job_place(stored, cells), stored.show(), wait)
     if holder is not None and not ended and wait > 0:
         raise TidewheelError(
             f"job {job!r} has not ended within {wait:g} s; {holder.describe()} was asked, and ends when its batch is "

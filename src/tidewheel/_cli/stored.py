@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.text import key_candidates, shown
+from tidewheel.errors import ConfigError
 
-__all__ = ["AsJson", "AtOption", "CellsUrl", "JobName", "State", "at_of", "key_candidates", "shown", "size", "when"]
+if TYPE_CHECKING:
+    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._program.stored_job import StoredJob
+
+__all__ = [
+    "DEFAULT_STATE",
+    "AsJson",
+    "AtOption",
+    "CellsUrl",
+    "JobName",
+    "State",
+    "at_of",
+    "job_place",
+    "key_candidates",
+    "shown",
+    "size",
+    "when",
+]
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 State = Annotated[
-    str, typer.Option("--state", "-s", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the job's state lives.")
+    str,
+    typer.Option(
+        "--state", "-s", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the job's state lives, if not here."
+    ),
 ]
 CellsUrl = Annotated[
     str | None, typer.Option("--cells", metavar="URL", help="Where the job's cells are, if not beside its state.")
@@ -22,6 +44,20 @@ AtOption = Annotated[
     str | None, typer.Option("--at", metavar="SEQ|NAME", help="A checkpoint or savepoint; by default the newest.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+
+
+def job_place(stored: StoredJob, cells: str | None = None) -> JobPlace:
+    """Return where a stored job and its cells are: where its program said, unless `cells` says otherwise."""
+    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._engine.declaration import declaration
+
+    declared = declaration(stored.store, stored.name)
+    if cells is None and declared is not None and declared.login:
+        raise ConfigError(
+            f"the cells of job {stored.name!r} are at {declared.cells_at}, with a login that is not stored; give the whole "
+            "URL with --cells"
+        )
+    return JobPlace(stored.name, stored.store.url, cells or (declared.cells_at if declared is not None else None))
 
 
 def at_of(text: str | None) -> int | str | None:

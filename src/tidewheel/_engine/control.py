@@ -41,7 +41,10 @@ def cells_url(state: str, job: str) -> str:
 
 def cells_of(place: JobPlace) -> str:
     """Return where the cells of a job at a place are."""
-    return f"{place.cells.rstrip('/')}/{place.job}" if place.cells else cells_url(place.state, place.job)
+    if not place.cells:
+        return cells_url(place.state, place.job)
+    url, mark, settings = place.cells.partition("?")
+    return f"{url.rstrip('/')}/{place.job}{mark}{settings}"
 
 
 def rescale(url: str, parallelism: int) -> int:

@@ -26,6 +26,7 @@ from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
+from tidewheel._engine.declaration import declare
 from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.move import settle
@@ -239,6 +240,7 @@ class JobRun(ChainRun):
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         claimed = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
         self.head = settle(self.checkpoints, self.store, claimed, self.token)
+        declare(self.store, self.job)
         evolve(self)
 
     def _check_retraction(self, newest: Manifest) -> None:

@@ -11,6 +11,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.declaration import declare
 from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun
@@ -38,6 +39,7 @@ class FleetRun(ChainRun):
 
     def begin(self) -> None:
         self.reserve()
+        declare(self.store, self.job)
         evolve(self)
 
 

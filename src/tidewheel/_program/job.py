@@ -8,10 +8,12 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from tidewheel._cells.live import JobCell
+from tidewheel._checkpoint.names import DEFAULT_STATE
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.sink import Sink
 from tidewheel._connectors.source import Source, as_source
 from tidewheel._core.keys import check_n_shards
-from tidewheel._engine.control import cells_url, rescale
+from tidewheel._engine.control import cells_of, rescale
 from tidewheel._engine.plan import Plan, make_plan
 from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
@@ -51,7 +53,7 @@ class Job:
         self,
         name: str,
         *,
-        state: str = "file:.tidewheel",
+        state: str = DEFAULT_STATE,
         n_shards: int = 64,
         keep: int | str | timedelta = 10,
         collect_every: int = 20,
@@ -183,15 +185,17 @@ class Job:
     def plan(self) -> Plan:
         """Check the graph and return it cut into levels."""
         self.graph.check()
-        return make_plan(self.name, self.graph, self._dead_letter, tuple(self._cells.values()))
+        return make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
+
+    @property
+    def declared_cells(self) -> tuple[JobCell[Any], ...]:
+        """The cells that the program declares, in their order."""
+        return tuple(self._cells.values())
 
     @property
     def cells_url(self) -> str:
         """Where the job's cells are."""
-        if not self.cells_at:
-            return cells_url(self.state, self.name)
-        place, mark, settings = self.cells_at.partition("?")
-        return f"{place.rstrip('/')}/{self.name}{mark}{settings}"
+        return cells_of(JobPlace(self.name, self.state, self.cells_at))
 
     @overload
     def cell(self, name: str, declared: type[V], *, default: None = None) -> JobCell[V | None]: ...
@@ -202,8 +206,8 @@ class Job:
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
 
-        Change it while the job runs with `tidewheel cells set`, or from Python through `tidewheel.cells`, at `cells_url` in
-        the namespace `cells`. Each batch's manifest records the version that it saw.
+        Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python through `tidewheel.cells`,
+        at `cells_url` in the namespace `cells`. Each batch's manifest records the version that it saw.
 
         - `name`: of the cell, unique in the job.
         - `declared`: the type of its values.

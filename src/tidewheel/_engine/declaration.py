@@ -1,0 +1,85 @@
+"""What a job's program declares, beside its checkpoints: so that commands that have no program know its cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidewheel._cells.declared import type_name
+from tidewheel._checkpoint.names import PROGRAM, folder
+from tidewheel._core.urls import Url
+from tidewheel._storage import Store
+from tidewheel.errors import ConfigError, CorruptError, NotFound
+
+if TYPE_CHECKING:
+    from tidewheel._cells.live import JobCell
+    from tidewheel._program.job import Job
+
+
+class DeclaredCell(msgspec.Struct, frozen=True):
+    """A cell of a job: its name, its declared type by name, and its default as JSON."""
+
+    name: str
+    type: str
+    default: msgspec.Raw
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What the program of a job's newest run declares."""
+
+    cells: tuple[DeclaredCell, ...] = ()
+    cells_at: str | None = None
+    """The URL that the program gives for its cells, without a login; None: they are beside the state."""
+    login: bool = False
+    """Whether `cells_at` needs a login, which is not stored."""
+
+    def cell(self, job: str, name: str) -> DeclaredCell:
+        """Return a declared cell; a `ConfigError` with those that the job declares if it is none of them."""
+        for cell in self.cells:
+            if cell.name == name:
+                return cell
+        names = ", ".join(cell.name for cell in self.cells)
+        known = f"it declares {names}" if names else "it declares none: write job.cell(…) in its program"
+        raise ConfigError(f"job {job!r} declares no cell {name!r}; {known}")
+
+
+def declared_by(job: Job) -> Declaration:
+    """Return what a program declares."""
+    url = None if job.cells_at is None else Url(job.cells_at)
+    login = url is not None and url.has_login
+    shown = None if url is None else str(url) if login else url.reveal()
+    return Declaration(tuple(map(_declared_cell, job.declared_cells)), shown, login)
+
+
+def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
+    default = msgspec.json.encode(cell.default, enc_hook=repr)
+    return DeclaredCell(cell.name, type_name(cell.declared), msgspec.Raw(default))
+
+
+def declare(store: Store, job: Job) -> None:
+    """Write down what a program declares, unless it stands there already."""
+    path, data = _path(job.name), msgspec.json.encode(declared_by(job))
+    try:
+        if store.read(path) == data:
+            return
+    except NotFound:
+        pass
+    store.write(path, data)
+
+
+def declaration(store: Store, job: str) -> Declaration | None:
+    """Return what the program of a job's newest run declares; None if the job ran last before this was written down."""
+    path = _path(job)
+    try:
+        return msgspec.json.decode(store.read(path), type=Declaration)
+    except NotFound:
+        return None
+    except msgspec.DecodeError as error:
+        raise CorruptError(
+            f"{path} at {store.url} does not decode ({error}); remove it, the job's next start writes it anew"
+        ) from None
+
+
+def _path(job: str) -> str:
+    return f"{folder(job)}/{PROGRAM}"

@@ -1,0 +1,112 @@
+"""Cells from the shell: those of a job are found by the job's name, and are the ones that its program declares."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tidewheel import Job, sinks, sources
+from tidewheel._cells import open_cells
+from tidewheel._cli import app
+from tidewheel._engine.declaration import declaration, declared_by
+from tidewheel._storage import open_store
+from tidewheel.testing import MemoryRun
+
+
+def cli(*arguments: str, status: int = 0) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def live(state: str, out: list | None = None, **options) -> Job:
+    job = Job("live", state=state, n_shards=4, **options)
+    limit = job.cell("threshold", float, default=1.0)
+    job.cell("names", dict[str, int], default={"ada": 1})
+    numbers = job.source("in", sources.iterable([]), value=int)
+    numbers.filter("large", lambda n: n > limit.value).sink("out", sinks.collect(out))
+    return job
+
+
+@pytest.fixture
+def state(tmp_path) -> str:
+    with MemoryRun(live(str(tmp_path / "state"))) as run:
+        run.batch({"in": [1, 2, 3]})
+    return str(tmp_path / "state")
+
+
+def test_cells_from_the_shell_reach_the_next_batch_of_the_job(tmp_path, state):
+    assert cli("cells", "set", "threshold", "2", "--job", "live", "--state", state) == "1\n"
+    out: list = []
+    with MemoryRun(live(state, out)) as run:
+        run.batch({"in": [1, 2, 3]})
+    assert out == [{"value": 3}]
+    assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "2.0\n"
+
+
+def test_a_name_that_the_job_does_not_declare_is_refused_with_those_it_does(state):
+    error = cli("cells", "set", "treshold", "2", "--job", "live", "--state", state, status=1)
+    assert "job 'live' declares no cell 'treshold'; it declares threshold, names" in error
+    assert json.loads(cli("cells", "list", "-j", "live", "-s", state, "--json").splitlines()[0])["version"] == 0
+
+
+def test_a_value_of_another_type_is_refused(state):
+    assert "is not a float" in cli("cells", "set", "threshold", "high", "--job", "live", "--state", state, status=1)
+    refused = cli("cells", "set", "threshold", "2", "--type", "int", "--job", "live", "--state", state, status=1)
+    assert "is declared as float, not as int" in refused
+
+
+def test_cells_list_of_a_job_shows_type_default_value_and_version(state):
+    cli("cells", "set", "names", '{"bob": 2}', "--job", "live", "--state", state)
+    rows = [json.loads(line) for line in cli("cells", "list", "--job", "live", "-s", state, "--json").splitlines()]
+    assert rows == [
+        {"name": "threshold", "type": "float", "version": 0, "value": None, "default": 1.0},
+        {"name": "names", "type": "dict[str, int]", "version": 1, "value": {"bob": 2}, "default": {"ada": 1}},
+    ]
+    table = cli("cells", "list", "--job", "live", "-s", state)
+    assert all(text in table for text in ("default", '{"ada":1}', '{"bob":2}', "dict[str, int]"))
+
+
+def test_cells_at_a_url_of_their_own_are_found_too(tmp_path):
+    state, cells = str(tmp_path / "state"), f"file:{tmp_path}/cells"
+    with MemoryRun(live(state, cells=cells)) as run:
+        run.batch({"in": [1]})
+    cli("cells", "set", "threshold", "5", "--job", "live", "--state", state)
+    with open_cells(f"{cells}/live") as connection:
+        assert connection.reader("threshold", float, namespace="cells").read() == 5.0
+    assert "does not run" in cli("status", "live", "--state", state)
+
+
+def test_a_login_is_not_stored_and_asked_for(tmp_path):
+    job = Job("live", state=str(tmp_path), cells="etcd://ada:secret@localhost:2379/jobs")
+    declared = declared_by(job)
+    assert (declared.cells_at, declared.login) == ("etcd://localhost:2379/jobs", True)
+
+
+def test_a_job_of_an_earlier_version_says_what_to_do(state):
+    open_store(state).delete("live/program.json")
+    assert "start it once" in cli("cells", "list", "--job", "live", "--state", state, status=1)
+
+
+def test_without_a_job_or_a_url_the_ways_are_named(monkeypatch):
+    monkeypatch.delenv("TIDEWHEEL_CELLS", raising=False)
+    assert "--job JOB --state URL" in cli("cells", "get", "threshold", status=1)
+
+
+def test_a_changed_program_declares_anew(tmp_path, state):
+    job = Job("live", state=state, n_shards=4)
+    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+    with MemoryRun(job) as run:
+        run.batch({"in": [1]})
+    declared = declaration(open_store(state), "live")
+    assert declared is not None
+    assert declared.cells == ()
+
+
+def test_the_state_is_looked_for_where_a_program_has_it_by_default(tmp_path, state, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEWHEEL_STATE", raising=False)
+    (tmp_path / "state").rename(tmp_path / ".tidewheel")
+    assert "does not run" in cli("status", "live")
