@@ -14,6 +14,7 @@ COMMANDS = (
     "run",
     "status",
     "stop",
+    "reset",
     "graph",
     "sinks",
     "rescale",

@@ -43,7 +43,8 @@ class Marker(msgspec.Struct, frozen=True):
         raise StateError(
             f"sink {publication.sink!r}: sequence {sequence} of job {publication.job!r} is not what was published under this "
             f"number, and {self.sequence} is published already: the state of the job was removed and began anew, or the run was "
-            "overtaken long ago. Give the job or the sink another name, or remove its marker and what it published"
+            "overtaken long ago. Give the job or the sink another name; or remove its marker, with `tidewheel reset PROGRAM.py "
+            "--output`, and what it published"
         )
 
     def after(self, publication: Publication) -> Marker:

@@ -86,6 +86,17 @@ class Sink(ABC, Generic[Written]):
         """
         raise NotImplementedError(f"{self.describe()} cannot take back what it published")
 
+    def published(self, job: str, sink: str) -> str | None:
+        """Return what `remove` takes away, for people; None if there is nothing, or the sink cannot take anything away."""
+        return None
+
+    def remove(self, job: str, sink: str) -> None:
+        """Take away all that was published for this job and sink, and the marks of how far that went.
+
+        The job's state is gone: its next run counts from the beginning. Called again, it does no harm.
+        """
+        raise NotImplementedError(f"{self.describe()} cannot take away what it published")
+
     def describe(self) -> str:
         """Return a few words for messages."""
         return type(self).__name__.lower()

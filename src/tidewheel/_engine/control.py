@@ -58,6 +58,13 @@ def order_stop(connection: Connection, run: str) -> None:
     _stop(connection).write(StopOrder(run))
 
 
+def forget_orders(connection: Connection) -> None:
+    """Take back what the job was told: its parallelism, and to end."""
+    for cell in (_control(connection), _stop(connection)):
+        if cell.read() is not None:
+            cell.clear()
+
+
 def _stop(connection: Connection) -> CellWriter[StopOrder]:
     # Not a field of `Control`: whoever rescales writes that whole.
     return connection.writer("stop", StopOrder, namespace=NAMESPACE, type_name="tidewheel.StopOrder")

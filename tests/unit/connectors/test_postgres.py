@@ -114,6 +114,18 @@ def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness, 
         harness.publish(2, harness.stage(2, [{"n": 2}], run="r2"))
 
 
+def test_reset_removes_the_mark_and_leaves_the_rows(harness, rows, table):
+    harness = harness()
+    sink = harness.sink
+    assert sink.published(table, "out") is None
+    harness.publish(2, harness.stage(2, [{"n": 1}]))
+    assert "the rows stay" in sink.published(table, "out")
+    sink.remove(table, "out")
+    assert sink.published(table, "out") is None
+    harness.publish(2, harness.stage(2, [{"n": 2}]))
+    assert rows() == [(1,), (2,)]
+
+
 def test_upsert_changes_the_columns_that_records_have(harness, rows):
     harness = harness("k text PRIMARY KEY, n int, note text DEFAULT 'none'", mode="upsert", key="k")
     harness.publish(2, harness.stage(2, [{"k": "a", "n": 1}, {"k": "b", "n": 1}]))

@@ -124,6 +124,16 @@ class Files(Sink):
     def retract(self, job: str, sink: str, after: int, before: int) -> None:
         TargetFolder(place_at(self.path), job, sink).retract(after, before)
 
+    def published(self, job: str, sink: str) -> str | None:
+        folder = TargetFolder(place_at(self.path), job, sink)
+        count = len(folder.outputs())
+        if not count and not folder.marker():
+            return None
+        return f"{count:,} {'file' if count == 1 else 'files'} in {self.path}"
+
+    def remove(self, job: str, sink: str) -> None:
+        TargetFolder(place_at(self.path), job, sink).remove()
+
 
 class _FilesPartition(SinkPartition):
     """A task's files: one, or one per folder and set of columns."""

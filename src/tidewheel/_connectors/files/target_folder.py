@@ -138,6 +138,19 @@ class TargetFolder:
         self.place.sync({path.rpartition("/")[0] for path in removed})
         return removed
 
+    def outputs(self) -> list[str]:
+        """Return the paths of this sink's output files."""
+        return sorted(path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
+
+    def remove(self) -> None:
+        """Remove all files of this sink, the marker last: until then a new life of the job is told of the old one's output."""
+        staged = [f"{self.staging}/{name}" for name in self.place.sizes(self.staging)]
+        markers = [path for _, path in self._numbered(self.own, _MARKER)]
+        paths = [*self.outputs(), *staged, *markers]
+        for path in paths:
+            self.place.remove(path)
+        self.place.sync({path.rpartition("/")[0] for path in paths})
+
     def refuse_other_life(self, files: Iterable[OutputFile], sequence: int, marker: int) -> None:
         """Refuse output that was never published though the marker has passed its sequence.
 
@@ -148,8 +161,8 @@ class TargetFolder:
         if any(file.staged in waiting for file in files):
             raise StateError(
                 f"{self.place.at('')} has output of this job up to sequence {marker}, and the job's state is only at {sequence}: "
-                f"the state was started anew, and the output belongs to the one before. Remove that output ({self.prefix}~*) and "
-                f"{self.own}/published-*, keep {self.staging}, and start again"
+                f"the state was started anew, and the output belongs to the one before. Remove both with `tidewheel reset "
+                f"PROGRAM.py --output`; or only that output ({self.prefix}~*) and {self.own}/published-*, and keep {self.staging}"
             )
 
     def _numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:

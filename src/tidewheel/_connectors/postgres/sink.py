@@ -104,6 +104,13 @@ class Postgres(Sink):
             parts = [last_of_each(part, self.table.key, self.table.by) for part in parts]
         self.server.persist(who, lambda connection: self.table.add(connection, parts, publication, create))
 
+    def published(self, job: str, sink: str) -> str | None:
+        mark = self.server.persist(f"sink {sink!r}", lambda connection: self.table.mark_of(connection, job, sink))
+        return None if mark is None else f"its mark beside {self.describe()}; the rows stay, empty the table by hand"
+
+    def remove(self, job: str, sink: str) -> None:
+        self.server.persist(f"sink {sink!r}", lambda connection: self.table.forget(connection, job, sink))
+
 
 def _names(table: pa.Table) -> list[str]:
     return sorted(table.schema.names)

@@ -163,9 +163,23 @@ class Table:
         connection.execute("SELECT set_config('lock_timeout', '0', true)")
 
     def _marker(self, connection: Connection, publication: Publication) -> Marker:
+        return Marker.decoded(self._mark_text(connection, publication.job, publication.sink))
+
+    def _mark_text(self, connection: Connection, job: str, sink: str) -> str | None:
         query = driver().sql.SQL("SELECT marker FROM {} WHERE job = %s AND sink = %s").format(self._markers())
-        row = connection.execute(query, [publication.job, publication.sink]).fetchone()
-        return Marker.decoded(row[0] if row else None)
+        row = connection.execute(query, [job, sink]).fetchone()
+        return row[0] if row else None
+
+    def mark_of(self, connection: Connection, job: str, sink: str) -> str | None:
+        """Return the mark of how far a job's sink has published; None if there is none."""
+        there = connection.execute("SELECT to_regclass(%s)", [self._markers().as_string(None)]).fetchone()
+        return None if there == (None,) else self._mark_text(connection, job, sink)
+
+    def forget(self, connection: Connection, job: str, sink: str) -> None:
+        """Remove the mark of how far a job's sink has published."""
+        statement = driver().sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s").format(self._markers())
+        with connection.transaction():
+            connection.execute(statement, [job, sink])
 
     def _mark(self, connection: Connection, publication: Publication, marker: Marker) -> None:
         statement = driver().sql.SQL(

@@ -1,0 +1,117 @@
+"""`tidewheel reset`: a job begins anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidewheel._cli.program import load_job, split_target
+from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, job_place, size
+from tidewheel.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._engine.reset import Holdings
+    from tidewheel._operators.graph import Node
+    from tidewheel._program.job import Job
+
+
+def reset(
+    target: Annotated[
+        str, typer.Argument(metavar="JOB|PROGRAM[:JOB]", help="The job's name, or its program: a Python file.")
+    ],
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="URL",
+            envvar="TIDEWHEEL_STATE",
+            help=f"Where the job's state lives, if not where its program says, or at {DEFAULT_STATE}.",
+        ),
+    ] = None,
+    output: Annotated[
+        bool, typer.Option("--output", help="Remove what the job's sinks published too; it takes the program.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    cells: CellsUrl = None,
+) -> None:
+    """Remove a job's state, so that its next start is its first. Shows what goes, and asks.
+
+    Checkpoints, savepoints and state go, and the job's cells are emptied. What its sinks published stays, unless
+    `--output` says otherwise. A job that runs is refused.
+
+    For example:
+
+        tidewheel reset clicks --state file:///data/state
+
+        tidewheel reset clicks.py --output --yes
+
+    Exit status: 0 it is removed, 1 an error or not confirmed, 2 the job runs.
+    """
+    from tidewheel._engine.reset import holdings
+    from tidewheel._engine.reset import reset as remove
+    from tidewheel._storage import open_store
+
+    job = load_job(target) if split_target(target)[0].suffix == ".py" else None
+    if job is not None and state is not None:
+        job.state = state
+    if job is None and output:
+        raise ConfigError(
+            f"what sinks published is known to the program: tidewheel reset PROGRAM.py --output, in place of {target}"
+        )
+    place = _place(job, target, state, cells)
+    held = holdings(open_store(place.state), place.job)
+    sinks = _sinks(job) if job is not None and output else []
+    if held.sequence is None and not sinks:
+        raise NotFound(f"there is no state of a job {place.job!r} at {held.state}; nothing to remove")
+    for line in lines(held):
+        typer.echo(line)
+    for node in sinks:
+        typer.echo(f"  sink {node.name!r}: {_published(place.job, node) or f'{_describe(node)} stays as it is'}")
+    if not yes:
+        typer.confirm("Remove this for good?", abort=True)
+    remove(place)
+    for node in sinks:
+        if _published(place.job, node):
+            node.operator.sink.remove(place.job, node.name)  # type: ignore[attr-defined]  # a sink's node
+    typer.echo(f"{place.job}: removed; its next start is its first")
+
+
+def lines(held: Holdings) -> list[str]:
+    """Return what goes, for people."""
+    if held.sequence is None:
+        return [f"job {held.job} has no state at {held.state}"]
+    text = [
+        f"job {held.job} at {held.state}:",
+        f"  {held.checkpoints} checkpoints, the newest is {held.sequence}, after {held.events:,} events",
+        f"  {held.files:,} files, {size(held.bytes)}",
+    ]
+    if held.savepoints:
+        text.append(f"  savepoints: {', '.join(held.savepoints)}")
+    return text
+
+
+def _place(job: Job | None, name: str, state: str | None, cells: str | None) -> JobPlace:
+    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._program.stored_job import StoredJob
+
+    if job is None:
+        return job_place(StoredJob(name, state=state or DEFAULT_STATE), cells)
+    return JobPlace(job.name, job.state, cells or job.cells_at)
+
+
+def _sinks(job: Job) -> list[Node]:
+    from tidewheel._operators.stateless.sink import SinkOperator
+
+    return [node for node in job.plan().nodes if isinstance(node.operator, SinkOperator)]
+
+
+def _published(job: str, node: Node) -> str | None:
+    text: str | None = node.operator.sink.published(job, node.name)  # type: ignore[attr-defined]  # a sink's node
+    return text
+
+
+def _describe(node: Node) -> str:
+    return str(node.operator.sink.describe())  # type: ignore[attr-defined]  # a sink's node

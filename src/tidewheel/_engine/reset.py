@@ -1,0 +1,118 @@
+"""A job's way back to nothing: what it has at its state URL, and the removal of that."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from tidewheel._cells import open_cells
+from tidewheel._cells.connection import Connection
+from tidewheel._checkpoint.names import CHAIN, PINS, PROGRAM, STAGED, STATE, folder
+from tidewheel._checkpoint.pins import Pins
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
+from tidewheel._checkpoint.tools.fork import release
+from tidewheel._checkpoint.tools.savepoint import savepoints
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._engine.control import CONFIGURATION, cells_of, forget_orders
+from tidewheel._engine.job_lease import JobLease
+from tidewheel._storage import Store, open_store
+from tidewheel.errors import HeldError, StateError
+
+_DELETERS = 8
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    """What a job has at its state URL."""
+
+    job: str
+    state: str
+    sequence: int | None
+    """Of the newest checkpoint; None: the job has none."""
+    events: int
+    checkpoints: int
+    savepoints: tuple[str, ...]
+    files: int
+    bytes: int
+
+
+def holdings(store: Store, job: str) -> Holdings:
+    """Return what a job has at a state URL; refuse one that others depend on, or that a fleet runs."""
+    checkpoints = StreamCheckpoints(store, job)
+    newest = checkpoints.latest()
+    if newest is not None and newest.fleet is not None:
+        raise StateError(
+            f"job {job!r} is run by a fleet, whose nodes have its shards; reset is for a job that runs by itself"
+        )
+    if newest is not None and newest.transfers_out:
+        target = next(iter(newest.transfers_out.values())).target.job
+        raise StateError(
+            f"keys of job {job!r} are on their way to job {target!r}, and would be lost; start that job once, which takes them"
+        )
+    _check_forks(store, job, checkpoints.pins)
+    entries = store.list(folder(job))
+    return Holdings(
+        job,
+        store.url,
+        None if newest is None else newest.sequence,
+        0 if newest is None else newest.event_count,
+        checkpoints.count(),
+        tuple(pin.name for pin in savepoints(checkpoints)),
+        len(entries),
+        sum(entry.size for entry in entries),
+    )
+
+
+def _check_forks(store: Store, job: str, pins: Pins) -> None:
+    holders = {pin.holder for pin in pins.all() if pin.kind == "fork"}
+    forks = sorted(holders & set(CheckpointStore(store).streams()))
+    if forks:
+        raise StateError(
+            f"job {forks[0]!r} is a fork of job {job!r} and needs its files; reset that one first, or let it go on until "
+            f"`tidewheel checkpoints release {forks[0]}` finds that it needs them no more"
+        )
+
+
+def reset(place: JobPlace) -> None:
+    """Remove a job's checkpoints and state, and empty its cells. `HeldError` if it runs.
+
+    A crash leaves a job that either is as it was, or does not start: this, once more, brings it to its end.
+    """
+    store = open_store(place.state)
+    holdings(store, place.job)
+    with open_cells(cells_of(place)) as connection:
+        lease = JobLease(connection, secrets.token_hex(6))
+        holder = lease.other()
+        if holder is not None:
+            raise HeldError(
+                f"job {place.job!r} runs: {holder.describe()} has it; end it with `tidewheel stop {place.job}` first"
+            )
+        with lease.held(place.job):
+            _remove_files(store.at(folder(place.job)))
+            _clear_cells(connection)
+    release(store, place.job)
+
+
+def _remove_files(job: Store) -> None:
+    # The chain goes after all that it refers to, oldest record first: as long as any of it stands, its head does, and a
+    # start finds that files are missing. The other way about it would go on from an older state.
+    for part in (STAGED, STATE, PINS):
+        _delete(job, [entry.path for entry in job.list(part)])
+    for entry in job.list(CHAIN):
+        job.delete(entry.path)
+    job.delete(PROGRAM)
+
+
+def _delete(job: Store, paths: Sequence[str]) -> None:
+    with ThreadPoolExecutor(_DELETERS) as deleters:
+        list(deleters.map(job.delete, paths))
+
+
+def _clear_cells(connection: Connection) -> None:
+    """Empty the cells that the program declares and the orders to the job. The lease stays: it is held."""
+    forget_orders(connection)
+    for name in connection.names(CONFIGURATION):
+        connection.writer(name, Any, namespace=CONFIGURATION, type_name="").clear()
