@@ -35,6 +35,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The epoch that goes out after the batch's data."""
     shards: frozenset[int] | None = None
     """The shards that the run has; None: all."""
+    awake: dict[str, frozenset[int]] = {}
+    """By table of timers, the shards in which something may be due. A table that is not here: any shard."""
     snapshots: frozenset[int] = frozenset()
     """The shards whose base state is written as a snapshot in this batch."""
     keyed_by_spark: bool = False

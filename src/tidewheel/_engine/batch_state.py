@@ -43,7 +43,8 @@ class BatchState:
             spec, manifest = self._spec, _base_manifest(self._spec, self._store)
             copies = LocalCopies.at(local_folder(spec.local, spec.stream, manifest.lineage))
             fetch = shard_by_shard_opener(self._store, spec.stream)
-            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch)
+            awake = {table: frozenset(filter(self._is_mine, shards)) for table, shards in spec.awake.items()}
+            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch, awake)
         return self._opened
 
     def shards(self) -> list[int]:
@@ -71,6 +72,10 @@ class BatchState:
         ref = self._stored(writer, "delta")
         faults.point(DELTA_WRITTEN)
         return writer.parts(ref, self._spec.sequence), changed
+
+    def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return when the next timers are due in the shards whose timers the task looked at or changed."""
+        return {} if self._opened is None else self._opened.next_timers()
 
     def write_snapshots(self) -> dict[int, PartRef]:
         """Write the shards of this task whose snapshot is due, as of the base; return them."""

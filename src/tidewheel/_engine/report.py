@@ -41,6 +41,8 @@ class Report(msgspec.Struct, frozen=True):
     changed: dict[str, int] = {}
     """Keys of each table whose state changed."""
     rejected: int = 0
+    timers: dict[str, dict[int, tuple[int, int]]] = {}
+    """By table of timers and shard, where the task looked or changed something: when the next is due, by event and wall clock."""
     key_kinds: dict[str, str] = {}
     """The type of the keys that each `key_by` gave, and of the numbers in tuples by their place, as `operator/1`."""
     frontiers: dict[str, int | None] = {}

@@ -27,6 +27,7 @@ from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, nex
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
+from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.evolve import evolve, upgrades
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.move import settle
@@ -71,6 +72,7 @@ class ChainRun(ABC):
         """The shards that the run has; None: all."""
         self._published = False
         """Whether this run has published and taken back all that the head owes."""
+        self._due_times = DueTimes(job.n_shards)
 
     @abstractmethod
     def reserve(self) -> None:
@@ -106,6 +108,11 @@ class ChainRun(ABC):
         It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
         """
         sequence = self.head.sequence + 1
+        now, last, epoch = (
+            batch_time(self.clock(), self.head.now),
+            self.head.delivered_epoch,
+            epoch_due(self.head, epoch),
+        )
         return BatchSpec(
             stream=self.stream,
             state=self.store.url,
@@ -116,12 +123,13 @@ class ChainRun(ABC):
             run=self.token,
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
-            now=batch_time(self.clock(), self.head.now),
+            now=now,
             asked=self.asking.begin(),
-            last_epoch=self.head.delivered_epoch,
+            last_epoch=last,
             behind=self.head.behind,
-            epoch=epoch_due(self.head, epoch),
+            epoch=epoch,
             shards=self.held,
+            awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             cells=self.cells.pin(),
         )
@@ -156,6 +164,8 @@ class ChainRun(ABC):
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         faults.point(COMMITTED)
+        if is_computed(kind):
+            self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
         self.head = manifest
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):

@@ -269,6 +269,7 @@ class _Step:
             received=self.received,
             changed=changed,
             rejected=self.output.rejected,
+            timers=self.state.next_timers(),
             key_kinds=self.key_kinds,
             frontiers=self.frontiers,
         )
@@ -335,6 +336,9 @@ class _NodeContext:
 
     def shards(self) -> Iterable[int]:
         return self._seen(self._step.state.shards())
+
+    def shards_awake(self, timers: TimerTable) -> Iterable[int]:
+        return self._seen(timers.candidates(self._step.state.shards))
 
     def all_shards(self) -> Iterable[int]:
         return self._seen(self._step.state.all_shards())

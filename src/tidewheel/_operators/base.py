@@ -69,6 +69,9 @@ class Context(Protocol):
     def shards(self) -> Iterable[int]:
         """Return the shards of this task that have state or got data."""
 
+    def shards_awake(self, timers: TimerTable) -> Iterable[int]:
+        """Return the shards of this task in which one of the timers may be due."""
+
     def all_shards(self) -> Iterable[int]:
         """Return all shards of this task, with or without state and data."""
 

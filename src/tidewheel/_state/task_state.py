@@ -48,13 +48,18 @@ class TaskState:
         parts: Mapping[int, ShardParts],
         copies: LocalCopies,
         fetch: Callable[[FileRef], StateFile],
+        awake: Mapping[str, frozenset[int]] | None = None,
     ) -> None:
-        """Take the base manifest's sequence and parts; `fetch` opens a state file of the store."""
+        """Take the base manifest's sequence and parts; `fetch` opens a state file of the store.
+
+        `awake` has the tables of timers of which it is known in which shards something may be due, with these shards.
+        """
         self.n_shards = n_shards
         self.sequence = sequence
         self.parts = parts
         self._copies = copies
         self._fetch = fetch
+        self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
         self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
 
@@ -99,8 +104,13 @@ class TaskState:
 
     def timers(self, table: str) -> TimerTable:
         """Return a table's timers."""
-        state = self._states[table] = TimerTable(self, table)
+        state = self._states[table] = TimerTable(self, table, self._awake.get(table))
         return state
+
+    def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return by table of timers what `TimerTable.next_due` does, where that is anything."""
+        tables = ((table, state) for table, state in self._states.items() if isinstance(state, TimerTable))
+        return {table: due for table, timers in tables if (due := timers.next_due())}
 
     def changes(self) -> Iterator[tuple[int, str, Items]]:
         """Yield what this batch changed, for each shard and table; shards ascend."""
@@ -357,11 +367,13 @@ class RawTable:
         """Made by `TaskState.raw`."""
         self.n_shards = task.n_shards
         self._task, self._table = task, table
+        self._read: dict[int, dict[bytes, bytes | None]] = {}
         self._changed: dict[int, dict[bytes, bytes | None]] = {}
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
         """Return the state of each stored key; the keys must be sorted."""
         states = self._task.reader(shard).get_many(self._table, stored)
+        self._read.setdefault(shard, {}).update(zip(stored, states, strict=True))
         changed = self._changed.get(shard)
         return states if not changed else [changed.get(key, raw) for key, raw in zip(stored, states, strict=True)]
 
@@ -374,8 +386,9 @@ class RawTable:
         return set(self._changed)
 
     def changes(self, shard: int) -> Items:
-        """Return what this batch leaves in the shard, in the order of the stored keys."""
-        return sorted(self._changed.get(shard, {}).items())
+        """Return the stored keys of the shard whose state is not what was read, in order."""
+        read = self._read.get(shard, {})
+        return [item for item in sorted(self._changed.get(shard, {}).items()) if item[1] != read.get(item[0], MISSING)]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -7,6 +7,7 @@ changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -25,6 +26,8 @@ SUFFIX = "timers"
 _CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
 _NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
 _SIGN = 2**63
+NEVER = _SIGN - 1
+"""The time of a timer that there is not."""
 THERE = b"\x01"
 """What stands in the table for a timer that is set."""
 
@@ -72,6 +75,13 @@ def _prefix(clock: Clock, time: int) -> bytes:
     return encode(Timer(0, time, "", clock))[:_PREFIX]
 
 
+def _range(clock: Clock, until: int) -> tuple[bytes, bytes]:
+    """Return where the entries of a clock begin, and where those up to a time end."""
+    last = _prefix(clock, until)
+    # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
+    return _prefix(clock, -_SIGN), (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
+
+
 _PREFIX = 6 + 8
 """The letter, the marks of tuple, clock and bytes, and the time."""
 
@@ -79,10 +89,11 @@ _PREFIX = 6 + 8
 class TimerTable:
     """One operator's timers of every key, for one task and batch."""
 
-    def __init__(self, task: TaskState, table: str) -> None:
-        """Made by `TaskState.timers`."""
-        self._task, self._table = task, table
+    def __init__(self, task: TaskState, table: str, awake: frozenset[int] | None) -> None:
+        """Made by `TaskState.timers`. `awake` are the shards whose committed timers may be due; None: any."""
+        self._task, self._table, self._awake = task, table, awake
         self._changed: dict[int, dict[bytes, bool]] = {}
+        self._looked: set[int] = set()
 
     def put(self, timer: Timer) -> None:
         """Set a timer; setting it again changes nothing."""
@@ -96,26 +107,47 @@ class TimerTable:
         shard = shard_of_stored(to_stored(timer.key), self._task.n_shards)
         self._changed.setdefault(shard, {})[encode(timer)] = there
 
+    def candidates(self, shards: Callable[[], Iterable[int]]) -> list[int]:
+        """Return the shards in which a timer may be due; `shards` gives the task's, and is asked only if nothing is known."""
+        return list(shards()) if self._awake is None else sorted(self._awake | self._changed.keys())
+
     def due(self, shard: int, clock: Clock, until: int) -> list[Timer]:
         """Return the timers of a shard up to a time, by time and then by key."""
-        start, last = _prefix(clock, -_SIGN), _prefix(clock, until)
+        start, stop = _range(clock, until)
         changed = self._changed.get(shard, {})
-        # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
-        stop = (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
-        entries = [
-            entry for entry, _ in self._task.reader(shard).items(self._table, start, stop) if entry not in changed
-        ]
-        entries += [entry for entry, there in changed.items() if there and start <= entry < stop]
+        entries = [entry for entry, there in changed.items() if there and start <= entry < stop]
+        if self._awake is None or shard in self._awake:
+            self._looked.add(shard)
+            committed = self._task.reader(shard).items(self._table, start, stop)
+            entries += [entry for entry, _ in committed if entry not in changed]
         return [decode(entry) for entry in sorted(entries)]
+
+    def next_due(self) -> dict[int, tuple[int, int]]:
+        """Return, for each shard that was looked at or changed, the time of its next timer by event and by wall clock."""
+        shards = sorted(self._looked | self._changed.keys())
+        return {shard: (self._next(shard, "event"), self._next(shard, "wall")) for shard in shards}
+
+    def _next(self, shard: int, clock: Clock) -> int:
+        start, stop = _range(clock, NEVER)
+        changed = self._changed.get(shard, {})
+        committed = self._task.reader(shard).items(self._table, start, stop)
+        first = next((entry for entry, _ in committed if changed.get(entry, True)), stop)
+        entry = min((entry for entry, there in changed.items() if there and start <= entry < first), default=first)
+        return NEVER if entry == stop else int.from_bytes(entry[_PREFIX - 8 : _PREFIX], "big") - _SIGN
 
     def touched(self) -> set[int]:
         """Return the shards with changes."""
         return set(self._changed)
 
     def changes(self, shard: int) -> Items:
-        """Return what this batch leaves in the shard, in order."""
-        changed: dict[bytes, Any] = self._changed.get(shard, {})
-        return sorted((entry, THERE if there else None) for entry, there in changed.items())
+        """Return what this batch changed in the shard, in order: what it set and cancelled again is no change."""
+        changed = sorted(self._changed.get(shard, {}).items())
+        committed = self._task.reader(shard).get_many(self._table, [entry for entry, _ in changed])
+        return [
+            (entry, THERE if there else None)
+            for (entry, there), stored in zip(changed, committed, strict=True)
+            if there == (stored is None)
+        ]
 
     def close(self) -> None:
         """Nothing is held open."""

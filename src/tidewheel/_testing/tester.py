@@ -298,6 +298,9 @@ class _NodeContext:
     def shards(self) -> Iterable[int]:
         return sorted(set(self._step.tester._copies.shards()) | self._step.state.touched())
 
+    def shards_awake(self, timers: TimerTable) -> Iterable[int]:
+        return timers.candidates(self.shards)
+
     def all_shards(self) -> Iterable[int]:
         return range(self._step.tester.n_shards)
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel import count, max_, mean, min_, sum_
+from tidewheel import Job, count, max_, mean, min_, sum_
 from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel.errors import GraphError
+from tidewheel.sinks import discard
+from tidewheel.testing import MemoryRun
 from unit.operators.running import Ran, failure, run
 
 ALL = {
@@ -220,3 +222,15 @@ def test_wrong_aggregates_are_refused_when_the_graph_is_built():
 def test_aggregates_of_one_column_share_what_is_kept():
     operator = AggregateBy({"mean": mean("x"), "total": sum_("x"), "n": count("x")})
     assert operator.state_layout == "count:x, sum:x"
+
+
+def test_an_aggregate_that_stays_as_it_is_is_not_written_again():
+    job = Job("job-unchanged", state="memory:unit-aggregates", n_shards=4)
+    job.source("in", lambda spark: None).key_by("k", "user").aggregate("op", n=count("x")).sink("out", discard())
+    changes = []
+    with MemoryRun(job) as memory:
+        for x in (5, None, 5):
+            memory.batch({"in": [{"user": "a", "x": x}, {"user": "b", "x": 5}]})
+            parts = [parts.deltas[-1] for parts in memory.run.head.shards.values()]
+            changes.append(sum(part.keys for part in parts if part.sequence == memory.run.head.sequence))
+    assert changes == [2, 1, 2]

@@ -51,7 +51,7 @@ class TimerService:
         return output
 
     def _fire(self, clock: Clock, until: int, output: OutputBuffer) -> None:
-        for shard in self.context.shards():
+        for shard in self.context.shards_awake(self.timers):
             self._fire_shard(shard, clock, until, output)
 
     def _fire_shard(self, shard: int, clock: Clock, until: int, output: OutputBuffer) -> None:

@@ -119,7 +119,7 @@ class TtlProcess(Process):
         if self._covered_at == self._epochs:
             return
         self._covered_at = self._epochs
-        for shard in self.context.shards():
+        for shard in self.context.shards_awake(self.timers):
             if self.expires.is_new(shard) and not self.state.is_new(shard):
                 keys = [from_stored(stored) for stored in self.state.stored_keys(shard)]
                 self.expires.fetch(keys)
@@ -131,7 +131,7 @@ class TtlProcess(Process):
         if until is None:
             return
         self._cover(until)
-        for shard in self.context.shards():
+        for shard in self.context.shards_awake(self.timers):
             for timer in self.timers.due(shard, self.ttl.clock, until):
                 self.timers.cancel(timer)
                 at = self.expires.get(timer.key)

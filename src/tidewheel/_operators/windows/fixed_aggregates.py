@@ -176,7 +176,7 @@ class _Windowing(Process):
         keys: dict[bytes, Any] = {}
         firsts: list[int] = []
         shards: dict[int, slice] = {}
-        for shard in self.context.shards():
+        for shard in self.context.shards_awake(self.timers):
             timers: dict[bytes, Timer] = {}
             for timer in self.timers.due(shard, "event", epoch):
                 self.timers.cancel(timer)
