@@ -20,7 +20,7 @@ LAYERS = [
     ["_values", "_time", "_storage"],
     ["_cells", "_state"],
     ["_checkpoint", "_codecs"],
-    ["_connectors"],
+    ["_connectors", "_observe"],
     ["_operators"],
     ["_engine"],
     ["_fleet"],

@@ -64,6 +64,12 @@ def node(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
+    history: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="How long figures and errors stay at the state URL; 'none': nothing is noted."
+        ),
+    ] = "7 days",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -93,8 +99,10 @@ def node(
         local=local,
         conf=_settings(conf),
         restarts=restarts,
+        history=None if history == "none" else history,
         progress=lambda batch: events("batch", facts(batch) if as_json else {"": line(batch)}),
     )
+    run.history_seconds  # noqa: B018  # It refuses what is no duration.
     chosen = name or default_name()
     events.node = chosen
     Node(

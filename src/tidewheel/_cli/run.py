@@ -98,6 +98,13 @@ def run(
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
     ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long figures and errors stay at the state URL, by default '7 days'; 'none': nothing is noted.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -135,6 +142,8 @@ def run(
         "serve": serve,
     }
     options |= {name: value for name, value in choices.items() if value is not None}
+    if history is not None:
+        options["history"] = None if history == "none" else history
     job = load_job(program)
     if state is not None:
         job.state = state

@@ -19,6 +19,7 @@ from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel._state.state_file import StateFileWriter
 from tidewheel._state.task_state import TaskState
+from tidewheel._state.timers import is_timers
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
 from tidewheel.errors import CorruptError, StorageError
@@ -26,6 +27,9 @@ from tidewheel.errors import CorruptError, StorageError
 DELTA = faults.declare("task.delta", "a task is about to write its delta")
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
 SNAPSHOT_WRITTEN = faults.declare("task.snapshot-written", "a task's snapshots are durable")
+
+_COUNTED = 64
+"""About how many shards are counted in a batch."""
 
 
 class BatchState:
@@ -35,6 +39,9 @@ class BatchState:
         """Take the batch's spec, its store, the number of this task in its level, and the function that names its files."""
         self._spec, self._store, self._partition, self._name = spec, store, partition, name
         self._opened: TaskState | None = None
+        self._begun: dict[int, dict[str, int]] = {}
+        """How many keys of each table this batch puts into shards that held nothing before."""
+        self._written: dict[int, PartRef] = {}
 
     @property
     def opened(self) -> TaskState:
@@ -66,12 +73,15 @@ class BatchState:
         for shard, table, items in self._opened.changes():
             writer.add(shard, table, items)
             changed[table] = changed.get(table, 0) + len(items)
+            if shard not in self._opened.parts:
+                self._begun.setdefault(shard, {})[table] = sum(1 for _, value in items if value is not None)
         if not changed:
             return {}, {}
         faults.point(DELTA)
         ref = self._stored(writer, "delta")
         faults.point(DELTA_WRITTEN)
-        return writer.parts(ref, self._spec.sequence), changed
+        self._written = writer.parts(ref, self._spec.sequence)
+        return self._written, changed
 
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return when the next timers are due in the shards whose timers the task looked at or changed."""
@@ -97,6 +107,30 @@ class BatchState:
             for shard in mine
         }
 
+    def sizes(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return keys and bytes of each operator, by shard: as of the base, or after this batch where that held nothing.
+
+        It counts shards that are open anyway, and of many shards only some in each batch, so that it takes no time to speak of.
+        Timers take bytes, and are no keys.
+        """
+        if self._opened is None:
+            return {}
+        turns = max(1, self._spec.n_shards // _COUNTED)
+        sizes: dict[str, dict[int, tuple[int, int]]] = {}
+        for shard, table, keys, used in self._opened.sizes(lambda shard: (shard + self._spec.sequence) % turns == 0):
+            _add(sizes, shard, table, keys, used)
+        for shard, tables in self._begun.items():
+            # The local copy is not there yet: its bytes are about those of the delta.
+            used = self._written[shard].bytes // len(tables)
+            for table, keys in tables.items():
+                _add(sizes, shard, table, keys, used)
+        return sizes
+
+    @property
+    def caught_up(self) -> int:
+        """Bytes of state files that the local copies took in."""
+        return 0 if self._opened is None else self._opened.caught_up
+
     def close(self) -> None:
         """Let go of the local copies."""
         if self._opened is not None:
@@ -111,6 +145,12 @@ class BatchState:
         if not self._store.create(path(self._spec.stream, name), data):
             raise StorageError(f"{name} at {self._store.url} holds other state; two attempts of one task have one name")
         return FileRef(name, len(data), checksum)
+
+
+def _add(sizes: dict[str, dict[int, tuple[int, int]]], shard: int, table: str, keys: int, used: int) -> None:
+    of_operator = sizes.setdefault(table.partition("/")[0], {})
+    before = of_operator.get(shard, (0, 0))
+    of_operator[shard] = (before[0] + (0 if is_timers(table) else keys), before[1] + used)
 
 
 def local_folder(local: str, job: str, lineage: str) -> str:

@@ -47,6 +47,18 @@ class Report(msgspec.Struct, frozen=True):
     """The type of the keys that each `key_by` gave, and of the numbers in tuples by their place, as `operator/1`."""
     frontiers: dict[str, int | None] = {}
     """The inputs of the frontier that gave data, each with the latest epoch that follows from it."""
+    emitted: dict[str, int] = {}
+    """Messages that left each operator."""
+    busy: dict[str, float] = {}
+    """Seconds that each operator's own code took."""
+    reading: float = 0.0
+    """Seconds that the task waited for the rows of its sources."""
+    dead: dict[str, int] = {}
+    """Records of each operator that went to the dead-letter sink."""
+    stored: dict[str, dict[int, tuple[int, int]]] = {}
+    """Keys and bytes of each operator by shard, as of the base: of shards that the task opened and whose turn it is."""
+    caught_up: int = 0
+    """Bytes of state files that local copies took in."""
 
 
 _encoder = msgspec.msgpack.Encoder()

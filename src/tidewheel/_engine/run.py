@@ -29,10 +29,12 @@ from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.evolve import evolve, upgrades
+from tidewheel._engine.figures import Figures
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
+from tidewheel._engine.steps import Steps
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import due
 from tidewheel._storage import Store, open_store
@@ -68,6 +70,8 @@ class ChainRun(ABC):
         self.clock: Callable[[], int] = time.time_ns
         """What tells the time of a batch, in ns."""
         self.asking = Asking()
+        self.figures: Figures | None = None
+        """Who tells the figures of each commit; None: nobody wants them."""
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
@@ -155,23 +159,32 @@ class ChainRun(ABC):
         spark: Any,
         progress: SourceProgress | None = None,
         operators: Mapping[str, OperatorInfo] | None = None,
+        steps: Steps | None = None,
     ) -> None:
-        """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells."""
+        """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells.
+
+        `steps` has the time of the batch so far.
+        """
+        steps = steps or Steps()
         self._check_shards(reports)
         if is_computed(kind) and not self._published:
             self.publish(spark)  # What the manifest says of all commits before it.
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
+        steps.done("commit")
         faults.point(COMMITTED)
         if is_computed(kind):
             self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
         self.head = manifest
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
-            self.publish(spark)
+            self.publish(spark, steps)
             self.asking.end()
         faults.point(PUBLISHED)
+        steps.done("publish")
+        if self.figures is not None:
+            self.figures.committed(manifest, spec, reports, steps)
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
@@ -188,14 +201,14 @@ class ChainRun(ABC):
                 "routed one"
             )
 
-    def publish(self, spark: Any) -> None:
+    def publish(self, spark: Any, steps: Steps | None = None) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
         void = self.head.retract
         if void is not None:
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.retract(self.stream, node.name, void.after, void.before)
-        publish_output(self.plan, self.folder, self.head, spark)
+        publish_output(self.plan, self.folder, self.head, spark, steps)
         self._published = True
 
     def _record_published(self) -> None:
@@ -279,7 +292,7 @@ def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str])
         )
 
 
-def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any) -> None:
+def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps: Steps | None = None) -> None:
     """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
     check_sinks(plan, state, ())
     sinks = {node.name: node.operator for node in plan.nodes}
@@ -287,6 +300,9 @@ def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any) -> No
         operator = sinks[output.sink]
         assert isinstance(operator, SinkOperator), "checked above"
         faults.point(PUBLISHING)
+        began = time.perf_counter()
         operator.sink.publish(
             Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
         )
+        if steps is not None:
+            steps.published(output.sink, time.perf_counter() - began)

@@ -7,6 +7,7 @@ in-memory runtime.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import BatchState
+from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Failure, Report
@@ -110,6 +112,9 @@ class _Step:
         self.key_kinds: dict[str, str] = {}
         self.frontiers: dict[str, int | None] = {}
         self.combiners: dict[int, Combiner] = {}
+        self.emitted: dict[str, int] = {}
+        self.busy = BusyTime()
+        self.reading = 0.0
         levels = (0, 1) if self._keyed_by_spark else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
         self.contexts = {node.id: _NodeContext(self, node) for node in self.nodes}
@@ -134,10 +139,12 @@ class _Step:
                 yield self._drained()
         for node in self.nodes:
             process = self.processes[node.id]
+            self.busy.begin(node.name)
             process.on_end_of_data()
             process.on_schedule()
             if self.spec.epoch is not None:
                 process.on_epoch(self.spec.epoch)
+            self.busy.end()
             if self.pending:
                 yield self._drained()
         for edge, combiner in self.combiners.items():
@@ -170,7 +177,7 @@ class _Step:
         """Feed what this task reads itself to its source, one batch of columns at a time."""
         sources = self.plan.sources()
         for number, split in splits:
-            for columns in split.read():
+            for columns in self._awaited(split.read()):
                 self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=columns))
                 yield
 
@@ -178,7 +185,7 @@ class _Step:
         """Feed the input to the operators, one batch of messages at a time."""
         if self.level == 0 or self._keyed_by_spark:
             sources = self.plan.sources()
-            for columns in batches:
+            for columns in self._awaited(batches):
                 self._feed_source(sources, columns)
                 yield
             return
@@ -193,6 +200,16 @@ class _Step:
             self.received[number] = self.received.get(number, 0) + len(batch)
             self._deliver(edge.targets, batch)
             yield
+
+    def _awaited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a source, and note how long they were waited for."""
+        while True:
+            began = time.perf_counter()
+            columns = next(batches, None)
+            self.reading += time.perf_counter() - began
+            if columns is None:
+                return
+            yield columns
 
     def _feed_source(self, sources: list[Node], columns: pa.RecordBatch) -> None:
         if len(sources) == 1:
@@ -211,10 +228,14 @@ class _Step:
         for number, at in targets:
             name = self.plan.nodes[number].name
             self.counts[name] = self.counts.get(name, 0) + len(batch)
+            self.busy.begin(name)
             self.processes[number].on_batch(batch, at)
+            self.busy.end()
 
     def emit(self, port: Port, batch: Batch) -> None:
         """Send what an operator gave to the operators of this level and over the edges to later ones."""
+        name = self.plan.nodes[port.node].name
+        self.emitted[name] = self.emitted.get(name, 0) + len(batch)
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
             if self._keyed_by_spark and edge.level == self.level:
@@ -272,6 +293,12 @@ class _Step:
             timers=self.state.next_timers(),
             key_kinds=self.key_kinds,
             frontiers=self.frontiers,
+            emitted=self.emitted,
+            busy=self.busy.seconds,
+            reading=self.reading,
+            dead=self.output.rejected_by,
+            stored=self.state.sizes(),
+            caught_up=self.state.caught_up,
         )
 
 

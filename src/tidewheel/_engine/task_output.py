@@ -36,6 +36,7 @@ class TaskOutput:
         self._written: dict[str, tuple[SinkPartition, int]] = {}
         self._dead_letters: list[dict[str, str | None]] = []
         self.rejected = 0
+        self.rejected_by: dict[str, int] = {}
 
     def write(self, node: Node, columns: pa.RecordBatch) -> None:
         """Write rows to the sink of a node."""
@@ -64,6 +65,7 @@ class TaskOutput:
             }
         )
         self.rejected += 1
+        self.rejected_by[node.name] = self.rejected_by.get(node.name, 0) + 1
         if len(self._dead_letters) >= _DEAD_LETTERS:
             self._write_dead_letters()
 

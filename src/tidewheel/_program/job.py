@@ -306,6 +306,7 @@ class Job:
         progress: Callable[[BatchProgress], None] | None = None,
         tick: float = 1.0,
         serve: int | None = None,
+        history: str | timedelta | None = "7 days",
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
@@ -328,6 +329,7 @@ class Job:
         - `progress`: called with each committed batch.
         - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
+        - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources
@@ -358,6 +360,7 @@ class Job:
             progress=progress,
             tick=tick,
             serve=serve,
+            history=history,
         )
         return in_this_thread(run)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
 
 from tidewheel._core.urls import Url
@@ -42,6 +43,7 @@ class RunArguments(TypedDict, total=False):
     progress: Callable[[BatchProgress], None] | None
     tick: float
     serve: int | None
+    history: str | timedelta | None
 
 
 class Driving(Protocol):
@@ -242,6 +244,7 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
     port = chosen.pop("serve", None)
     options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}})
     options.check_trigger()
+    options.history_seconds  # noqa: B018  # It refuses what is no duration.
 
     def driver() -> Driving:
         # Not before the run's own thread goes: importing Spark takes a moment.

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,8 @@ from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.steps import Steps
+from tidewheel._engine.telling import Telling
 from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
@@ -104,6 +105,7 @@ class Driver:
         """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
         faults.remember_group()
         self.options.check_trigger()
+        self.telling = Telling(self.run, node=self.options.node, history_seconds=self.options.history_seconds)
         try:
             self.run.reserve()
             for node in self.plan.nodes:
@@ -115,12 +117,19 @@ class Driver:
             self._continued(self.run.checkpoints.latest())
             self.phase = "claiming"
             self.run.begin()
+            self.telling.started()
             with Interrupts(self):
                 self._with_restarts()
         except (Py4JError, OSError) as error:
-            raise self._readable(error) from error
+            told = self._readable(error)
+            self.telling.failed(told, self.failed_batch)
+            raise told from error
+        except BaseException as error:
+            self.telling.failed(error, self.failed_batch)
+            raise
         finally:
             self.run.release()
+            self.telling.close()
             self.spark_folder.remove()
         head = self.run.head
         return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self.stopping)
@@ -170,6 +179,7 @@ class Driver:
                 if again is None or self.stopping or (ended and not self._may_start_spark()):
                     raised = self._readable(error)
                     raise raised from (error.__cause__ if raised is error else error)
+                self.telling.failed(error, self.failed_batch, restarted=True)
                 print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
                 self._stop.wait(again.seconds)
 
@@ -247,20 +257,21 @@ class Driver:
             self._idle.set()
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
-        started = time.perf_counter()
+        steps = Steps()
         faults.point(BATCH_STARTED)
         offsets = self.spark_folder.offsets(batch)
         if self._already_committed(batch, offsets):
             self.run.publish(self.spark)
             return
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
-        spec, found, tasks = self._run_tasks(frame, log.offsets.get(batch - 1), offsets, fresh)
+        steps.done("offsets")
+        spec, found, steps.tasks = self._run_tasks(frame, log.offsets.get(batch - 1), offsets, fresh)
         faults.point(BATCH_RAN)
-        ran = time.perf_counter()
+        steps.done("tasks")
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
-        self.run.commit(spec, found, "batch", self.spark, progress)
-        self._tell(spec, batch, found, tasks, started, ran)
+        self.run.commit(spec, found, "batch", self.spark, progress, steps=steps)
+        self._tell(spec, batch, found, steps)
 
     def _run_tasks(
         self, frame: DataFrame, start: str | None, end: str, fresh: Sequence[str]
@@ -338,19 +349,16 @@ class Driver:
         check_reports(found, levels, spec.parallelism)
         return found
 
-    def _tell(
-        self, spec: BatchSpec, batch: int | None, found: list[Report], tasks: int, started: float, ran: float
-    ) -> None:
-        ended = time.perf_counter()
+    def _tell(self, spec: BatchSpec, batch: int | None, found: list[Report], steps: Steps) -> None:
         sources = {node.name for node in self.plan.sources()}
         progress = BatchProgress(
             spec.sequence,
             batch,
             sum(number for report in found for name, number in report.counts.items() if name in sources),
             sum(number for report in found for number in report.changed.values()),
-            ended - started,
-            (ended - ran) * 1000,
-            tasks,
+            steps.total,
+            (steps.seconds["commit"] + steps.seconds["publish"]) * 1000,
+            steps.tasks or spec.parallelism,
             sum(report.rejected for report in found),
         )
         self.batches.append(progress)
@@ -363,16 +371,16 @@ class Driver:
         if self.run.flushed is not None:
             return
         faults.point(FLUSHING)
-        started = time.perf_counter()
+        steps = Steps()
         spec = self._spec(epoch=MAX_TIME)
         found: list[Report] = []
         if self.plan.driven_by_time() and len(self.plan.levels) > 1:
             empty = self.spark.createDataFrame([], SPARK_SCHEMA)
             levels = list(range(1, len(self.plan.levels)))
             found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
-        ran = time.perf_counter()
-        self.run.commit(spec, found, "flush", self.spark)
-        self._tell(spec, None, found, spec.parallelism, started, ran)
+        steps.done("tasks")
+        self.run.commit(spec, found, "flush", self.spark, steps=steps)
+        self._tell(spec, None, found, steps)
 
     # Around the batches.
 

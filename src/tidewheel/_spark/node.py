@@ -29,7 +29,7 @@ class SparkEngine:
         """Take the node's name and how its queries are run."""
         # Nodes on one machine keep apart: one that is stopped in a write would hold up whoever takes its shards.
         local = f"{local_folder(options.local)}/node-{node}"
-        self._options = dataclasses.replace(options, local=local, trigger=options.trigger or TRIGGER)
+        self._options = dataclasses.replace(options, node=node, local=local, trigger=options.trigger or TRIGGER)
         self.spark: SparkSession
 
     def start(self) -> None:

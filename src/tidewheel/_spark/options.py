@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._spark.progress import BatchProgress
+from tidewheel._time.duration import nanoseconds
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[BatchProgress], None] | None = None
     tick: float = 1.0
+    history: str | timedelta | None = "7 days"
+    node: str = ""
 
     def check_trigger(self) -> None:
         """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""
@@ -43,6 +47,11 @@ class RunOptions:
             )
         if self.bounded and self.trigger not in (None, "available-now"):
             raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
+
+    @property
+    def history_seconds(self) -> float | None:
+        """How long history stays; None: there is none."""
+        return None if self.history is None else nanoseconds(self.history, "history", least=1) / 1e9
 
     @property
     def ends_by_itself(self) -> bool:

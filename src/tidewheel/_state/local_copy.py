@@ -74,8 +74,10 @@ class ShardCopy:
         """The sequence up to which the copy is known to be whole; 0 if nothing was ever applied."""
         return max(self._known_at, _sequence(self._applied()))
 
-    def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch) -> None:
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch) -> int:
         """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
+
+        Returns the bytes of the parts that it lacked.
 
         One write transaction if a part is lacking, none otherwise. Other processes may do the same at the
         same time. A copy that is ahead of the manifest, or of another history, is a `StateError` and is left
@@ -84,15 +86,17 @@ class ShardCopy:
         if self._file() != self._opened_file:
             # Somebody has removed the folder: begin anew where other processes find it too.
             self._reopen()
-        applied = self._applied()
+        applied, lacked = self._applied(), 0
         while todo := self._missing_parts(parts, sequence, applied):
             applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
+            lacked += sum(part.bytes for part in todo)
             if sum(part.keys for part in todo) <= _MANY_KEYS or not self._reopen():
                 break
             # The folder may have been removed since it was opened first; then all is lacking again.
             applied = self._applied()
         self._known_at = max(self._known_at, sequence)
         self._reached.sequence = _sequence(applied)
+        return lacked
 
     def begin(self) -> ShardReader:
         """Return a reader of the state that this thread's last `catch_up` reached.

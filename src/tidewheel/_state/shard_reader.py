@@ -88,6 +88,15 @@ class ShardReader(Closing):
         handles = self._handles.get(table)
         return sum(self._transaction.stat(db)["entries"] for db in handles or () if db is not None)
 
+    def size(self, table: Table) -> tuple[int, int]:
+        """Return the number of keys in a table, and the bytes that they take here, without reading them."""
+        handles = self._handles.get(table)
+        stats = [self._transaction.stat(db) for db in handles or () if db is not None]
+        pages = sum(
+            (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"] for stat in stats
+        )
+        return sum(stat["entries"] for stat in stats), pages
+
     def tables(self) -> list[Table]:
         """Return the tables that hold any key, sorted."""
         return sorted(table for table in self._handles if self.count(table))

@@ -61,6 +61,8 @@ class TaskState:
         self._fetch = fetch
         self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
+        self.caught_up = 0
+        """Bytes of state files that the local copies took in."""
         self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
 
     @property
@@ -77,7 +79,7 @@ class TaskState:
         if reader is None:
             self._relieve()
             copy = self._copies.shard(shard)
-            copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
+            self.caught_up += copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
             reader = self._readers[shard] = copy.begin()
         return reader
 
@@ -120,6 +122,13 @@ class TaskState:
                 items = self._states[table].changes(shard)
                 if items:
                     yield shard, table, items
+
+    def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
+        """Yield shard, table, keys and bytes of what is open now, as of the base, for the shards that are wanted."""
+        for shard, reader in self._readers.items():
+            if wanted(shard):
+                for table in reader.tables():
+                    yield shard, table, *reader.size(table)
 
     def touched(self) -> set[int]:
         """Return the shards that this batch read or changed."""

@@ -42,6 +42,10 @@ class PlainReader(ShardReader):
     def count(self, table: Table) -> int:
         return len(self._tables.get(table, {}))
 
+    def size(self, table: Table) -> tuple[int, int]:
+        held = self._tables.get(table, {})
+        return len(held), sum(len(key) + len(value) for key, value in held.items())
+
     def tables(self) -> list[Table]:
         return sorted(table for table, held in self._tables.items() if held)
 
@@ -58,14 +62,16 @@ class PlainCopy(ShardCopy):
         self.tables: Tables = {}
         self._taken: Applied | None = None
 
-    def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> None:
-        for part in missing_parts(parts, sequence, self._taken):
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> int:
+        missing = missing_parts(parts, sequence, self._taken)
+        for part in missing:
             snapshot = part is parts.snapshot
             if snapshot:
                 self.tables.clear()
             for table, key, value in fetch(part.file).items(self.number):
                 self.put(table, key, value)
             self._taken = Applied.of(part, snapshot)
+        return sum(part.bytes for part in missing)
 
     def put(self, table: Table, key: bytes, value: bytes | None) -> None:
         """Set a key's value, None to drop it."""

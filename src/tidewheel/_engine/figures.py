@@ -1,0 +1,194 @@
+"""The figures of a commit, for history and metrics: made of what the tasks reported, so that they are right on a cluster."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import added
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
+from tidewheel._engine.steps import Steps
+from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Published, Stored
+from tidewheel._observe.run_history import Sizes
+from tidewheel._time.duration import MAX_TIME
+
+_LOG = logging.getLogger(__name__)
+
+_SHARDS_SECONDS = 60.0
+"""How often the sizes of all shards go into a record."""
+
+
+class Told(Protocol):
+    """One who is told the figures of each commit. It must not wait for anything."""
+
+    def committed(self, record: CommitRecord) -> None:
+        """Take the figures of a commit whose output is published."""
+
+
+class StateSizes:
+    """Keys and bytes of each operator by shard, as they were counted last."""
+
+    def __init__(self) -> None:
+        self.by_shard: dict[str, dict[int, Stored]] = {}
+        self._totals: dict[str, Stored] = {}
+
+    def put(self, operator: str, shard: int, size: Stored) -> None:
+        """Take a count in place of the shard's last one."""
+        shards = self.by_shard.setdefault(operator, {})
+        before, total = shards.get(shard, Stored(0, 0)), self._totals.get(operator, Stored(0, 0))
+        shards[shard] = size
+        self._totals[operator] = Stored(total.keys - before.keys + size.keys, total.bytes - before.bytes + size.bytes)
+
+    def seed(self, known: Sizes, operators: Collection[str], shards: Collection[int]) -> None:
+        """Take what an earlier run counted, of these operators and shards, where this one has not counted yet."""
+        for operator in known.keys() & set(operators):
+            for shard, size in known[operator].items():
+                if shard in shards and shard not in self.by_shard.get(operator, ()):
+                    self.put(operator, shard, size)
+
+    @property
+    def totals(self) -> dict[str, Stored]:
+        """By operator."""
+        return dict(self._totals)
+
+
+class Figures:
+    """Makes the record of each commit of a run, and tells it to those who want it.
+
+    Nothing that fails here reaches the run: it is logged, and the run goes on.
+    """
+
+    def __init__(self, plan: Plan, told: Sequence[Told], node: str = "") -> None:
+        """Take the plan of the run, who is told, and the name of the node in a fleet."""
+        self.plan, self.node = plan, node
+        self._told = tuple(told)
+        self.sizes = StateSizes()
+        self.behind: Callable[[], dict[str, dict[str, Behind]]] = dict
+        """Returns what is not read yet, by source and partition."""
+        self._next_shards = 0.0
+        self._recalled: Sizes | None = None
+
+    def recall(self, sizes: Sizes) -> None:
+        """Take what earlier runs counted, for shards that this one has not opened. From any thread."""
+        self._recalled = sizes
+
+    def committed(self, manifest: Manifest, spec: BatchSpec, reports: Sequence[Report], steps: Steps) -> None:
+        """Tell of a commit whose output is published."""
+        try:
+            for report in reports:
+                for operator, shards in report.stored.items():
+                    for shard, (keys, used) in shards.items():
+                        self.sizes.put(operator, shard, Stored(keys, used))
+            if self._recalled is not None:
+                self.sizes.seed(self._recalled, manifest.operators, manifest.shards)
+                self._recalled = None
+            whole = time.monotonic() >= self._next_shards
+            if whole:
+                self._next_shards = time.monotonic() + _SHARDS_SECONDS
+            record = record_of(manifest, spec, self.plan, reports, steps, self.sizes, self.behind(), self.node, whole)
+        except Exception:
+            _LOG.exception("the figures of commit %d cannot be told", manifest.sequence)
+            return
+        for told in self._told:
+            try:
+                told.committed(record)
+            except Exception:
+                _LOG.exception("%s did not take the figures of commit %d", type(told).__name__, manifest.sequence)
+
+
+def record_of(
+    manifest: Manifest,
+    spec: BatchSpec,
+    plan: Plan,
+    reports: Sequence[Report],
+    steps: Steps,
+    sizes: StateSizes,
+    behind: dict[str, dict[str, Behind]],
+    node: str = "",
+    whole: bool = False,
+) -> CommitRecord:
+    """Return the figures of a commit; with `whole`, the size of every shard among them."""
+    counts = added({}, (report.counts for report in reports))
+    names = {operator.name for operator in plan.nodes}
+    rows_in = {name: number for name, number in counts.items() if name in names}
+    staged = {output.sink: output.rows for output in manifest.outputs}
+    rows_out = {**added({}, (report.emitted for report in reports)), **staged}
+    labelled = {label: _labelled(counts, label) for label in ("late", "dropped", "dead")}
+    seconds = dict(steps.seconds)
+    reading = min(max((report.reading for report in reports), default=0.0), seconds.get("tasks", 0.0))
+    if "tasks" in seconds:
+        seconds |= {"read": reading, "tasks": seconds["tasks"] - reading}
+    deltas = [part for report in reports for part in report.deltas.values()]
+    snapshots = [part for report in reports for part in report.snapshots.values()]
+    return CommitRecord(
+        sequence=manifest.sequence,
+        at=manifest.id.created_at,
+        kind=manifest.kind,
+        run=spec.run,
+        node=node,
+        batch=manifest.batch if manifest.kind == "batch" else None,
+        parallelism=spec.parallelism,
+        tasks=steps.tasks or spec.parallelism,
+        seconds=steps.total,
+        steps=seconds,
+        rows=sum(rows_in.get(source.name, 0) for source in plan.sources()),
+        rows_in=rows_in,
+        rows_out=rows_out,
+        busy=_summed(report.busy for report in reports),
+        late=labelled["late"],
+        dropped=labelled["dropped"],
+        dead=added(labelled["dead"], (report.dead for report in reports)),
+        changed=_by_operator(added({}, (report.changed for report in reports))),
+        stored=sizes.totals,
+        shards={operator: dict(shards) for operator, shards in sizes.by_shard.items()} if whole else {},
+        epoch=None if manifest.epoch == MAX_TIME else manifest.epoch,
+        behind=behind,
+        delta_bytes=sum(part.bytes for part in deltas),
+        deltas=len(deltas),
+        snapshot_bytes=sum(part.bytes for part in snapshots),
+        snapshots=len(snapshots),
+        caught_up_bytes=sum(report.caught_up for report in reports),
+        published={sink: Published(rows, steps.sinks.get(sink, 0.0)) for sink, rows in staged.items()},
+        cells={name: cell.version for name, cell in manifest.cells.items()},
+        events=manifest.event_count,
+        held=None if spec.shards is None else len(spec.shards),
+    )
+
+
+def operator_records(plan: Plan) -> tuple[OperatorRecord, ...]:
+    """Return the graph of a plan as history has it."""
+    level = {number: depth for depth, numbers in enumerate(plan.levels) for number in numbers}
+    return tuple(
+        OperatorRecord(
+            node.name,
+            node.operator.kind,
+            level[node.id],
+            node.operator.stateful,
+            tuple((plan.nodes[port.node].name, port.port) for port in node.inputs),
+        )
+        for node in plan.nodes
+    )
+
+
+def _labelled(counts: Mapping[str, int], label: str) -> dict[str, int]:
+    """Return the counters that operators keep under a label, such as `by-user/late`, by operator."""
+    found = ((name.rpartition("/"), number) for name, number in counts.items())
+    return {operator: number for (operator, _, own), number in found if operator and own == label}
+
+
+def _by_operator(tables: Mapping[str, int]) -> dict[str, int]:
+    """Return the changed keys of each operator; timers, and further tables of an operator, are no keys of their own."""
+    return {table: number for table, number in tables.items() if "/" not in table}
+
+
+def _summed(many: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    result: dict[str, float] = {}
+    for seconds in many:
+        for name, number in seconds.items():
+            result[name] = result.get(name, 0.0) + number
+    return {name: round(number, 6) for name, number in result.items()}

@@ -1,0 +1,152 @@
+"""History: what the jobs at a state URL have done, read from what their runs left there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tidewheel._checkpoint.names import stream_of
+from tidewheel._observe import places
+from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, Form, RunRecord, Stored
+from tidewheel._storage import Entry, Store, open_store
+from tidewheel.errors import CorruptError, NotFound, StorageError
+
+_LOG = logging.getLogger(__name__)
+
+_READERS = 8
+_NODES = 32
+"""How many runs are taken to go on at once, at most."""
+_REMEMBERED = 4096
+"""How many objects stay decoded."""
+
+_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord)
+
+
+class History:
+    """The history of all jobs at a state URL, alive or not.
+
+    Objects that are damaged are passed over, and so are those of another kind: `damaged` has their paths. What was read once
+    is read again only if it has changed, so that asking again is cheap. For use by several threads.
+    """
+
+    def __init__(self, state: str | Store) -> None:
+        """Take the state URL, or the store there."""
+        self._store = open_store(state) if isinstance(state, str) else state
+        self._read: dict[tuple[str, int, float], list[CommitRecord] | list[RunRecord] | list[ErrorRecord]] = {}
+        self.damaged: dict[str, str] = {}
+        """By path, what is wrong with objects that were passed over."""
+
+    def jobs(self) -> list[str]:
+        """Return the names of the jobs that have a history, sorted."""
+        names = {entry.path.split("/")[1] for entry in self._store.list(places.ROOT) if entry.path.count("/") >= 3}
+        jobs = []
+        for name in names:
+            try:
+                jobs.append(stream_of(name))
+            except UnicodeDecodeError:
+                self.damaged[f"{places.ROOT}/{name}"] = "its name is no job's"
+        return sorted(jobs)
+
+    def records(self, job: str, since: int | None = None, until: int | None = None) -> list[CommitRecord]:
+        """Return a job's commits from `since` on and before `until`, in ns since 1970, by time.
+
+        The commits of all nodes of a fleet are together.
+        """
+        entries = _spanning(self._listed(job, places.COMMITS), since, until)
+        found: dict[tuple[str, int], CommitRecord] = {}
+        for record in self._all(job, entries, COMMITS):
+            if (since is None or record.at >= since) and (until is None or record.at < until):
+                found[record.run, record.sequence] = record
+        return sorted(found.values(), key=lambda record: (record.at, record.sequence))
+
+    def latest(self, job: str) -> CommitRecord | None:
+        """Return the newest commit that the history knows, None if it knows none."""
+        newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
+        return max(self._all(job, newest, COMMITS), key=lambda record: record.at, default=None)
+
+    def sizes(self, job: str) -> dict[str, dict[int, Stored]]:
+        """Return the size of each operator's shards, as the newest records that tell it have it."""
+        newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
+        sizes: dict[str, dict[int, Stored]] = {}
+        for record in sorted(self._all(job, newest, COMMITS), key=lambda record: record.at):
+            for operator, shards in record.shards.items():
+                sizes.setdefault(operator, {}).update(shards)
+        return sizes
+
+    def runs(self, job: str, since: int | None = None) -> list[RunRecord]:
+        """Return a job's runs by their start; with `since`, those that began from then on, and the last before."""
+        entries = self._listed(job, places.RUNS)
+        if since is not None:
+            before = [entry for entry in entries if _at(entry) < since]
+            entries = before[-1:] + [entry for entry in entries if _at(entry) >= since]
+        return sorted(self._all(job, entries, RUNS), key=lambda record: record.at)
+
+    def errors(self, job: str, since: int | None = None) -> list[ErrorRecord]:
+        """Return the errors of a job's runs by time, from `since` on."""
+        entries = [entry for entry in self._listed(job, places.ERRORS) if since is None or _at(entry) >= since]
+        return sorted(self._all(job, entries, ERRORS), key=lambda record: record.at)
+
+    def _listed(self, job: str, kind: str) -> list[Entry]:
+        """Return the objects of a kind, by time."""
+        entries = self._store.list(f"{places.job_folder(job)}/{kind}")
+        return sorted((entry for entry in entries if places.parse(entry.path) is not None), key=_at)
+
+    def _all(self, job: str, entries: list[Entry], form: Form[_Record]) -> list[_Record]:
+        missing = [entry for entry in entries if _version(entry) not in self._read]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(_READERS) as readers:
+                decoded = list(readers.map(lambda entry: self._decoded(entry, form), missing))
+        else:
+            decoded = [self._decoded(entry, form) for entry in missing]
+        if len(self._read) > _REMEMBERED:
+            self._read.clear()
+        fresh = {_version(entry): records for entry, records in zip(missing, decoded, strict=True)}
+        known: list[_Record] = []
+        for entry in entries:
+            version = _version(entry)
+            known += fresh[version] if version in fresh else self._read.get(version, ())  # type: ignore[arg-type]
+        self._read.update(fresh)
+        return known
+
+    def _decoded(self, entry: Entry, form: Form[_Record]) -> list[_Record]:
+        try:
+            records = form.decode(self._store.read(entry.path))
+        except NotFound:
+            return []  # It was too old, and went meanwhile.
+        except (CorruptError, StorageError) as error:
+            _LOG.warning("history at %s is passed over: %s", entry.path, error)
+            self.damaged[entry.path] = str(error)
+            return []
+        self.damaged.pop(entry.path, None)
+        return records
+
+
+def _spanning(entries: list[Entry], since: int | None, until: int | None) -> list[Entry]:
+    """Return the objects that may hold commits of a span of time; each is named by the time of its first."""
+    chosen = entries if until is None else [entry for entry in entries if _at(entry) < until]
+    if since is None:
+        return chosen
+    # A run's object lasts until its next one begins.
+    before = {_run(entry): entry for entry in chosen if _at(entry) < since}
+    return [*before.values(), *(entry for entry in chosen if _at(entry) >= since)]
+
+
+def _newest_of_runs(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the newest object of each run, by time."""
+    return sorted({_run(entry): entry for entry in entries}.values(), key=_at)
+
+
+def _version(entry: Entry) -> tuple[str, int, float]:
+    return entry.path, entry.size, entry.modified
+
+
+def _at(entry: Entry) -> int:
+    name = places.parse(entry.path)
+    return 0 if name is None else name.at
+
+
+def _run(entry: Entry) -> str:
+    name = places.parse(entry.path)
+    return "" if name is None else name.run

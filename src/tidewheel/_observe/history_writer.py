@@ -1,0 +1,172 @@
+"""HistoryWriter: puts the figures of a run at the state URL, in a thread of its own.
+
+The run hands over records and goes on: nothing here waits for the store, and no failure of the store reaches the run. What
+cannot be written is logged and dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._observe import places
+from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, RunRecord
+from tidewheel._storage import Entry, Store
+
+_LOG = logging.getLogger(__name__)
+
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""How old history becomes, unless told otherwise."""
+KEEP_BYTES = 64 << 20
+"""How large the history of a job becomes."""
+CHUNK_COMMITS = 512
+CHUNK_BYTES = 1 << 20
+"""An object is closed when it has so many commits, or, before they are compressed, so many bytes."""
+WRITE_SECONDS = 5.0
+"""How often the newest commits are written: what a run that is killed may lose of its history."""
+STOP_SECONDS = 10.0
+"""How long a run that ends waits for the last of its history."""
+
+_WAITING = 4096
+"""How many records wait at most while the store does not answer. Then the oldest go."""
+_ERRORS = 200
+_RUNS = 500
+
+
+class HistoryWriter:
+    """The history of one run. Every method returns at once, but `close`, which waits for a while."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: str,
+        run: str,
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        keep_bytes: int = KEEP_BYTES,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Take the store at the state URL, the job, and the token of the run."""
+        self._store = store.at(places.job_folder(job))
+        self._run, self._clock = run, clock
+        self._keep_seconds, self._keep_bytes = keep_seconds, keep_bytes
+        self._commits: deque[CommitRecord] = deque(maxlen=_WAITING)
+        self._others: deque[tuple[str, bytes]] = deque(maxlen=_WAITING)
+        self._errors = 0
+        self._wake, self._ending = threading.Event(), threading.Event()
+        self._chunk: list[CommitRecord] = []
+        self._chunk_bytes = 0
+        self._chunks = 0
+        self._failing = False
+        self._thread = BackgroundThread(self._work, "tidewheel-history", self._failed)
+        self._thread.start()
+
+    def started(self, record: RunRecord) -> None:
+        """Note the run; again, with its end, in place of the first."""
+        self._others.append((places.object_name(places.RUNS, record.at, record.run), RUNS.encode([record])))
+        self._wake.set()
+
+    def committed(self, record: CommitRecord) -> None:
+        """Note a commit."""
+        first = not self._commits and not self._chunk
+        self._commits.append(record)
+        if first:
+            # A short run shows at once.
+            self._wake.set()
+
+    def failed(self, record: ErrorRecord) -> None:
+        """Note an error."""
+        self._others.append(
+            (places.object_name(places.ERRORS, record.at, record.run, self._errors), ERRORS.encode([record]))
+        )
+        self._errors += 1
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write what is left; give up after a while."""
+        self._ending.set()
+        self._wake.set()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_here:
+            _LOG.warning("the end of this run's history is lost: its place does not answer")
+
+    # In the thread.
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            self._wake.wait(WRITE_SECONDS)
+            self._wake.clear()
+            self._write()
+        self._write()
+        self._prune()
+
+    def _failed(self, error: BaseException) -> OnError:
+        # Once for each time that it begins to fail: a store that is away for an hour is one piece of news.
+        if not self._failing:
+            _LOG.warning("history cannot be written, and the job goes on without it: %s", error)
+        self._failing = True
+        return "end" if self._ending.is_set() else "go on"
+
+    def _write(self) -> None:
+        while self._others:
+            # First off the queue: one that cannot be written must not stop the others for ever.
+            name, data = self._others.popleft()
+            self._store.write(name, data)
+        if self._commits:
+            self._write_commits()
+        self._failing = False
+
+    def _write_commits(self) -> None:
+        fresh: list[CommitRecord] = []
+        while self._commits:
+            fresh.append(self._commits.popleft())
+        for record in fresh:
+            self._chunk.append(record)
+            self._chunk_bytes += len(msgspec.msgpack.encode(record))
+            if len(self._chunk) >= CHUNK_COMMITS or self._chunk_bytes >= CHUNK_BYTES:
+                self._write_chunk()
+                self._chunk, self._chunk_bytes = [], 0
+                self._chunks += 1
+                self._prune()
+        if self._chunk:
+            self._write_chunk()
+
+    def _write_chunk(self) -> None:
+        """Write the open chunk as it is now, in place of what was written of it before."""
+        name = places.object_name(places.COMMITS, self._chunk[0].at, self._run, self._chunks)
+        self._store.write(name, COMMITS.encode(self._chunk))
+
+    def _prune(self) -> None:
+        """Remove what is too old or too much. Other runs of the job may do the same at the same time."""
+        entries = [entry for entry in self._store.list() if places.parse(entry.path) is not None]
+        for entry in surplus(entries, self._clock(), self._keep_seconds, self._keep_bytes):
+            self._store.delete(entry.path)
+
+
+def surplus(entries: list[Entry], now: int, keep_seconds: float, keep_bytes: int) -> list[Entry]:
+    """Return the objects that must go, of all kinds: those that are too old, and the oldest if they are too many. Pure.
+
+    The newest of each kind stays: an old job still shows how it ended.
+    """
+    gone: list[Entry] = []
+    most = {places.ERRORS: _ERRORS, places.RUNS: _RUNS}
+    for kind in (places.COMMITS, places.RUNS, places.ERRORS):
+        own = sorted((entry for entry in entries if entry.path.startswith(f"{kind}/")), key=_at, reverse=True)
+        total = 0
+        for place, entry in enumerate(own):
+            total += entry.size
+            too_old = now - _at(entry) > keep_seconds * 1e9
+            if place and (too_old or total > keep_bytes or place >= most.get(kind, len(own))):
+                gone.append(entry)
+    return gone
+
+
+def _at(entry: Entry) -> int:
+    name = places.parse(entry.path)
+    return 0 if name is None else name.at

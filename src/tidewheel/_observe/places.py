@@ -1,0 +1,45 @@
+"""Where the history of a job is, below the state URL.
+
+    .history/<job>/commits/<time>-<run>-<number>   the figures of some hundred commits
+    .history/<job>/runs/<time>-<run>               a run and its graph
+    .history/<job>/errors/<time>-<run>-<number>    an error
+
+`<time>` is that of the first record, in ns since 1970. No job's folder begins with a dot, so this is nobody's state. It is not
+below the job's folder so that the jobs of a URL are found without listing all their state.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tidewheel._checkpoint.names import folder
+
+ROOT = ".history"
+COMMITS, RUNS, ERRORS = "commits", "runs", "errors"
+
+_NAME = re.compile(r"(\d{20})-([A-Za-z0-9_.]+)(?:-(\d+))?")
+
+
+class Name(NamedTuple):
+    """What the name of an object tells."""
+
+    at: int
+    run: str
+    number: int
+
+
+def job_folder(job: str) -> str:
+    """Return the folder of a job's history below the state URL."""
+    return f"{ROOT}/{folder(job)}"
+
+
+def object_name(kind: str, at: int, run: str, number: int = 0) -> str:
+    """Return the path of an object below the folder of its job."""
+    return f"{kind}/{max(at, 0):020}-{run}-{number}"
+
+
+def parse(path: str) -> Name | None:
+    """Return what a path below a folder of history tells, None if it is no name of ours."""
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    return None if match is None else Name(int(match[1]), match[2], int(match[3] or 0))

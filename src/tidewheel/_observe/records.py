@@ -1,0 +1,189 @@
+"""What the history holds: a commit's figures, a run, an error; and their form at the state URL.
+
+Every record is a small array, and records of one kind are stored together, compressed. Fields are added at the end, with
+defaults: older records then read as newer ones, and newer ones as older.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import zstandard
+
+from tidewheel.errors import CorruptError
+
+_MAGIC = b"TWH1"
+_LARGEST = 64 << 20
+"""How large a chunk may become when it is decompressed: a damaged or hostile one must not fill the memory."""
+
+
+class Behind(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition of a source holds that was not read when this was asked."""
+
+    rows: int
+    seconds: float = 0.0
+    """For how long the oldest of these rows has waited, as far as is known: it was seen that long ago."""
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """How much state there is: keys, and bytes in the local copies."""
+
+    keys: int
+    bytes: int
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True):
+    """What one sink published of a commit."""
+
+    rows: int
+    seconds: float = 0.0
+
+
+class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The figures of one commit. Mappings are by operator unless it says otherwise; absent names stand for 0.
+
+    Times are ns since 1970.
+    """
+
+    sequence: int
+    at: int
+    """When it was committed."""
+    kind: str = "batch"
+    run: str = ""
+    """The token of the run."""
+    node: str = ""
+    """The node of a fleet; empty where the job runs by itself."""
+    batch: int | None = None
+    """Spark's number of the batch."""
+    parallelism: int = 1
+    tasks: int = 1
+    """How many tasks the batch had: the parallelism, or 1 if it was small."""
+    seconds: float = 0.0
+    """From the batch's start to its output being visible."""
+    steps: dict[str, float] = {}
+    """Of these, the seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; their sum is about `seconds`."""
+    rows: int = 0
+    """Records that the sources gave."""
+    rows_in: dict[str, int] = {}
+    """Messages that reached each operator; those of a source are what it gave."""
+    rows_out: dict[str, int] = {}
+    """Messages that left each operator; those of a sink are what it staged."""
+    busy: dict[str, float] = {}
+    """Seconds that the operators' own code took, over all tasks."""
+    late: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    """Messages that no branch of a `split` wanted."""
+    dead: dict[str, int] = {}
+    """Payloads that did not decode, and records that went to the dead-letter sink."""
+    changed: dict[str, int] = {}
+    """Keys whose state changed."""
+    stored: dict[str, Stored] = {}
+    """All state of each operator, as of the commit before this one: tasks count what they open."""
+    shards: dict[str, dict[int, Stored]] = {}
+    """The same by operator and shard, as it was counted last. In some records only, about one a minute."""
+    epoch: int | None = None
+    """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
+    behind: dict[str, dict[str, Behind]] = {}
+    """By source and partition, for sources that can tell."""
+    delta_bytes: int = 0
+    deltas: int = 0
+    """Shards that changed."""
+    snapshot_bytes: int = 0
+    snapshots: int = 0
+    caught_up_bytes: int = 0
+    """Bytes of state files that local copies took in."""
+    published: dict[str, Published] = {}
+    """By sink."""
+    cells: dict[str, int] = {}
+    """The version of each cell that the batch saw."""
+    events: int = 0
+    """Events of the sources in all commits of the chain together."""
+    held: int | None = None
+    """How many shards the run has; None: all."""
+
+
+class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An operator of a run's graph."""
+
+    name: str
+    kind: str
+    level: int
+    stateful: bool = False
+    inputs: tuple[tuple[str, int], ...] = ()
+    """The operators that it reads, each with the number of the output."""
+
+
+class RunRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A run: who, where, since when, and the graph of its program."""
+
+    run: str
+    at: int
+    node: str = ""
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    n_shards: int = 0
+    operators: tuple[OperatorRecord, ...] = ()
+    ended: int | None = None
+    """When it ended in order; None: it runs, has failed, or was killed."""
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An error of a run."""
+
+    at: int
+    run: str
+    text: str
+    kind: str = ""
+    """The name of its class."""
+    traceback: str = ""
+    node: str = ""
+    batch: int | None = None
+    sequence: int | None = None
+    """The newest commit at the time."""
+    restarted: bool = False
+    """Whether the run went on from the last commit."""
+
+
+_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord)
+
+
+class Form(Generic[_Record]):
+    """How records of one kind are stored: a mark, then their array, compressed, with a checksum."""
+
+    def __init__(self, kind: type[_Record]) -> None:
+        """Take the kind of the records."""
+        self._encoder = msgspec.msgpack.Encoder()
+        self._many: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
+        self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
+
+    def encode(self, records: list[_Record]) -> bytes:
+        """Return the records as one object."""
+        raw = self._encoder.encode(records)
+        return _MAGIC + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
+
+    def decode(self, data: bytes) -> list[_Record]:
+        """Return the records of an object; those that cannot be read are left out. `CorruptError`: none can."""
+        if not data.startswith(_MAGIC):
+            raise CorruptError("it does not begin as history does")
+        try:
+            size = zstandard.frame_content_size(data[len(_MAGIC) :])
+            if not 0 <= size <= _LARGEST:
+                raise CorruptError(f"it says that it holds {size} bytes")
+            raw = zstandard.ZstdDecompressor().decompress(data[len(_MAGIC) :], max_output_size=_LARGEST)
+            items = self._many.decode(raw)
+        except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+            raise CorruptError(f"it does not decode ({error})") from None
+        records = []
+        for item in items:
+            try:
+                records.append(self._one.decode(item))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+        return records
+
+
+COMMITS = Form(CommitRecord)
+RUNS = Form(RunRecord)
+ERRORS = Form(ErrorRecord)

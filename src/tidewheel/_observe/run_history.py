@@ -1,0 +1,87 @@
+"""The history of a run: what is noted when it begins, commits, fails and ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from tidewheel._observe.history import History
+from tidewheel._observe.history_writer import HistoryWriter
+from tidewheel._observe.records import CommitRecord, ErrorRecord, OperatorRecord, RunRecord, Stored
+from tidewheel._observe.redaction import without_secrets
+from tidewheel._storage import Store
+
+_LOG = logging.getLogger(__name__)
+
+_LONGEST = 64 << 10
+"""How many characters of an error's text, and of its traceback, are kept."""
+
+Sizes = Mapping[str, Mapping[int, Stored]]
+"""By operator and shard."""
+
+
+class RunHistory:
+    """Notes what a run does. Nothing here waits for the store but `close`, and nothing fails."""
+
+    def __init__(self, store: Store, job: str, run: str, *, node: str = "", keep_seconds: float) -> None:
+        """Take the store at the state URL, the job, and the run's token and node."""
+        self._store, self._job, self._run, self._node = store, job, run, node
+        self._writer = HistoryWriter(store, job, run, keep_seconds=keep_seconds)
+        self._record: RunRecord | None = None
+        self._sequence: int | None = None
+        self._failed = False
+
+    def started(self, operators: tuple[OperatorRecord, ...], n_shards: int, version: str) -> None:
+        """Note that the run has the job, and the graph of its program."""
+        self._record = RunRecord(
+            self._run, time.time_ns(), self._node, socket.gethostname(), os.getpid(), version, n_shards, operators
+        )
+        self._writer.started(self._record)
+
+    def recall_sizes(self, take: Callable[[Sizes], None]) -> None:
+        """Hand over the sizes of shards that an earlier run noted last, when they are read."""
+
+        def look() -> None:
+            try:
+                sizes = History(self._store).sizes(self._job)
+            except Exception as error:
+                _LOG.warning("what earlier runs noted of the state's size cannot be read: %s", error)
+            else:
+                take(sizes)
+
+        threading.Thread(target=look, name="tidewheel-history-sizes", daemon=True).start()
+
+    def committed(self, record: CommitRecord) -> None:
+        """Note a commit."""
+        self._sequence = record.sequence
+        self._writer.committed(record)
+
+    def failed(self, error: BaseException, batch: int | None = None, *, restarted: bool = False) -> None:
+        """Note an error, with its traceback and without secrets; `restarted` if the run goes on all the same."""
+        self._failed = self._failed or not restarted
+        self._writer.failed(
+            ErrorRecord(
+                at=time.time_ns(),
+                run=self._run,
+                text=without_secrets(str(error))[:_LONGEST],
+                kind=type(error).__name__,
+                traceback=without_secrets("".join(traceback.format_exception(error)))[-_LONGEST:],
+                node=self._node,
+                batch=batch,
+                sequence=self._sequence,
+                restarted=restarted,
+            )
+        )
+
+    def close(self) -> None:
+        """Note the end, unless the run has failed, and wait until all is written, for some seconds at most."""
+        if self._record is not None and not self._failed:
+            self._writer.started(msgspec.structs.replace(self._record, ended=time.time_ns()))
+        self._writer.close()

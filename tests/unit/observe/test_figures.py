@@ -1,0 +1,130 @@
+"""The figures of a commit, from tasks' reports to a record: a whole job in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel import Job, sinks, sources
+from tidewheel._engine.figures import Figures, StateSizes, operator_records
+from tidewheel._observe.records import CommitRecord, Stored
+from tidewheel._testing.memory import MemoryRun
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.records: list[CommitRecord] = []
+
+    def committed(self, record: CommitRecord) -> None:
+        self.records.append(record)
+
+
+def totals(name: str = "totals") -> Job:
+    job = Job(name, state=f"memory:{name}")
+    job.dead_letter("dead", sinks.collect())
+    numbers = job.source("in", sources.iterable([])).key_by("by-user", "user", value="cents")
+    totals = numbers.stateful_map("total", lambda user, cents, total: (total + 1 // cents, total + cents), default=0)
+    totals.filter("large", lambda total: total > 5).sink("out", sinks.collect())
+    return job
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+def run_of(job: Job, kept: Kept, **options) -> MemoryRun:
+    run = MemoryRun(job, **options)
+    run.run.figures = Figures(run.plan, [kept])
+    return run
+
+
+ROWS = [{"user": f"u{number % 7}", "cents": number % 4} for number in range(40)]
+
+
+def test_rows_are_those_that_an_independent_count_finds(kept):
+    with run_of(totals("rows"), kept, parallelism=3, partitions=2) as run:
+        run.batch({"in": ROWS[:15]})
+        run.batch({"in": ROWS[15:]})
+    good = [row for row in ROWS if row["cents"]]
+    total: dict[str, int] = {}
+    out = 0
+    for row in good:
+        total[row["user"]] = total.get(row["user"], 0) + row["cents"]
+        out += total[row["user"]] - row["cents"] + 1 // row["cents"] > 5
+    summed = {
+        name: sum(record.rows_in.get(name, 0) for record in kept.records)
+        for name in ("in", "by-user", "total", "large", "out")
+    }
+    assert [record.rows for record in kept.records] == [15, 25]
+    assert summed == {"in": 40, "by-user": 40, "total": 40, "large": len(good), "out": out}
+    assert sum(record.rows_out.get("out", 0) for record in kept.records) == out
+    assert sum(record.rows_out["total"] for record in kept.records) == len(good)
+    assert sum(record.dead["total"] for record in kept.records) == len(ROWS) - len(good)
+    assert kept.records[-1].events == 40
+
+
+def test_steps_and_operators_take_time_and_the_steps_are_the_whole(kept):
+    with run_of(totals("steps"), kept) as run:
+        run.batch({"in": ROWS})
+    (record,) = kept.records
+    assert set(record.steps) == {"commit", "publish"}
+    assert sum(record.steps.values()) == pytest.approx(record.seconds)
+    assert set(record.busy) == {"in", "by-user", "total", "large", "out", "dead"}
+    assert all(seconds >= 0 for seconds in record.busy.values())
+
+
+def test_keys_and_bytes_are_counted_by_operator_and_shard(kept):
+    job = totals("sizes")
+    with run_of(job, kept) as run:
+        run.batch({"in": [row for row in ROWS if row["cents"]]})
+        run.batch({"in": [{"user": "u1", "cents": 1}]})
+    first, second = kept.records
+    assert first.stored["total"].keys == second.stored["total"].keys == 7
+    assert second.stored["total"].bytes > 0
+    assert sum(size.keys for size in first.shards["total"].values()) == 7
+    assert second.shards == {}, "the sizes of all shards are not in every record"
+    assert first.changed == {"total": 7}
+    assert second.changed == {"total": 1}
+    assert second.caught_up_bytes > 0
+    assert first.deltas == len(first.shards["total"])
+    assert first.delta_bytes > 0
+
+
+def test_a_later_run_knows_the_sizes_of_shards_that_it_has_not_opened(kept):
+    job = totals("recalled")
+    with run_of(job, kept) as run:
+        run.batch({"in": [row for row in ROWS if row["cents"]]})
+    with run_of(job, kept) as run:
+        run.run.figures.recall(kept.records[0].shards)
+        run.batch({"in": [{"user": "u1", "cents": 1}]})
+    assert kept.records[-1].stored["total"].keys == 7
+
+
+def test_sizes_that_are_put_again_replace_what_was_there():
+    sizes = StateSizes()
+    sizes.put("total", 0, Stored(5, 50))
+    sizes.put("total", 1, Stored(1, 10))
+    sizes.put("total", 0, Stored(3, 30))
+    sizes.seed(
+        {"total": {1: Stored(9, 9), 2: Stored(2, 20), 3: Stored(7, 7)}, "gone": {0: Stored(1, 1)}}, ["total"], {0, 1, 2}
+    )
+    assert sizes.totals == {"total": Stored(6, 60)}
+
+
+def test_one_who_fails_to_take_figures_disturbs_nobody(kept, caplog):
+    class Fails:
+        def committed(self, record):
+            raise RuntimeError("no")
+
+    with MemoryRun(totals("fails")) as run:
+        run.run.figures = Figures(run.plan, [Fails(), kept])
+        run.batch({"in": ROWS})
+    assert len(kept.records) == 1
+    assert "Fails did not take the figures of commit 2" in caplog.text
+
+
+def test_the_graph_is_told_with_its_levels_and_inputs():
+    graph = {record.name: record for record in operator_records(totals("graph").plan())}
+    assert (graph["in"].kind, graph["in"].level, graph["in"].inputs) == ("source", 0, ())
+    assert (graph["total"].kind, graph["total"].level, graph["total"].stateful) == ("stateful_map", 1, True)
+    assert graph["out"].inputs == (("large", 0),)
