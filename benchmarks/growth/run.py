@@ -13,7 +13,7 @@ import sys
 
 from benchmarks.growth.growth import Growth
 
-MEASUREMENTS = ("empty",)
+MEASUREMENTS = ("empty", "lookup")
 
 
 def measured(name: str) -> list[Growth]:

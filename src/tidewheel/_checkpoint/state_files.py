@@ -6,25 +6,26 @@ from collections.abc import Callable
 
 from tidewheel._checkpoint.names import path
 from tidewheel._state.references import FileRef
-from tidewheel._state.state_file import StateFile
+from tidewheel._state.state_file import ReadRange, StateFile
 from tidewheel._storage import Store
-
-LOOK_UP_TAIL = 3 * 1024
-"""How much of a file's end to read first for a single key: the index of most deltas is smaller."""
 
 HELD_BYTES = 64 << 20
 """How many bytes of state files a task keeps while it brings its local copies up to date."""
 
 
-def opener(store: Store, job: str, tail_bytes: int = 64 * 1024) -> Callable[[FileRef], StateFile]:
+def range_reader(store: Store, job: str) -> ReadRange:
+    """Return what reads a range of a job's state file, by its name."""
+    return lambda name, start, length: store.read_range(path(job, name), start, length)
+
+
+def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
     """Return what opens a job's state files, each once, reading only what is asked of them."""
     files: dict[str, StateFile] = {}
+    read_range = range_reader(store, job)
 
     def fetch(ref: FileRef) -> StateFile:
         if ref.name not in files:
-            files[ref.name] = StateFile(
-                lambda name, start, length: store.read_range(path(job, name), start, length), ref, tail_bytes
-            )
+            files[ref.name] = StateFile(read_range, ref)
         return files[ref.name]
 
     return fetch

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from tidewheel._checkpoint.state_files import range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import find
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader
 from tidewheel._engine.evolve import state_of
 from tidewheel._operators.graph import Graph
 from tidewheel._state.codec import StateCodec
+from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._storage import open_store
 from tidewheel.errors import GraphError
 
@@ -25,6 +27,7 @@ class Lookup:
         self._store = open_store(state)
         self._checkpoints = StreamCheckpoints(self._store, job)
         self._lock = threading.Lock()
+        self._keys = KeyLookup(range_reader(self._store, job))
 
     def get(self, operator: str, key: Any) -> Found:
         """Return the value, or that there is none; `NotFound` before the first commit."""
@@ -34,7 +37,7 @@ class Lookup:
         if operator not in manifest.operators:
             # The program has the operator, and no commit knows it yet.
             return Found(operator, key, False, None, manifest.sequence)
-        return StateReader(self._store, manifest).get(operator, key, codec)
+        return StateReader(self._store, manifest, self._keys).get(operator, key, codec)
 
     def _codec(self, operator: str) -> StateCodec | None:
         """Return the declared codec of an operator; None where only the checkpoint names one."""

@@ -55,6 +55,9 @@ class History:
         self.fetched.append(ref.name)
         return StateFile.of((self.folder / ref.name).read_bytes(), ref)
 
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        return (self.folder / name).read_bytes()[start : start + length]
+
     def expected(self) -> State:
         return {table: dict(items) for table, items in self.state.items() if items}
 

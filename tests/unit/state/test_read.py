@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from random import Random
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidewheel._state.key_lookup import WHOLE_BYTES, KeyLookup
 from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 from unit.state.state_build import History
@@ -43,6 +48,9 @@ def test_items_tables_and_single_keys_are_those_of_a_dict(folder, commits):
         for key in {key for changes, _ in commits for key in (changes or {}).get(table, {})} | {b"absent"}:
             got = shard_get(history.parts, 3, table, key, history.fetch)
             assert got == expected.get(table, {}).get(key)
+            for whole_bytes in (16, 400, WHOLE_BYTES):
+                lookup = KeyLookup(history.read_range, whole_bytes=whole_bytes)
+                assert lookup.get(history.parts, 3, table, key) == got
 
 
 def test_a_shard_without_parts_holds_nothing():
@@ -62,3 +70,45 @@ def test_a_single_key_is_looked_up_newest_part_first_and_no_further(tmp_path):
     assert shard_get(history.parts, 0, "sums", b"a", history.fetch) == b"2"
     assert shard_get(history.parts, 0, "sums", b"b", history.fetch) is None
     assert set(history.fetched) == {"delta-2"}
+
+
+def test_a_look_up_reads_in_two_rounds_whatever_the_number_of_parts(tmp_path):
+    history = History(tmp_path)
+    for number in range(12):
+        large = Random(number).randbytes(1000)
+        history.commit({"sums": {b"a": large, b"z": large}})
+    together = threading.Barrier(12, timeout=30)
+    reads = []
+
+    def read_range(name: str, start: int, length: int) -> bytes:
+        reads.append(name)
+        together.wait()  # Nobody gets an answer before all twelve have asked.
+        return history.read_range(name, start, length)
+
+    lookup = KeyLookup(read_range, whole_bytes=400)
+    assert lookup.get(history.parts, 0, "sums", b"unknown") is None
+    assert Counter(reads) == dict.fromkeys(set(reads), 2), "the end of each file, and a block"
+    reads.clear()
+    assert lookup.get(history.parts, 0, "sums", b"a") == Random(11).randbytes(1000)
+    assert len(reads) == 12, "the indexes are known"
+
+
+def test_a_look_up_in_small_files_reads_each_once_and_keeps_no_more_than_it_may(tmp_path):
+    history = History(tmp_path)
+    for number in range(5):
+        history.commit({"sums": {b"a": b"%d" % number}})
+    reads = []
+
+    def read_range(name: str, start: int, length: int) -> bytes:
+        reads.append(name)
+        return history.read_range(name, start, length)
+
+    lookup = KeyLookup(read_range)
+    assert lookup.get(history.parts, 0, "sums", b"b") is None
+    assert len(reads) == len(set(reads)) == 5
+    assert lookup.get(history.parts, 0, "sums", b"a") == b"4"
+    assert len(reads) == 5
+    frugal = KeyLookup(read_range, held_bytes=1)
+    for _ in range(2):
+        assert frugal.get(history.parts, 0, "sums", b"a") == b"4"
+    assert len(reads) == 14, "of five files one is kept"

@@ -12,13 +12,14 @@ import msgspec
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
-from tidewheel._checkpoint.state_files import LOOK_UP_TAIL, opener
+from tidewheel._checkpoint.state_files import opener, range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
+from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.references import ShardParts
-from tidewheel._state.shard_contents import shard_get, shard_table
+from tidewheel._state.shard_contents import shard_table
 from tidewheel._storage import Store
 from tidewheel.errors import NotFound
 
@@ -39,11 +40,11 @@ class Found(msgspec.Struct, frozen=True):
 class StateReader:
     """The state of one checkpoint."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Take the store at the state URL, and the checkpoint."""
+    def __init__(self, store: Store, manifest: Manifest, lookup: KeyLookup | None = None) -> None:
+        """Take the store at the state URL, and the checkpoint; and what looks up keys, if it is there from other checkpoints."""
         self.manifest = manifest
-        self._store = store
         self._fetch = opener(store, manifest.id.stream_id)
+        self._lookup = lookup or KeyLookup(range_reader(store, manifest.id.stream_id))
 
     def info(self, operator: str) -> OperatorInfo:
         """Return what is known of an operator with state; `NotFound`, with those there, if it is not known.
@@ -64,13 +65,12 @@ class StateReader:
         return codec_named(self.info(operator).codec)
 
     def get(self, operator: str, key: Any, codec: StateCodec | None = None) -> Found:
-        """Look up one key; reads the index and at most one block of each part of its shard, newest first."""
+        """Look up one key, in at most two rounds of reads."""
         codec = codec or self.codec(operator)
         stored = to_stored(key)
         shard = shard_of_stored(stored, self.manifest.n_shards)
         parts = self.manifest.shards.get(shard, ShardParts())
-        fetch = opener(self._store, self.manifest.id.stream_id, LOOK_UP_TAIL)
-        raw = shard_get(parts, shard, operator, stored, fetch)
+        raw = self._lookup.get(parts, shard, operator, stored)
         value = None if raw is None else codec.decode(raw)
         return Found(operator, key, raw is not None, value, self.manifest.sequence)
 
