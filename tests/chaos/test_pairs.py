@@ -1,6 +1,6 @@
 """Kafka to Kafka, to PostgreSQL and to Delta: the job killed while it publishes and at random, the servers killed under it.
 
-The sink holds exactly the expected rows.
+The sink holds exactly the expected rows, and readers that look all the while never see anything else than a part of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import harness
+from chaos import harness, readers
 from postgres_server import Postgres
 from tidewheel import sources
 from tidewheel._connectors.delta.table import TableLocation
@@ -42,10 +42,13 @@ class Pair:
         """Return what a reader sees of the numbered records: user, number, total."""
         raise NotImplementedError
 
-    def kill_server(self) -> None:
+    def reader(self, expected: readers.Expected) -> readers.Reader:
+        """Return a reader that looks at the numbered records all the while."""
         raise NotImplementedError
 
-    def start_server(self) -> None:
+    @property
+    def servers(self) -> dict[str, object]:
+        """The servers that may be killed: the source's and the sink's."""
         raise NotImplementedError
 
     def start(self, faults: str = ""):
@@ -67,13 +70,14 @@ class Pair:
         harness.kill(process)
         harness.finish(process)
 
-    def outlives_server(self, draw: random.Random) -> None:
-        """Kill the sink's server under a life, and start it again; then kill the life."""
+    def outlives(self, which: str, draw: random.Random) -> None:
+        """Kill a server under a life, and start it again; then kill the life."""
+        server = self.servers[which]
         process = self.start()
         process.stdout.readline()
         time.sleep(draw.random() * 0.5)
-        self.kill_server()
-        self.start_server()
+        server.kill()
+        server.start()
         line = process.stdout.readline()
         assert line.startswith(("committed", "done")), harness.finish(process)
         harness.kill(process)
@@ -118,11 +122,12 @@ class KafkaToKafka(Pair):
         rows = map(json.loads, payloads)
         return [(row["user"], row["n"], row["total"]) for row in rows]
 
-    def kill_server(self):
-        self.broker.kill()
+    def reader(self, expected):
+        return readers.topic_reader(self.broker.brokers, self.out, 2, expected)
 
-    def start_server(self):
-        self.broker.start()
+    @property
+    def servers(self):
+        return {"source": self.broker, "sink": self.broker}
 
 
 class KafkaToPostgres(Pair):
@@ -143,11 +148,12 @@ class KafkaToPostgres(Pair):
         found = {user: (n, total) for user, n, total in self.server.query('SELECT "user", n, total FROM totals')}
         assert found == {user: (counts[user], totals[user]) for user in counts}
 
-    def kill_server(self):
-        self.server.kill()
+    def reader(self, expected):
+        return readers.table_reader(self.server.query, expected)
 
-    def start_server(self):
-        self.server.start()
+    @property
+    def servers(self):
+        return {"source": self.broker, "sink": self.server}
 
 
 class KafkaToDelta(Pair):
@@ -163,18 +169,22 @@ class KafkaToDelta(Pair):
     def target(self):
         return {"pair": "delta", "target": self.url}
 
-    def numbered(self):
+    def table(self):
         from deltalake import DeltaTable
 
         place, options = TableLocation(self.url).resolved()
-        found = DeltaTable(place, storage_options=options).to_pyarrow_table()
+        return DeltaTable(place, storage_options=options).to_pyarrow_table()
+
+    def numbered(self):
+        found = self.table()
         return list(zip(*(found[name].to_pylist() for name in ("user", "n", "total")), strict=True))
 
-    def kill_server(self):
-        self.server.kill()
+    def reader(self, expected):
+        return readers.delta_reader(self.table, expected)
 
-    def start_server(self):
-        self.server.start()
+    @property
+    def servers(self):
+        return {"source": self.broker, "sink": self.server}
 
 
 def _produce(brokers: str, topic: str, records: list[tuple[str, int]]) -> None:
@@ -199,7 +209,7 @@ def test_kafka_to_kafka_small(tmp_path, durable_kafka):
     pair = KafkaToKafka(tmp_path / "kafka-small", durable_kafka, 1_000, 50)
     pair.killed_at("kafka.sent", 2)
     pair.killed_at("kafka.committed", 3)
-    pair.outlives_server(draw)
+    pair.outlives("sink", draw)
     pair.ends()
 
 
@@ -208,7 +218,7 @@ def test_kafka_to_postgres_small(tmp_path, kafka, postgres):
     draw = random.Random(SEED)
     pair = KafkaToPostgres(postgres, tmp_path / "postgres", kafka, 1_000, 50)
     pair.killed_at("postgres.done", 3)
-    pair.outlives_server(draw)
+    pair.outlives("sink", draw)
     pair.ends()
 
 
@@ -217,37 +227,46 @@ def test_kafka_to_delta_small(tmp_path, kafka, mortal_seaweedfs):
     draw = random.Random(SEED)
     pair = KafkaToDelta(mortal_seaweedfs, tmp_path / "delta", kafka, 600, 50)
     pair.killed_at("delta.added", 2)
-    pair.outlives_server(draw)
+    pair.outlives("sink", draw)
     pair.ends()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_kafka_to_kafka(tmp_path, durable_kafka):
     survives_all(KafkaToKafka(tmp_path / "kafka-full", durable_kafka, 200_000, 2_000))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_kafka_to_postgres(tmp_path, kafka, postgres):
-    survives_all(KafkaToPostgres(postgres, tmp_path / "postgres-full", kafka, 200_000, 2_000))
+@pytest.mark.timeout(7200)
+def test_kafka_to_postgres(tmp_path, durable_kafka, postgres):
+    survives_all(KafkaToPostgres(postgres, tmp_path / "postgres-full", durable_kafka, 200_000, 2_000))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_kafka_to_delta(tmp_path, kafka, mortal_seaweedfs):
-    survives_all(KafkaToDelta(mortal_seaweedfs, tmp_path / "delta-full", kafka, 200_000, 2_000))
+@pytest.mark.timeout(7200)
+def test_kafka_to_delta(tmp_path, durable_kafka, mortal_seaweedfs):
+    survives_all(KafkaToDelta(mortal_seaweedfs, tmp_path / "delta-full", durable_kafka, 200_000, 2_000))
 
 
 def survives_all(pair: Pair) -> None:
-    """Let the job be killed at every point of publishing and at random, and the server twice."""
+    """Let the job be killed at every point of publishing and ten times at random, the broker twice, and the sink's server."""
     seed = SEED + 1
     print(f"seed {seed}")
     draw = random.Random(seed)
-    for point in (*PUBLISHING, *pair.points):
-        pair.killed_at(point, 1 if point.startswith("start") else 2)
-    for life in range(10):
-        pair.killed_at_random(draw)
-        if life in (3, 6):
-            pair.outlives_server(draw)
-    pair.ends()
+    reader = pair.reader(readers.Expected(pair.records))
+    try:
+        for point in (*PUBLISHING, *pair.points):
+            pair.killed_at(point, 1 if point.startswith("start") else 2)
+            reader.check()
+        for life in range(10):
+            pair.killed_at_random(draw)
+            if life in (2, 5):
+                pair.outlives("source", draw)
+            if life == 8:
+                pair.outlives("sink", draw)
+            reader.check()
+        pair.ends()
+    finally:
+        reader.stop()
+    print(f"{reader.looks} looks")

@@ -26,7 +26,7 @@ from tidewheel.errors import ConfigError, TidewheelError
 
 _encoder = msgspec.json.Encoder()
 _PLACES = 100_000
-_CHUNK = 5_000
+_CHUNK = 10_000
 _BATCH_BYTES = 8 * 2**20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
@@ -57,7 +57,7 @@ class Router:
         *,
         replay: bool = False,
         own_numbers: bool = False,
-        batch_events: int = 10_000,
+        batch_events: int = 50_000,
         linger: float = 0.05,
         max_waiting: int = 100_000,
         max_waiting_bytes: int = 64 * 2**20,

@@ -11,7 +11,8 @@ import pytest
 
 from kafka_server import Kafka
 from tidewheel import codecs, sinks, sources
-from tidewheel._connectors.kafka.transactions import SENT, newest_marker
+from tidewheel._connectors.kafka.markers import newest_marker
+from tidewheel._connectors.kafka.transactions import SENT
 from tidewheel._connectors.sink import Staging
 from tidewheel._core import faults
 from tidewheel._storage import open_store
@@ -134,7 +135,7 @@ def test_a_crash_inside_of_a_transaction_leaves_no_marker(kafka):
 
 
 def test_the_marker_is_found_behind_many_of_others(kafka, monkeypatch):
-    monkeypatch.setattr("tidewheel._connectors.kafka.transactions._TAIL", 2)
+    monkeypatch.setattr("tidewheel._connectors.kafka.markers._TAIL", 2)
     topic = Topic(kafka)
     first = DrivenSink(topic)
     publication = first.stage(2, topic.rows([1]))

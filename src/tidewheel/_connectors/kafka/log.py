@@ -129,6 +129,12 @@ class KafkaLog(Log):
         self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
         return {**self._ends, **ids}
 
+    def listed_ends(self) -> Positions:
+        """Return the ends of all partitions as the brokers list them: quicker than `end`, and some brokers' lists lag behind."""
+        from confluent_kafka import OFFSET_END
+
+        return self._listed("find the ends of partitions", dict.fromkeys(self._partitions(), OFFSET_END))
+
     def oldest(self, partition: str) -> int:
         """Return the first offset that the partition retains; for the id of a topic, the id."""
         if is_id(partition):

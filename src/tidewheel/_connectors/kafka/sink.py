@@ -10,7 +10,8 @@ import pyarrow as pa
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.kafka.client import connection
-from tidewheel._connectors.kafka.transactions import Plain, Target, Transactions, check_topics
+from tidewheel._connectors.kafka.markers import Target
+from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel.errors import ConfigError, OperatorError

@@ -5,7 +5,7 @@ transaction an earlier process has left: afterwards it is committed whole, or ab
 send nor commit any more. What the marker topic then holds, read as committed, is decided. The marker is written in the
 same transaction as the records it stands for: both are there or neither is. The marker topic is shared with other jobs,
 and readers of committed records stop at the first transaction that is not decided: it is waited for, since a marker may be
-behind it.
+behind it. A publication counts as done when readers see its marker; what brokers do not end is ended first (`markers`).
 
 Why markers have a topic. The tail of the target would have to be searched among the records of others, and retention
 removes it. Offsets of a consumer group can be committed in a transaction too, and would be read at once; but brokers forget
@@ -19,11 +19,11 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
 from typing import Any
 
-from tidewheel._connectors.kafka.client import Connection, LastError, Patience, client
+from tidewheel._connectors.kafka.client import Connection, LastError, client
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
+from tidewheel._connectors.kafka.markers import Forgotten, MarkerTopic, Sent, Target, half_ended
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
@@ -39,25 +39,22 @@ Message = tuple[bytes | None, bytes | None]
 """Key and value."""
 
 _LOG = logging.getLogger(__name__)
-_TAIL = 1_000
-_LOOK_AGAIN = 0.05
+_ENDINGS, _ENDINGS_WITHOUT_MARKER = 5, 2
+"""How often a sink tries to end what was forgotten: brokers may forget the ending too. Without its marker among it, it is most
+often a transaction of another producer that is open.
+"""
 _LIMIT = "transaction.timeout.ms"
 _DEFAULT_LIMIT = 60_000
 """How many milliseconds a transaction may last, as librdkafka has it."""
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where messages go, and the topic of the markers; None for at least once."""
-
-    connection: Connection
-    topic: str
-    markers: str | None
-
-
 class _TransactionTimedOut(ConnectorUnavailable):
     """The brokers ended a transaction that lasted too long: nothing of it is visible."""
+
+
+class _NotDecided(ConnectorUnavailable):
+    """A transaction was committed, and readers do not see it."""
 
 
 class Transactions:
@@ -72,12 +69,15 @@ class Transactions:
         self._producer: Any = None
         self._begun = 0.0
         self._marker = Marker()
+        self._topic: MarkerTopic | None = None
+        self._ends: dict[int, int] = {}
+        """The ends of the target's partitions before what is sent next, or earlier."""
 
     def publish(self, publication: Publication) -> None:
         """Send a publication, unless it is there already."""
         try:
             self._publish(publication)
-        except (FencedError, _TransactionTimedOut) as error:
+        except (FencedError, _TransactionTimedOut, _NotDecided) as error:
             # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
             _LOG.warning("%s; asking for the marker again", error)
             self._publish(publication)
@@ -89,26 +89,77 @@ class Transactions:
             if not self._marker.has(publication):
                 self._send(publication)
         except BaseException:
-            self._producer = None
+            self._close()
             raise
 
+    def _close(self) -> None:
+        self._producer = None
+        if self._topic is not None:
+            self._topic.close()
+            self._topic = None
+
     def _begin(self) -> None:
+        self._topic = MarkerTopic(self._target, self._name)
+        for number in range(_ENDINGS):
+            self._open()
+            found = self._topic.forgotten()
+            if found.remedy == "none" or (found.marker is None and number == _ENDINGS_WITHOUT_MARKER):
+                break
+            if found.remedy == "unknown":
+                raise half_ended(self._target, self._name, found)
+            _LOG.warning("the brokers left a transaction of %s without an end: %s it", self._name, found.remedy)
+            self._end(found)
+        self._marker, self._ends = self._topic.newest(), self._topic.ends()
+
+    def _open(self) -> None:
         from confluent_kafka import Producer
 
         identity = {"transactional.id": f"tidewheel/{self._name}"}
         self._errors, self._begun = LastError(), time.monotonic()
         self._producer = _producer(Producer, self._connection, self._errors, **identity)
         self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
-        self._marker = newest_marker(self._target, self._name)
+
+    def _end(self, found: Forgotten) -> None:
+        """End what was forgotten, by a transaction in the same partitions.
+
+        What is in the target goes first. Until the marker has its end, whoever comes next knows that there is something to do.
+        """
+        own, timeout = self._name.encode(), self._connection.timeout
+        if found.partitions:
+            self._do("begin a transaction", self._producer.begin_transaction)
+            for partition in found.partitions:
+                self._do("end a transaction", self._producer.produce, self._target.topic, None, own, partition)
+        elif found.marker is not None:
+            self._do("begin a transaction", self._producer.begin_transaction)
+            data = found.marker.encoded()
+            self._do("end a transaction", self._producer.produce, self._target.markers, data, own, 0)
+        self._flush("end a transaction")
+        commits = found.remedy == "commit"
+        ending = self._producer.commit_transaction if commits else self._producer.abort_transaction
+        self._do("end a transaction", ending, timeout)
 
     def _send(self, publication: Publication) -> None:
-        producer, marker = self._producer, self._marker.after(publication)
+        producer, marker, topic = self._producer, self._marker.after(publication), self._topic
+        assert topic is not None
         self._begun = time.monotonic()
+        at: list[int] = []
         self._do("begin a transaction", producer.begin_transaction)
         try:
             self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, payloads(publication))
+            self._flush(f"send to {self._target.topic}")
             faults.point(SENT)
-            self._do("send a marker", producer.produce, self._target.markers, marker.encoded(), self._name.encode(), 0)
+            ends = topic.ends()
+            grown = {number: (self._ends.get(number, 0), end) for number, end in ends.items()}
+            sent = Sent(marker.published, {number: each for number, each in grown.items() if each[0] < each[1]})
+            self._do(
+                "send a marker",
+                producer.produce,
+                self._target.markers,
+                sent.encoded(),
+                self._name.encode(),
+                0,
+                lambda error, message: None if error else at.append(message.offset()),
+            )
             self._do(
                 f"commit a transaction to {self._target.topic}", producer.commit_transaction, self._connection.timeout
             )
@@ -116,7 +167,24 @@ class Transactions:
             self._abort()
             raise
         faults.point(COMMITTED)
-        self._marker = marker
+        producer.poll(0)
+        if not at or not topic.is_decided(at[0]):
+            raise _NotDecided(
+                f"a transaction of {self._name} was committed, and readers at the Kafka brokers {self._connection.brokers} do not "
+                "see its end"
+            )
+        self._marker, self._ends = marker, ends
+
+    def _flush(self, doing: str) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            left = self._producer.flush(self._connection.timeout)
+        except KafkaException as error:
+            raise self._failed(doing, error.args[0]) from None
+        if left:
+            silent = f"{left} messages are not acknowledged after {self._connection.timeout:g} seconds"
+            raise self._connection.failed(doing, self._errors.text(silent))
 
     def _abort(self) -> None:
         """Let readers go on at once; whoever comes next would abort the transaction too."""
@@ -150,56 +218,6 @@ class Transactions:
             )
         known = self._errors.error
         return self._connection.failed(doing, known if error.name() == "_TIMED_OUT" and known is not None else error)
-
-
-def newest_marker(target: Target, name: str) -> Marker:
-    """Return the marker of a job and sink, looking from the end of the marker topic backwards, in ever larger steps."""
-    assert target.markers is not None
-    partition, wanted, size = f"{target.markers}/0", name.encode(), _TAIL
-    with closing(_marker_log(target, "read_committed")) as log:
-        first, last = log.oldest(partition), _decided_end(target, log, partition, wanted)
-        while last > first:
-            begin = max(first, last - size)
-            found = None
-            for batch in log.read(partition, begin, last):
-                for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
-                    found = value if key == wanted else found
-            if found is not None:
-                return Marker.decoded(found)
-            last, size = begin, size * 10
-    return Marker()
-
-
-def _decided_end(target: Target, log: KafkaLog, partition: str, own: bytes) -> int:
-    """Return an end of the marker topic before which everything is decided that was there at the time of the call.
-
-    A broker that is killed right after a commit may come back without the end of that transaction in the topic, though its
-    coordinator counts it as over. It is then the producer's own, and the producer's next commit writes its end.
-    """
-    doing = (
-        f"find the newest marker in {target.markers!r} behind an open transaction of another producer (the brokers end it after "
-        "its transaction.timeout.ms)"
-    )
-    patience = Patience(target.connection, LastError(), doing)
-    with closing(_marker_log(target, "read_uncommitted")) as undecided:
-        newest = undecided.end({})[partition]
-        while (end := log.end({})[partition]) < newest:
-            try:
-                patience.check()
-            except ConnectorUnavailable:
-                batches = undecided.read(partition, end, newest)
-                if {key for batch in batches for key in batch.column("key").to_pylist()} != {own}:
-                    raise
-                _LOG.warning("the end of a transaction of %s is lacking in %s", own.decode(), target.markers)
-                return end
-            time.sleep(_LOOK_AGAIN)
-    return end
-
-
-def _marker_log(target: Target, isolation: str) -> KafkaLog:
-    assert target.markers is not None
-    connected = replace(target.connection, options={**target.connection.options, "isolation.level": isolation})
-    return KafkaLog(Topics(connected, (target.markers,), Start("earliest"), "earliest"))
 
 
 def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
