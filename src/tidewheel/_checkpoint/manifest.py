@@ -13,8 +13,11 @@ from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError
 
-Kind = Literal["batch", "claim", "flush", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard"]
-"""Why a commit was made. Each kind takes a sequence number; a `batch` is one of Spark's, a `fork` the first of its job."""
+Kind = Literal[
+    "batch", "epoch", "flush", "claim", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard"
+]
+"""Why a commit was made. Each kind takes a sequence number. A `batch` is one of Spark's, an `epoch` has no input and delivers
+an epoch, a `flush` delivers the last one; a `fork` is the first commit of its job."""
 
 
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):

@@ -93,9 +93,8 @@ class LineProgress(Progress):
 
 def line(batch: BatchProgress) -> str:
     """Return a batch as a line of text."""
-    label = "flush" if batch.batch is None else f"batch {batch.batch}"
     return (
-        f"{label:<10} {batch.rows:>11,} rows {batch.rate:>11,} rows/s {batch.keys:>11,} keys changed "
+        f"{batch.label:<10} {batch.rows:>11,} rows {batch.rate:>11,} rows/s {batch.keys:>11,} keys changed "
         f"{batch.commit_ms:>7,.0f} ms commit"
     )
 

@@ -26,8 +26,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     n_shards: int
     parallelism: int
     now: int
-    asked: Asked = Asked()
-    """How long the sources were asked for the batch's data."""
+    asked: Asked | None = Asked()
+    """How long the sources were asked for the batch's data. None: they were not asked, it has no input."""
     last_epoch: int | None = None
     behind: dict[int, int | None] = {}
     """The shards that got less than `last_epoch`, each with the epoch that it got last. They catch up before the data."""

@@ -115,7 +115,7 @@ class SourceProgress(msgspec.Struct, frozen=True):
 
 def is_computed(kind: Kind) -> bool:
     """Tell whether a commit of this kind has its own output and time. All others carry on those of an earlier commit."""
-    return kind in ("batch", "flush")
+    return kind in ("batch", "epoch", "flush")
 
 
 def epoch_due(state: Manifest, epoch: int | None = None) -> int | None:
@@ -125,7 +125,7 @@ def epoch_due(state: Manifest, epoch: int | None = None) -> int | None:
 
 
 def with_time(manifest: Manifest, base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report]) -> Manifest:
-    """Return the manifest of a batch or flush with its fields about time."""
+    """Return the manifest of a computed commit with its fields about time."""
     inputs = plan.inputs()
     frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.asked)
     # A final flush, or a test, delivers an epoch that no input gave.
@@ -151,7 +151,7 @@ def next_manifest(
     """Return the manifest that commits what the reports say.
 
     `progress` comes with each batch. `operators` replaces what is known of the operators with state; by default the plan's
-    are added to those of `base`. A batch or flush has published all output before it; any other commit carries that on.
+    are added to those of `base`. A computed commit has published all output before it; any other carries that on.
     """
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)

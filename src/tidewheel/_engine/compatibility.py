@@ -8,6 +8,11 @@ from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
 from tidewheel.errors import StateError
 
+_ANOTHER_WINDOW = (
+    "what is open in the old windows cannot be divided among the new ones. Give the changed window a new name, and let the old "
+    "one stand beside it until its windows are out: 'Another length' in docs/time.md shows how"
+)
+
 
 def check_program(
     state: Manifest,
@@ -16,10 +21,12 @@ def check_program(
     allow_dropped_state: bool,
     aliases: Mapping[str, Sequence[str]] | None = None,
     upgrades: Collection[str] = (),
+    conversions: Collection[str] = (),
 ) -> None:
     """Raise a `StateError` where the state was made by a program that this one cannot continue.
 
-    `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older one.
+    `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older version,
+    `conversions` those that can make it from another layout.
     """
     job = state.id.stream_id
     if state.n_shards != n_shards:
@@ -59,10 +66,11 @@ def check_program(
             raise StateError(
                 f"operator {name!r} was a {was.kind} and is now a {now.kind}: their states differ; give it a new name"
             )
-        if was.fingerprint != now.fingerprint:
+        if was.fingerprint != now.fingerprint and name not in conversions:
+            way = _ANOTHER_WINDOW if was.kind == now.kind == "window" else "give the changed operator a new name"
             raise StateError(
                 f"operator {name!r} kept {was.fingerprint or 'other state'} for each key, and now keeps {now.fingerprint}: one "
-                "cannot be read as the other; give the changed operator a new name"
+                f"cannot be read as the other; {way}"
             )
 
 

@@ -8,7 +8,7 @@ earlier names and versions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
@@ -44,6 +44,30 @@ def upgrades(plan: Plan) -> frozenset[str]:
     """Return the operators that can make their state from an older version's."""
     specs = {node.name: state_of(node) for node in plan.nodes}
     return frozenset(name for name, spec in specs.items() if spec is not None and spec.upgrade is not None)
+
+
+def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> Plan:
+    """Return the plan whose operators go on with stored state, where they can."""
+    former = renamed(stored, operator_infos(plan), aliases)
+    nodes = []
+    for node in plan.nodes:
+        was = stored.get(former.get(node.name, node.name))
+        operator = None if was is None else node.operator.continuing(was.fingerprint)
+        nodes.append(node if operator is None else replace(node, operator=operator))
+    return replace(plan, nodes=tuple(nodes))
+
+
+def conversions(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the operators whose stored state has another layout that they can make theirs, with what becomes of it."""
+    former = renamed(stored, operator_infos(plan), aliases)
+    found = {}
+    for node in plan.nodes:
+        was = stored.get(former.get(node.name, node.name))
+        if was is not None and node.operator.stateful and was.fingerprint != node.operator.state_layout:
+            conversion = node.operator.conversion(was.fingerprint)
+            if conversion is not None:
+                found[node.name] = conversion.said
+    return found
 
 
 def evolve(run: ChainRun) -> None:
@@ -92,8 +116,12 @@ def _change(
     stored: Mapping[str, OperatorInfo], infos: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
 ) -> _Change:
     former = renamed(stored, infos, aliases)
-    same = {name: name for name in infos if name in stored and stored[name].version != infos[name].version}
+    same = {name: name for name in infos if name in stored and _differs(stored[name], infos[name])}
     return _Change(former, same, set(stored) - set(infos) - set(former.values()))
+
+
+def _differs(was: OperatorInfo, now: OperatorInfo) -> bool:
+    return was.version != now.version or was.fingerprint != now.fingerprint
 
 
 def _evolve_shard(
@@ -125,6 +153,11 @@ def _evolve_shard(
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
+    if was.fingerprint != node.operator.state_layout:
+        conversion = node.operator.conversion(was.fingerprint)
+        assert conversion is not None, "the program was checked before"
+        convert = conversion.convert
+        return lambda _, raw: convert(raw)
     spec = state_of(node)
     if spec is None or spec.upgrade is None or was.version == spec.version:
         return None

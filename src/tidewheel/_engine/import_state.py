@@ -56,7 +56,7 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
         files = DeltaFiles(run)
         for shard, items in sorted(shards.items()):
             files.add(shard, operator, list(items.items()))
-        operators = {**run.head.operators, operator: operator_infos(plan)[operator]}
+        operators = {**run.head.operators, operator: operator_infos(run.plan)[operator]}
         run.commit(run.spec(run.head.parallelism, ""), files.finish(), "import", None, operators=operators)
     finally:
         run.release()

@@ -11,7 +11,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
@@ -28,8 +28,9 @@ from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
-from tidewheel._engine.evolve import evolve, upgrades
+from tidewheel._engine.evolve import continuing, conversions, evolve, upgrades
 from tidewheel._engine.figures import Figures
+from tidewheel._engine.idle import is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tidewheel._program.job import Job
 
 COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
+SKIPPED = faults.declare("commit.skipped", "a batch that changed nothing has run and is not committed")
 COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
 PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
 PUBLISHED = faults.declare("publish.done", "all sinks have published")
@@ -56,6 +58,9 @@ class ChainRun(ABC):
     Whoever drives a run calls `reserve`, starts what takes time, calls `begin`, commits batches, and calls `release` in
     the end, whatever happened.
     """
+
+    commits_idle_batches: ClassVar[bool] = True
+    """Whether a batch that changes nothing is committed too."""
 
     def __init__(self, job: Job, plan: Plan, stream: str, token: str) -> None:
         """Take a job whose graph is checked, the stream of the chain, and the name under which the run commits."""
@@ -72,6 +77,8 @@ class ChainRun(ABC):
         self.asking = Asking()
         self.figures: Figures | None = None
         """Who tells the figures of each commit; None: nobody wants them."""
+        self.notices: list[str] = []
+        """What becomes of the state of a program that has changed, for whoever starts the job."""
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
@@ -80,7 +87,10 @@ class ChainRun(ABC):
 
     @abstractmethod
     def reserve(self) -> None:
-        """Check all that `begin` checks, before anything is started that takes time, and raise what it would raise."""
+        """Check all that `begin` checks, before anything is started that takes time, and raise what it would raise.
+
+        From here on `plan` is the one to run: its operators go on with the state that there is.
+        """
 
     @abstractmethod
     def begin(self) -> None:
@@ -94,9 +104,7 @@ class ChainRun(ABC):
         """Look again which commit is the newest: after a failure this run may have made one without knowing."""
         newest = self.checkpoints.latest()
         if newest is None or newest.run != self.token:
-            raise FencedError(
-                f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
-            )
+            raise self._fenced(newest)
         self._published = self._published and newest.sequence == self.head.sequence
         self.head = newest
         self.asking.interrupt()
@@ -106,12 +114,14 @@ class ChainRun(ABC):
         self._record_published()
         self._to_release.close()
 
-    def spec(self, parallelism: int, local: str, *, epoch: int | None = None) -> BatchSpec:
+    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
-        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators.
+        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators. `asks`
+        tells whether it is a batch for which the sources were asked for data.
         """
         sequence = self.head.sequence + 1
+        asked = self.asking.begin()
         now, last, epoch = (
             batch_time(self.clock(), self.head.now),
             self.head.delivered_epoch,
@@ -128,7 +138,7 @@ class ChainRun(ABC):
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             now=now,
-            asked=self.asking.begin(),
+            asked=asked if asks else None,
             last_epoch=last,
             behind=self.head.behind,
             epoch=epoch,
@@ -137,6 +147,11 @@ class ChainRun(ABC):
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             cells=self.cells.pin(),
         )
+
+    @property
+    def owes_epoch(self) -> bool:
+        """Whether operators act on epochs, and one is due that they have not got."""
+        return self.plan.driven_by_time() and epoch_due(self.head) is not None
 
     @property
     def flushed(self) -> int | None:
@@ -160,16 +175,24 @@ class ChainRun(ABC):
         progress: SourceProgress | None = None,
         operators: Mapping[str, OperatorInfo] | None = None,
         steps: Steps | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells.
 
-        `steps` has the time of the batch so far.
+        Return whether it is committed: a batch that changed nothing need not be. The run then goes on as if it were. After a
+        crash, Spark's number of it is given to another batch. `steps` has the time of the batch so far.
         """
         steps = steps or Steps()
         self._check_shards(reports)
         if is_computed(kind) and not self._published:
             self.publish(spark)  # What the manifest says of all commits before it.
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
+        if kind == "batch" and not self.commits_idle_batches and is_idle(self.head, manifest, self.plan.inputs()):
+            self._check_not_fenced()
+            self._due_times.take(self.head.sequence, self.head.shards.keys(), self.head.sequence, reports)
+            self.head = moved_on(self.head, manifest)
+            self.asking.end()
+            faults.point(SKIPPED)
+            return False
         faults.point(COMMITTING)
         self.checkpoints.commit(manifest)
         steps.done("commit")
@@ -188,6 +211,18 @@ class ChainRun(ABC):
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+        return True
+
+    def _check_not_fenced(self) -> None:
+        """Raise a `FencedError` if another run has committed: what a commit would find out."""
+        newest = self.checkpoints.latest()
+        if newest is None or newest.sequence != self.head.sequence:
+            raise self._fenced(newest)
+
+    def _fenced(self, newest: Manifest | None) -> FencedError:
+        return FencedError(
+            f"job {self.job.name!r} was taken over by run {newest.run if newest else '?'}; this run must stop"
+        )
 
     def _check_shards(self, reports: Sequence[Report]) -> None:
         """Refuse a batch that changed a shard of another run."""
@@ -233,11 +268,18 @@ class ChainRun(ABC):
 
 
 class JobRun(ChainRun):
-    """A run of a whole job: it takes the job's lease, and claims the job with a record in its chain."""
+    """A run of a whole job: it takes the job's lease, and claims the job with a record in its chain.
+
+    Nobody but its successor reads its chain, so what changes nothing is not committed. In a fleet, other nodes wait for what a
+    node commits.
+    """
+
+    commits_idle_batches = False
 
     def __init__(self, job: Job, plan: Plan, terms: ClaimTerms | None = None) -> None:
         """Take a job whose graph is checked. Nothing is claimed yet."""
         super().__init__(job, plan, job.name, secrets.token_hex(6))
+        self._declared = plan
         self.terms = terms or ClaimTerms()
         self.lease = JobLease(self.cells.connection, self.token)
         self._to_release.callback(self.lease.release)
@@ -247,6 +289,8 @@ class JobRun(ChainRun):
         newest = self.checkpoints.latest()
         if newest is not None:
             check_alone(newest)
+            self.plan = continuing(self._declared, newest.operators, self.job.aliases)
+            converted = conversions(self.plan, newest.operators, self.job.aliases)
             check_program(
                 newest,
                 operator_infos(self.plan),
@@ -254,7 +298,9 @@ class JobRun(ChainRun):
                 self.terms.allow_dropped_state,
                 self.job.aliases,
                 upgrades(self.plan),
+                converted,
             )
+            self.notices = [f"operator {name!r}: {said}" for name, said in converted.items() if said]
             self._check_retraction(newest)
             check_sinks(self.plan, newest, self.terms.drop_unpublished)
 

@@ -30,7 +30,10 @@ def declared_fields(declared: Any) -> tuple[StateField, ...]:
 
 
 def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
-    """Refuse a declared type that the stored state does not fit: another type of a field, or a new one without a default."""
+    """Refuse a declared type that the stored state does not fit: another type of a field, or a new one without a default.
+
+    A field that is gone is refused too: the next write of a key's state would lose its value.
+    """
     if not stored or not declared:
         return
     before = {field.name: field for field in stored}
@@ -48,6 +51,17 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
                 f"operator {operator!r}: the program declares its state with {what}, which the stored state lacks; give "
                 "it a default, or raise version= and give upgrade="
             )
+    for name in before:
+        if name and not any(_within(name, field.name) or _within(field.name, name) for field in declared):
+            raise StateError(
+                f"operator {operator!r}: its state is stored with the field {name!r}, which the program no longer declares: "
+                "its values would be lost. Keep the field, or raise version= and give upgrade= to let it go"
+            )
+
+
+def _within(name: str, outer: str) -> bool:
+    """Tell whether a field is another one, or inside it; everything is inside a type without fields."""
+    return not outer or name == outer or name.startswith(f"{outer}.")
 
 
 def _fields(info: inspect.Type, name: str, required: bool, within: tuple[Any, ...]) -> Iterator[StateField]:

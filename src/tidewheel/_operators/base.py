@@ -84,6 +84,15 @@ class Reads:
     passed_on: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Conversion:
+    """How the stored state of a key becomes that of today's operator."""
+
+    convert: Callable[[bytes], bytes]
+    said: str
+    """What becomes of the state, for whoever starts the job."""
+
+
 class Process(ABC):
     """An operator at work in one task, for one batch."""
 
@@ -158,6 +167,17 @@ class Operator(ABC):
     def state_layout(self) -> str:
         """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
         return ""
+
+    def continuing(self, layout: str) -> Operator | None:
+        """Return the operator that goes on with stored state of another layout; None if there is none.
+
+        Its own layout may still differ from that of the state: then its `conversion` makes one of the other.
+        """
+        return None
+
+    def conversion(self, layout: str) -> Conversion | None:
+        """Return how stored state of another layout becomes that of this operator; None if it cannot."""
+        return None
 
 
 def each(context: Context, batch: Batch, function: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:

@@ -216,7 +216,7 @@ class Run:
 
 
 def _cells(batch: BatchProgress) -> str:
-    label = "flush" if batch.batch is None else f"{batch.batch:,}"
+    label = batch.kind if batch.batch is None else f"{batch.batch:,}"
     numbers = (f"{batch.sequence:,}", f"{batch.rows:,}", f"{batch.keys:,}", f"{batch.seconds:.2f}")
     return "".join(f"<td>{html.escape(text)}</td>" for text in (label, *numbers, f"{batch.commit_ms:,.0f}"))
 

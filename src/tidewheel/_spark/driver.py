@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._core import faults
@@ -30,7 +30,7 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
-from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
+from tidewheel._engine.wire import REPORT
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark import jvm
@@ -95,6 +95,8 @@ class Driver:
         self.program: Program
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
+        self._few = False
+        """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -108,6 +110,9 @@ class Driver:
         self.telling = Telling(self.run, node=self.options.node, history_seconds=self.options.history_seconds)
         try:
             self.run.reserve()
+            self.plan = self.run.plan
+            for notice in self.run.notices:
+                print(f"job {self.job.name!r}: {notice}", file=sys.stderr, flush=True)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
@@ -224,6 +229,8 @@ class Driver:
                 self.batches = self._with_durations(query)
         if self.options.bounded and not self.stopping:
             self._flush()
+        elif self.options.ends_by_itself and self.options.finishes:
+            self._finish()
 
     def _await(self, query: StreamingQuery) -> None:
         try:
@@ -270,8 +277,9 @@ class Driver:
         steps.done("tasks")
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
-        self.run.commit(spec, found, "batch", self.spark, progress, steps=steps)
-        self._tell(spec, batch, found, steps)
+        self._few = self._rows(found) <= SMALL_ROWS
+        if self.run.commit(spec, found, "batch", self.spark, progress, steps=steps):
+            self._tell(spec, batch, found, steps)
 
     def _run_tasks(
         self, frame: DataFrame, start: str | None, end: str, fresh: Sequence[str]
@@ -290,7 +298,8 @@ class Driver:
                 pass
         levels = self.program.python_levels
         spec = msgspec.structs.replace(spec, keyed_by_spark=self.program.key is not None)
-        if self._expects_few():
+        # A guess that is wrong costs time once, and nothing else.
+        if self._few:
             alone = msgspec.structs.replace(spec, parallelism=1)
             rows = self.program.small_query(frame, alone).collect()
             if rows:
@@ -311,14 +320,6 @@ class Driver:
         rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()
         return spec, self._reports(rows, list(range(len(self.plan.levels))), pinned), pinned.parallelism
 
-    def _expects_few(self) -> bool:
-        """Whether the batch is likely small, judged by the last one: one task is then faster than a shuffle.
-
-        A guess that is wrong costs time once, and nothing else.
-        """
-        last = self.batches[-1] if self.batches else None
-        return last is not None and last.batch is not None and last.rows <= SMALL_ROWS
-
     def _already_committed(self, batch: int, offsets: str) -> bool:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
         self.run.check_open()
@@ -338,28 +339,34 @@ class Driver:
             )
         return False
 
-    def _spec(self, *, epoch: int | None = None) -> BatchSpec:
+    def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
         everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
-        return self.run.spec(wanted, everywhere, epoch=epoch)
+        return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
 
     def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
         found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
         check_reports(found, levels, spec.parallelism)
         return found
 
-    def _tell(self, spec: BatchSpec, batch: int | None, found: list[Report], steps: Steps) -> None:
+    def _rows(self, found: list[Report]) -> int:
         sources = {node.name for node in self.plan.sources()}
+        return sum(number for report in found for name, number in report.counts.items() if name in sources)
+
+    def _tell(
+        self, spec: BatchSpec, batch: int | None, found: list[Report], steps: Steps, kind: Kind = "batch"
+    ) -> None:
         progress = BatchProgress(
             spec.sequence,
             batch,
-            sum(number for report in found for name, number in report.counts.items() if name in sources),
+            self._rows(found),
             sum(number for report in found for number in report.changed.values()),
             steps.total,
             (steps.seconds["commit"] + steps.seconds["publish"]) * 1000,
             steps.tasks or spec.parallelism,
             sum(report.rejected for report in found),
+            kind=kind,
         )
         self.batches.append(progress)
         del self.batches[:-_KEEP_BATCHES]
@@ -368,19 +375,28 @@ class Driver:
 
     def _flush(self) -> None:
         """End a bounded run: every operator gets the epoch after all time, and the job takes no more data."""
-        if self.run.flushed is not None:
-            return
-        faults.point(FLUSHING)
+        if self.run.flushed is None:
+            faults.point(FLUSHING)
+            self._run_without_input("flush", MAX_TIME)
+
+    def _finish(self) -> None:
+        """Deliver the epochs that are due: a run that ends leaves nothing that one that goes on would emit.
+
+        No source is asked for data meanwhile, so silence moves no clock.
+        """
+        while self.run.owes_epoch and not self.stopping:
+            self._run_without_input("epoch")
+
+    def _run_without_input(self, kind: Kind, epoch: int | None = None) -> None:
         steps = Steps()
-        spec = self._spec(epoch=MAX_TIME)
+        spec = self._spec(epoch=epoch, asks=False)
         found: list[Report] = []
-        if self.plan.driven_by_time() and len(self.plan.levels) > 1:
-            empty = self.spark.createDataFrame([], SPARK_SCHEMA)
-            levels = list(range(1, len(self.plan.levels)))
-            found = self._reports(self.program.tail(empty, spec).collect(), levels, spec)
+        if self.plan.driven_by_time():
+            rows = self.program.direct_query([[]], spec).collect()
+            found = self._reports(rows, list(range(len(self.plan.levels))), spec)
         steps.done("tasks")
-        self.run.commit(spec, found, "flush", self.spark, steps=steps)
-        self._tell(spec, None, found, steps)
+        self.run.commit(spec, found, kind, self.spark, steps=steps)
+        self._tell(spec, None, found, steps, kind)
 
     # Around the batches.
 

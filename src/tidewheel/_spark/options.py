@@ -37,6 +37,8 @@ class RunOptions:
     tick: float = 1.0
     history: str | timedelta | None = "7 days"
     node: str = ""
+    finishes: bool = True
+    """Whether a run that ends by itself delivers the epochs that are due. Not where it stands for one batch of a longer run."""
 
     def check_trigger(self) -> None:
         """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""

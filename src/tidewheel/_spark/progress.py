@@ -16,7 +16,7 @@ class BatchProgress:
 
     sequence: int
     batch: int | None
-    """Spark's number; None for the final flush."""
+    """Spark's number; None for what has no input: the final flush, or an epoch that `available-now` delivers at its end."""
     rows: int
     """Records that the sources gave."""
     keys: int
@@ -30,6 +30,13 @@ class BatchProgress:
     rejected: int = 0
     durations: dict[str, int] = field(default_factory=dict)
     """Where Spark's time went, in ms by its own names; known a moment after the batch."""
+    kind: str = "batch"
+    """The kind of its commit: `batch`, `epoch` or `flush`."""
+
+    @property
+    def label(self) -> str:
+        """What it is called: `batch 7`, `epoch` or `flush`."""
+        return self.kind if self.batch is None else f"batch {self.batch}"
 
     @property
     def rate(self) -> int:
@@ -37,11 +44,10 @@ class BatchProgress:
         return round(self.rows / self.seconds) if self.seconds > 0 else 0
 
     def __str__(self) -> str:
-        label = "flush" if self.batch is None else f"batch {self.batch}"
         tasks = "1 task" if self.parallelism == 1 else f"{self.parallelism} tasks"
         rejected = f", {self.rejected:,} rejected" if self.rejected else ""
         return (
-            f"{label}, sequence {self.sequence}: {self.rows:,} rows in {self.seconds:.2f} s ({self.rate:,} rows/s), "
+            f"{self.label}, sequence {self.sequence}: {self.rows:,} rows in {self.seconds:.2f} s ({self.rate:,} rows/s), "
             f"{self.keys:,} keys changed, commit {self.commit_ms:,.0f} ms, {tasks}{rejected}"
         )
 

@@ -114,7 +114,7 @@ class _Msgpack:
         except msgspec.ValidationError as error:
             raise StateError(
                 f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a "
-                "default, or declare the type that the state was written with"
+                "default, declare the type that the state was written with, or raise version= and give upgrade="
             ) from None
         except _UNREADABLE as error:
             raise CorruptError(

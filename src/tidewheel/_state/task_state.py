@@ -6,7 +6,7 @@ the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, Absent, StateFile
 from tidewheel._state.timers import TimerTable
-from tidewheel.errors import OperatorError
+from tidewheel.errors import CorruptError, OperatorError, StateError
 
 Items = list[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
@@ -185,7 +185,7 @@ class KeyedState:
             for shard, part in batch.shards.items():
                 read = self._task.reader(shard).get_many(self.table, batch.stored[part])
                 batch.read += read
-                batch.states += decode_all(self.codec, read)
+                batch.states += self._decoded(batch.stored[part], read)
             return batch
         distinct: dict[Any, int] = {}
         every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
@@ -228,7 +228,20 @@ class KeyedState:
         """Return the state that a key had when the batch began, made anew, or None."""
         stored = to_stored(key)
         raw = self._task.reader(shard_of_stored(stored, self.n_shards)).get(self.table, stored)
-        return None if raw is None else self.codec.decode(raw)
+        return self._decoded([stored], [raw])[0]
+
+    def _decoded(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
+        """Return the states of stored keys; an error names the operator and the key."""
+        try:
+            return decode_all(self.codec, raws)
+        except (StateError, CorruptError):
+            for each, raw in zip(stored, raws, strict=True):
+                try:
+                    decode_all(self.codec, [raw])
+                except (StateError, CorruptError) as error:
+                    where = f"operator {self.table.partition('/')[0]!r}, key {from_stored(each)!r}"
+                    raise type(error)(f"{where}: {error}") from None
+            raise
 
     def _take_apart(self) -> None:
         """Move the batch to where single keys can be found."""
@@ -272,7 +285,7 @@ class KeyedState:
             spilled = self._spill.get_many(shard, stored)
             over = zip(read, spilled, strict=True)
             read = [raw if there is MISSING else None if there is DROPPED else there for raw, there in over]
-        states = decode_all(self.codec, read)
+        states = self._decoded(stored, read)
         self.states.update((key, state) for (_, key), state in zip(pairs, states, strict=True))
         entries = ((stored, key, raw) for (stored, key), raw in zip(pairs, read, strict=True))
         self._entries.setdefault(shard, []).extend(entries)
@@ -322,9 +335,8 @@ class KeyedState:
         if self._spill is not None:
             (spilled,) = self._spill.get_many(shard, [stored])
             if spilled is not MISSING:
-                return None if spilled is DROPPED else self.codec.decode(spilled)
-        raw = self._task.reader(shard).get(self.table, stored)
-        return None if raw is None else self.codec.decode(raw)
+                return self._decoded([stored], [None if isinstance(spilled, Absent) else spilled])[0]
+        return self._decoded([stored], [self._task.reader(shard).get(self.table, stored)])[0]
 
     def stored_keys(self, shard: int) -> list[bytes]:
         """Return the stored keys of a shard that have state now, in order."""

@@ -58,6 +58,7 @@ class MemoryRun(Closing):
             self.run.clock = self.run.asking.clock = clock
         try:
             self.run.begin()
+            self.plan = self.run.plan
             self.run.publish(None)
         except BaseException:
             self.run.release()
@@ -88,8 +89,13 @@ class MemoryRun(Closing):
         """End the job as a bounded run does: the epoch after all time goes to every operator."""
         self._commit(self._spec(MAX_TIME), [], 1, "flush")
 
-    def _spec(self, epoch: int | None) -> BatchSpec:
-        return self.run.spec(self.parallelism, self._local, epoch=epoch)
+    def finish(self) -> None:
+        """End as a run with `available-now` does: batches without input run until no epoch is due. The job stays open."""
+        while self.run.owes_epoch:
+            self._commit(self._spec(None, asks=False), [], 0, "epoch")
+
+    def _spec(self, epoch: int | None, *, asks: bool = True) -> BatchSpec:
+        return self.run.spec(self.parallelism, self._local, epoch=epoch, asks=asks)
 
     def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from tidewheel._testing.clock import Clock
 from tidewheel._testing.memory import MemoryRun
 from tidewheel._testing.result import Result, result_of
 from tidewheel._testing.rewire import rewired
-from tidewheel._testing.script import EOF, PAUSE, RESCALE, Batch, Flush, ScriptedSource, Step, steps
+from tidewheel._testing.script import EOF, PAUSE, RESCALE, Batch, Finish, Flush, ScriptedSource, Step, steps
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def run_in_memory(
 
     `inputs` gives the records of each source by its name: one mapping for one batch, or a list of them for several.
     Without it, the job's own sources must be scripts or iterables. Sinks collect instead of writing; the state is in memory
-    and goes with the run, unless `state` names a place. At the end every window closes, unless `flush` is false.
+    and goes with the run, unless `state` names a place. At the end every window closes. With `flush=False` the run ends as one
+    with `available-now` does: what is due by the clock of the data is out, other windows stay open.
     """
     if inputs is None:
         return run_script(job, parallelism=parallelism, partitions=partitions, state=state, clock=clock)
     batches = [inputs] if isinstance(inputs, Mapping) else list(inputs)
-    todo: list[Step] = [Batch(batch) for batch in batches]
-    return play_in_memory(job, todo + [Flush()] * flush, parallelism, partitions, state, clock)
+    todo: list[Step] = [*map(Batch, batches), Flush() if flush else Finish()]
+    return play_in_memory(job, todo, parallelism, partitions, state, clock)
 
 
 def run_script(
@@ -94,6 +96,8 @@ def play_in_memory(
                 time_of.advance(step.seconds)
             elif isinstance(step, RESCALE):
                 changed.job.rescale(step.parallelism)
+            elif isinstance(step, Finish):
+                lives.finish()
             else:
                 lives.take(step)
     return result_of(changed.job, changed.outputs)
@@ -105,31 +109,39 @@ class _Lives:
     def __init__(self, begin: Callable[[], MemoryRun]) -> None:
         self._begin = begin
         self._run: MemoryRun | None = None
-        self._next = 0
 
     def __enter__(self) -> None:
-        self._next = self._live().next_batch
+        self._live()
 
     def __exit__(self, *_: object) -> None:
         self._end()
 
     def take(self, step: Batch | Flush) -> None:
         """Take a step to its end, dying as often as it says."""
+        base = self._committed()
         for point in step.crashes:
             try:
                 with _armed(point):
-                    self._attempt(step)
+                    self._attempt(step, base)
             except faults.InjectedFault:
                 self._end()
-        self._attempt(step)
-        self._next += isinstance(step, Batch)
+        self._attempt(step, base)
 
-    def _attempt(self, step: Batch | Flush) -> None:
+    def finish(self) -> None:
+        """Let the epochs that are due go out."""
+        self._live().finish()
+
+    def _committed(self) -> int | None:
+        """Return the newest batch that is committed. One that changes nothing is not, and may run again."""
+        head = self._live().run.checkpoints.head
+        return None if head is None else head.batch
+
+    def _attempt(self, step: Batch | Flush, base: int | None) -> None:
         run = self._live()
         if isinstance(step, Flush):
             if run.run.flushed is None:
                 run.flush()
-        elif run.next_batch == self._next:
+        elif self._committed() == base:
             run.batch(step.inputs)
 
     def _live(self) -> MemoryRun:
@@ -145,6 +157,9 @@ class _Lives:
 
 def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: int, spark: SparkSession) -> Result:
     """Take the steps on Spark, each batch a run of its own: what was read before is what the sources begin with."""
+    from tidewheel._spark.driver import Driver
+    from tidewheel._spark.options import RunOptions
+
     inputs: dict[str, list[Any]] = {}
     for step in todo:
         for name, records in step.inputs.items() if isinstance(step, Batch) else ():
@@ -158,7 +173,7 @@ def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: 
             for node in changed.job.graph.nodes
             if isinstance(node.operator, SourceOperator)
         }
-        options: dict[str, Any] = {"parallelism": parallelism, "spark": spark, "local": f"{folder}/local"}
+        options = RunOptions(parallelism=parallelism, spark=spark, local=f"{folder}/local", trigger="available-now")
         for step in todo:
             if isinstance(step, PAUSE):
                 time.sleep(step.seconds)
@@ -167,14 +182,15 @@ def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: 
             else:
                 for name, records in step.inputs.items() if isinstance(step, Batch) else ():
                     prefixes[name].length += len(records)  # type: ignore[attr-defined]
-                end = {"bounded": True} if isinstance(step, Flush) else {"trigger": "available-now"}
-                for point in step.crashes:
+                # A batch stands in the middle of a run, which does not end after it.
+                chosen = replace(options, bounded=isinstance(step, Flush), finishes=isinstance(step, Finish))
+                for point in () if isinstance(step, Finish) else step.crashes:
                     try:
                         with _armed(point):
-                            changed.job.run(**options, **end)
+                            Driver(changed.job, changed.job.plan(), chosen).execute()
                     except faults.InjectedFault:
                         continue
-                changed.job.run(**options, **end)
+                Driver(changed.job, changed.job.plan(), chosen).execute()
         return result_of(changed.job, changed.outputs)
 
 

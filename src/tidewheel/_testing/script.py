@@ -51,6 +51,11 @@ Marker = EOF | CRASH | PAUSE | RESCALE
 
 
 @dataclass(frozen=True)
+class Finish:
+    """A step of a run: it ends with all that is due by the clock of the data, and the job stays open."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """A step of a run: one batch, in which the process dies at each of the fault points, one life after the other."""
 
@@ -65,7 +70,7 @@ class Flush:
     crashes: tuple[str, ...] = ()
 
 
-Step = Batch | Flush | PAUSE | RESCALE
+Step = Batch | Finish | Flush | PAUSE | RESCALE
 
 
 class ScriptedSource(Source[Any]):

@@ -15,6 +15,8 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _UNITS = {
     unit: size
     for size, units in {
+        1: ("ns", "nanosecond", "nanoseconds"),
+        10**3: ("us", "microsecond", "microseconds"),
         10**6: ("ms", "millisecond", "milliseconds"),
         10**9: ("s", "sec", "second", "seconds"),
         60 * 10**9: ("min", "minute", "minutes"),

@@ -71,15 +71,21 @@ class Input:
         return Frontier(frontier.time, frontier.silent + asked.waited + worked)
 
 
-def advanced(frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], asked: Asked) -> dict[str, Frontier]:
+def advanced(
+    frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], asked: Asked | None
+) -> dict[str, Frontier]:
     """Return the inputs' frontiers after a batch that the tasks saw these parts of.
 
-    An input that is met first has not been silent, though it has no epoch yet. Once an operator has partitions, only they
-    count. A frontier never goes back; inputs that the program no longer has are forgotten.
+    An input that is met first has not been silent, though it has no epoch yet. Where nobody asked for data (None), no input was
+    silent. Once an operator has partitions, only they count. A frontier never goes back; inputs that the program no longer has
+    are forgotten.
     """
     known = {each.name: each for each in inputs}
     before = {name: frontier for name, frontier in frontiers.items() if operator_of(name) in known}
-    after = {name: known[operator_of(name)].silent(frontier, asked) for name, frontier in before.items()}
+    after = {
+        name: frontier if asked is None else known[operator_of(name)].silent(frontier, asked)
+        for name, frontier in before.items()
+    }
     for part in seen:
         for name, time in part.items():
             after[name] = Frontier(_later(after[name].time if name in after else None, time))

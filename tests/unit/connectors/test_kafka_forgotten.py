@@ -89,7 +89,9 @@ def test_a_broker_that_is_killed_in_a_commit_loses_and_repeats_nothing(phase, du
             killed.wait()
 
     def point(name: str) -> None:
-        if armed and name == {"sent": transactions.SENT, "committing": transactions.SENT}.get(phase, transactions.COMMITTED):
+        if armed and name == {"sent": transactions.SENT, "committing": transactions.SENT}.get(
+            phase, transactions.COMMITTED
+        ):
             armed.clear()
             restart({"committing": draw.random() * 0.02, "later": draw.random() * 0.02}.get(phase, 0.0))
 

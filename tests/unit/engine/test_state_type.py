@@ -68,10 +68,18 @@ def record(**fields: Any) -> Any:
     return msgspec.defstruct("State", [(name, *(f if isinstance(f, tuple) else (f,))) for name, f in fields.items()])
 
 
-def test_a_field_may_come_with_a_default_and_go():
-    before = declared_fields(record(a=int, b=int))
-    check_fields("op", before, declared_fields(record(a=int, b=int, c=(str, ""))))
-    check_fields("op", before, declared_fields(record(a=int)))
+def test_a_field_may_come_with_a_default():
+    check_fields("op", declared_fields(record(a=int, b=int)), declared_fields(record(a=int, b=int, c=(str, ""))))
+
+
+def test_a_field_that_is_removed_without_a_version_is_refused_since_its_values_would_be_lost():
+    before = declared_fields(record(a=int, b=record(c=int, d=int)))
+    lost = r"operator 'op': its state is stored with the field '{}', which the program no longer declares.*version="
+    with pytest.raises(StateError, match=lost.format("b.c")):
+        check_fields("op", before, declared_fields(record(a=int)))
+    with pytest.raises(StateError, match=lost.format("b.d")):
+        check_fields("op", before, declared_fields(record(a=int, b=record(c=int))))
+    check_fields("op", before, declared_fields(record(a=int, b=(Any, None))))
 
 
 @pytest.mark.parametrize(

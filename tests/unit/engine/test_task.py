@@ -135,18 +135,23 @@ def test_a_shard_whose_keys_were_all_dropped_is_still_whole_after_a_snapshot():
         assert states(memory.run.store, memory.run.head) == {"op": {"b": b"\x07"}}
 
 
-def test_state_of_another_type_than_declared_says_what_to_do():
+class Cents(msgspec.Struct):
+    cents: int = 0
+
+
+def test_state_of_another_type_than_declared_says_operator_key_field_and_what_to_do():
     number = next(_names)
 
-    def job(declared) -> Job:
+    def job(declared, make) -> Job:
         made = Job("typed", state=f"memory:unit-task-typed-{number}", n_shards=4)
         stream = made.source("in", lambda spark: None).key_by("k", "user")
-        stream.stateful_map("op", lambda k, row, s: (1, s or row.n), state=declared, default=0).sink("out", collect())
+        stream.stateful_map("op", lambda k, row, s: (1, s), state=declared, default=make).sink("out", collect())
         return made
 
-    with MemoryRun(job(None)) as memory:
+    with MemoryRun(job(None, lambda: {"cents": "3"})) as memory:
         memory.batch({"in": [{"user": "a", "n": 1}]})
-    with MemoryRun(job(dict[str, int])) as memory, pytest.raises(StateError, match="does not fit the declared type"):
+    wrong = r"operator 'op', key 'a': .*declared type Cents \(Expected `int`, got `str` - at `\$.cents`\).*upgrade="
+    with MemoryRun(job(Cents, Cents)) as memory, pytest.raises(StateError, match=wrong):
         memory.batch({"in": [{"user": "a", "n": 1}]})
 
 

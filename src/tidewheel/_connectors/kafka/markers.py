@@ -225,4 +225,6 @@ def _decoded(data: bytes | None) -> Sent:
     try:
         return Sent() if not data else msgspec.json.decode(data, type=Sent)
     except msgspec.DecodeError as error:
-        raise CorruptError(f"what should be a sink's marker does not decode ({error}); something else wrote it") from None
+        raise CorruptError(
+            f"what should be a sink's marker does not decode ({error}); something else wrote it"
+        ) from None

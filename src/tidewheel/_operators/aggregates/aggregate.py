@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of
+from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of, names_of, parsed, said
 from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
@@ -24,7 +24,7 @@ from tidewheel._operators.aggregates.partial_results import (
     left_64_bits,
     merged,
 )
-from tidewheel._operators.base import Context, Process, Reads
+from tidewheel._operators.base import Context, Conversion, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._values import ROW, Batch, Shape
@@ -58,7 +58,14 @@ class AggregateBy(ColumnAggregates):
     @property
     def state_layout(self) -> str:
         """The numbers that are kept, in their order."""
-        return ", ".join(accumulator.name for accumulator in self.accumulators)
+        return names_of(self.accumulators)
+
+    def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
+        return parsed(layout)
+
+    def conversion(self, layout: str) -> Conversion | None:
+        stored = self.stored_numbers(layout)
+        return None if stored is None else Conversion(self.rewriting(stored).convert, said(self.aggregates, stored))
 
 
 class _Partials(AggregateCombiner):
@@ -122,7 +129,7 @@ def _added(
     for accumulator in accumulators:
         a, b = stored[accumulator], fresh[accumulator]
         if accumulator.fold in ("min", "max"):
-            present = Accumulator("count", accumulator.column)
+            present = accumulator.present
             # As Arrow does: NaN counts only where there is nothing else.
             both = np.fmin(a, b) if accumulator.fold == "min" else np.fmax(a, b)
             merged[accumulator] = np.where(stored[present] == 0, b, np.where(fresh[present] == 0, a, both))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +26,21 @@ class Accumulator:
 
     fold: Fold
     column: str | None = None
+    since: int = 0
+    """Which change of the program it came with: those of one change have counted the same messages."""
 
     @property
     def name(self) -> str:
         """The name of its column in partial results."""
-        return f"{self.fold}:{self.column or ''}"
+        return f"{self.fold}:{self.column or ''}{f'@{self.since}' if self.since else ''}"
 
+    @property
+    def present(self) -> Accumulator:
+        """What counts the values that it has folded."""
+        return Accumulator("count", self.column, self.since)
 
-ROWS = Accumulator("rows")
+    def __str__(self) -> str:
+        return "the count of messages" if self.column is None else f"the {self.fold} of {self.column!r}"
 
 
 @dataclass(frozen=True)
@@ -41,36 +49,84 @@ class Aggregate:
 
     kind: Literal["sum", "min", "max", "mean", "count", "rows"]
     column: str | None = None
+    since: int = 0
 
     def accumulators(self) -> tuple[Accumulator, ...]:
         """Return what has to be kept; aggregates of the same column share."""
         if self.column is None:
-            return (ROWS,)
-        present = Accumulator("count", self.column)
+            return (Accumulator("rows", None, self.since),)
+        present = Accumulator("count", self.column, self.since)
         if self.kind == "count":
             return (present,)
-        if self.kind == "mean":
-            return (present, Accumulator("sum", self.column))
-        return (present, Accumulator(self.kind, self.column))
+        return (present, Accumulator("sum" if self.kind == "mean" else self.kind, self.column, self.since))
 
     def result(self, merged: dict[Accumulator, Array]) -> tuple[Array, Array | None]:
         """Return the aggregate of each key, and a mask of those that are null because every value was."""
-        if self.column is None:
-            return merged[ROWS], None
-        present = merged[Accumulator("count", self.column)]
-        if self.kind == "count":
-            return present, None
+        numbers = [merged[accumulator] for accumulator in self.accumulators()]
+        if len(numbers) == 1:
+            return numbers[0], None
+        present, folded = numbers
         nothing = present == 0
         mask = nothing if nothing.any() else None
-        if self.kind == "mean":
-            total = merged[Accumulator("sum", self.column)]
-            return total / np.maximum(present, 1), mask
-        return merged[Accumulator(self.kind, self.column)], mask
+        return folded / np.maximum(present, 1) if self.kind == "mean" else folded, mask
 
 
 def accumulators_of(aggregates: dict[str, Aggregate]) -> tuple[Accumulator, ...]:
     """Return the numbers that the aggregates are made of, each once."""
     return tuple(dict.fromkeys(a for aggregate in aggregates.values() for a in aggregate.accumulators()))
+
+
+def continued(
+    aggregates: dict[str, Aggregate], stored: tuple[Accumulator, ...]
+) -> tuple[dict[str, Aggregate], tuple[Accumulator, ...]]:
+    """Return aggregates that go on with stored numbers where these are theirs, and all their numbers, in the stored order.
+
+    An aggregate whose numbers are not all stored begins with numbers of its own: a mean must not be made of a sum that has seen
+    fewer messages than its count.
+
+    >>> aggregates, numbers = continued({"n": count("x"), "mean": mean("x")}, (Accumulator("count", "x"),))
+    >>> [number.name for number in numbers]
+    ['count:x', 'count:x@1', 'sum:x@1']
+    """
+    changes = sorted({number.since for number in stored})
+    following = changes[-1] + 1 if changes else 0
+    found: dict[str, Aggregate] = {}
+    for name, aggregate in aggregates.items():
+        choices = (replace(aggregate, since=since) for since in changes)
+        whole = (choice for choice in choices if set(choice.accumulators()) <= set(stored))
+        found[name] = next(whole, replace(aggregate, since=following))
+    needed = accumulators_of(found)
+    return found, (*(number for number in stored if number in needed), *(n for n in needed if n not in stored))
+
+
+def parsed(text: str) -> tuple[Accumulator, ...] | None:
+    """Return the accumulators that a layout names, as `names_of` wrote them; None: it is none of that."""
+    numbers = tuple(map(_parsed, text.split(", ")))
+    whole = tuple(number for number in numbers if number is not None)
+    return whole if names_of(whole) == text else None
+
+
+def _parsed(name: str) -> Accumulator | None:
+    fold, _, rest = name.partition(":")
+    column, _, since = rest.rpartition("@") if re.search(r"@[1-9]\d*$", rest) else (rest, "", "0")
+    if fold not in get_args(Fold):
+        return None
+    return Accumulator(cast("Fold", fold), None if fold == "rows" else column, int(since))
+
+
+def names_of(accumulators: Iterable[Accumulator]) -> str:
+    """Return accumulators as a layout has them."""
+    return ", ".join(accumulator.name for accumulator in accumulators)
+
+
+def said(aggregates: dict[str, Aggregate], stored: tuple[Accumulator, ...]) -> str:
+    """Return in words what becomes of stored numbers; empty if all of them go on."""
+    needed = accumulators_of(aggregates)
+    fresh = [name for name, aggregate in aggregates.items() if not set(aggregate.accumulators()) <= set(stored)]
+    dropped = [str(number) for number in stored if number not in needed]
+    begins = f"{', '.join(fresh)} begin{'s' * (len(fresh) == 1)} empty" if fresh else ""
+    goes = f"{', '.join(dropped)} {'is' if len(dropped) == 1 else 'are'} no longer kept" if dropped else ""
+    return "; ".join(filter(None, (begins, goes)))
 
 
 def columns_of(accumulators: Iterable[Accumulator]) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ from tidewheel._operators.aggregates.functions import (
     accumulators_of,
     check_columns,
     columns_of,
+    continued,
 )
-from tidewheel._operators.aggregates.partial_results import KEY, grouping_keys
+from tidewheel._operators.aggregates.partial_results import KEY, Rewriting, grouping_keys
 from tidewheel._operators.base import Operator
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import GraphError
@@ -26,6 +28,8 @@ class ColumnAggregates(Operator):
     """Keeps named aggregates; the numbers that they need are its accumulators."""
 
     aggregates: dict[str, Aggregate]
+    order: tuple[Accumulator, ...] = field(default=(), kw_only=True)
+    """The order of the numbers in stored rows, where the state of an earlier program says it."""
     accumulators: tuple[Accumulator, ...] = field(init=False)
     stateful = True
     combines = True
@@ -39,7 +43,22 @@ class ColumnAggregates(Operator):
                 f"{self.kind} takes one to about {self.most_numbers // 2} aggregates: it keeps 1 to {self.most_numbers} numbers "
                 f"per key, and these need {len(accumulators)}"
             )
-        object.__setattr__(self, "accumulators", accumulators)
+        object.__setattr__(self, "accumulators", self.order or accumulators)
+
+    @abstractmethod
+    def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
+        """Return the numbers that state of a layout has; None if the operator cannot go on with such state."""
+
+    def continuing(self, layout: str) -> Operator | None:
+        stored = self.stored_numbers(layout)
+        if stored is None:
+            return None
+        aggregates, order = continued(self.aggregates, stored)
+        return replace(self, aggregates=aggregates, order=order)
+
+    def rewriting(self, stored: tuple[Accumulator, ...], before: int = 0) -> Rewriting:
+        """Return what makes rows of today's numbers of rows that were stored."""
+        return Rewriting(stored, self.accumulators, before)
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         check_columns(columns_of(self.accumulators), inputs[0])

@@ -6,6 +6,7 @@ A table of partial results has a column for the key, columns that it is grouped 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -71,7 +72,8 @@ def grouped(
     groups = [KEY, *by]
     arrays, names = [grouping_keys(batch), *by.values()], list(groups)
     folds: list[tuple[Any, str]] = []
-    for accumulator in accumulators:
+    # What came with different changes of the program is the same of these messages.
+    for accumulator in dict.fromkeys(replace(each, since=0) for each in accumulators):
         if accumulator.column is None:
             folds.append(([], "count_all"))
             continue
@@ -123,7 +125,7 @@ def regrouped(
             _check_sum(keys, table.column(accumulator.name), accumulator.column or "", operator)
         if accumulator.fold in ("min", "max"):
             # A partial of nothing but nulls must not take part: its 0 is not a value.
-            present = pc.greater(table.column(Accumulator("count", accumulator.column).name), 0)
+            present = pc.greater(table.column(accumulator.present.name), 0)
             position = table.schema.get_field_index(accumulator.name)
             column = pc.if_else(present, table.column(accumulator.name), pa.scalar(None, table.field(position).type))
             table = table.set_column(position, accumulator.name, column)
@@ -227,3 +229,27 @@ def _numbers_of(tags: Array, raw: Array) -> Array:
     if whole.all():
         return integers
     return np.where(whole, integers.astype("f8"), np.ascontiguousarray(raw).view(">f8").astype("f8"))
+
+
+class Rewriting:
+    """Makes rows of today's numbers of stored rows; a number that was not stored begins as 0, which counts nothing.
+
+    `before` is how many numbers of a row come first and stay.
+    """
+
+    def __init__(self, stored: Sequence[Accumulator], numbers: Sequence[Accumulator], before: int = 0) -> None:
+        """Take the numbers of stored rows and those of today."""
+        self._old, self._new = Packing(before + len(stored)), Packing(before + len(numbers))
+        places = {number: before + place for place, number in enumerate(stored)}
+        self._places = [*range(before), *(places.get(number) for number in numbers)]
+
+    def convert(self, data: bytes) -> bytes:
+        """Return rows for rows, as they were packed."""
+        old, new = self._old, self._new
+        packed = np.frombuffer(data, old.layout)
+        rows = np.empty(len(packed), new.layout)
+        rows["head"] = 0x90 | new.size
+        for place, source in enumerate(self._places):
+            rows[f"tag{place}"] = _INT if source is None else packed[f"tag{source}"]
+            rows[f"v{place}"] = 0 if source is None else packed[f"v{source}"]
+        return rows.tobytes()

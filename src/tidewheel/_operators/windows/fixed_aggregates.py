@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidewheel._core.keys import to_stored
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Array, columns_of
+from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of, names_of, parsed, said
 from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
@@ -24,7 +24,7 @@ from tidewheel._operators.aggregates.partial_results import (
     merged,
     regrouped,
 )
-from tidewheel._operators.base import Context, Process, Reads
+from tidewheel._operators.base import Context, Conversion, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
@@ -83,8 +83,22 @@ class FixedAggregates(ColumnAggregates):
     def state_layout(self) -> str:
         """The windows, whose panes and timers are stored, and the numbers that are kept of each pane."""
         windows = self.panes.windows
-        numbers = ", ".join(accumulator.name for accumulator in self.accumulators)
-        return f"panes of windows of {windows.length} ns every {windows.every} ns from {windows.offset}: {numbers}"
+        return (
+            f"panes of windows of {windows.length} ns every {windows.every} ns from {windows.offset}: "
+            f"{names_of(self.accumulators)}"
+        )
+
+    def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
+        own = self.state_layout.removesuffix(names_of(self.accumulators))
+        return parsed(layout.removeprefix(own)) if layout.startswith(own) else None
+
+    def conversion(self, layout: str) -> Conversion | None:
+        stored = self.stored_numbers(layout)
+        if stored is None:
+            return None
+        rows = self.rewriting(stored, 1)
+        # A list of rows, with its length before them.
+        return Conversion(lambda raw: raw[:5] + rows.convert(raw[5:]), said(self.aggregates, stored))
 
     def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
         """Return the messages that no window takes, and the partial results of the others.

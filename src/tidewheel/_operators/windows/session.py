@@ -14,9 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._operators.aggregates.functions import Accumulator, Aggregate, accumulators_of, columns_of
+from tidewheel._operators.aggregates.functions import (
+    Accumulator,
+    Aggregate,
+    accumulators_of,
+    columns_of,
+    continued,
+    names_of,
+    parsed,
+    said,
+)
 from tidewheel._operators.aggregates.partial_results import KEY, LATEST, grouped, grouping_keys, keyed
-from tidewheel._operators.base import Context, Process, Reads
+from tidewheel._operators.base import Context, Conversion, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
@@ -40,6 +49,7 @@ from tidewheel.errors import GraphError, OperatorError
 
 _FIRST = "~first"
 """The column of the first timestamps, which is the first of partial sessions: messages have none of this name."""
+_LAYOUT = "sessions of "
 _MESSAGES, _SESSIONS = 0, 1
 """The inputs of the process behind the shuffle: messages as they came, and partial sessions."""
 
@@ -107,26 +117,67 @@ class SessionAggregates(SessionWindows):
     """Keep aggregates of each key by sessions."""
 
     aggregates: dict[str, Aggregate]
+    accumulators: tuple[Accumulator, ...]
     combines = True
 
     def reads(self) -> Reads:
-        return Reads(columns_of(accumulators_of(self.aggregates)), (LATE,))
+        return Reads(columns_of(self.accumulators), (LATE,))
 
     def start(self, context: Context) -> Process:
         logic = self.logic()
         process = LogicProcess(logic, (logic.on_data, logic.on_session), self.spec(), context)
-        return _Sessions(process, accumulators_of(self.aggregates))
+        return _Sessions(process, self.accumulators)
 
     def combiner(self, context: Context) -> Combiner:
-        return _PartialSessions(self.windows.gap, self.lateness, accumulators_of(self.aggregates), context)
+        return _PartialSessions(self.windows.gap, self.lateness, self.accumulators, context)
+
+    @property
+    def state_layout(self) -> str:
+        """The numbers that are kept of each session."""
+        return f"{_LAYOUT}{names_of(self.accumulators)}"
+
+    def continuing(self, layout: str) -> SessionAggregates | None:
+        stored = _stored_numbers(layout)
+        if stored is None:
+            return None
+        return session_aggregates(self.windows, self.lateness, *continued(self.aggregates, stored))
+
+    def conversion(self, layout: str) -> Conversion | None:
+        stored, codec = _stored_numbers(layout), self.spec().resolved_codec()
+        if stored is None:
+            return None
+        begin = dict(zip(self.accumulators, self.fold.default(), strict=True))
+
+        def convert(raw: bytes) -> bytes:
+            sessions: Panes = {}
+            for start, (end, status, numbers) in codec.decode(raw).items():
+                held = begin | dict(zip(stored, numbers, strict=True))
+                sessions[start] = (end, status, [held[number] for number in self.accumulators])
+            return codec.encode(sessions)
+
+        return Conversion(convert, said(self.aggregates, stored))
 
 
-def session_aggregates(windows: Session, lateness: int, aggregates: dict[str, Aggregate]) -> SessionAggregates:
-    """Return the operator whose results are rows: start, end, one column for each aggregate, correction."""
+def session_aggregates(
+    windows: Session,
+    lateness: int,
+    aggregates: dict[str, Aggregate],
+    accumulators: tuple[Accumulator, ...] = (),
+) -> SessionAggregates:
+    """Return the operator whose results are rows: start, end, one column for each aggregate, correction.
+
+    `accumulators` are its numbers in the order in which they are stored, where an earlier program's state says it.
+    """
     check_names(aggregates)
-    values = _ValueFold(aggregates, accumulators_of(aggregates))
+    values = _ValueFold(aggregates, accumulators or accumulators_of(aggregates))
     fold = Fold(values.begin, values.add, values.merge, values.result)
-    return SessionAggregates(windows=windows, fold=fold, lateness=lateness, aggregates=aggregates)
+    return SessionAggregates(
+        windows=windows, fold=fold, lateness=lateness, aggregates=aggregates, accumulators=values.accumulators
+    )
+
+
+def _stored_numbers(layout: str) -> tuple[Accumulator, ...] | None:
+    return parsed(layout.removeprefix(_LAYOUT)) if layout.startswith(_LAYOUT) else None
 
 
 class _PartialSessions(Combiner):
@@ -200,7 +251,7 @@ class _Sessions(Process):
     def _numbers(self, columns: pa.RecordBatch, accumulator: Accumulator) -> list[Any]:
         column = columns.column(accumulator.name)
         if accumulator.fold in ("min", "max"):
-            present = pc.greater(columns.column(Accumulator("count", accumulator.column).name), 0)
+            present = pc.greater(columns.column(accumulator.present.name), 0)
             column = pc.if_else(present, column, pa.scalar(None, column.type))
         numbers: list[Any] = column.to_pylist()
         return numbers

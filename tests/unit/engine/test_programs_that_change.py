@@ -1,0 +1,161 @@
+"""Aggregates that are added or removed, windows of another length, fields that go: the state follows, or is not lost."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidewheel import Job, StoredJob, count, max_, mean, min_, session, sum_, tumbling
+from tidewheel.errors import StateError
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+KINDS = ("aggregate", "tumbling", "session")
+
+
+class Changing:
+    """A job whose aggregates change from run to run."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.state, self.out = kind, f"memory:changing-{next(_names)}", collect()
+        self.notices: list[str] = []
+
+    def job(self, aggregates) -> Job:
+        job = Job("changing", state=self.state, n_shards=4)
+        stream = job.source("in", lambda spark: None, value=dict)
+        if self.kind == "aggregate":
+            folded = stream.key_by("by", "k").aggregate("fold", **aggregates)
+        else:
+            on_time, _ = stream.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
+            windows = tumbling("1 s") if self.kind == "tumbling" else session("1 s")
+            folded = on_time.key_by("by", "k").window("fold", windows, **aggregates)
+        folded.sink("out", self.out)
+        return job
+
+    def run(self, aggregates, *values, flush=False):
+        """Run a batch of values of one key; return the newest result."""
+        with MemoryRun(self.job(aggregates), parallelism=2, partitions=2) as run:
+            self.notices = run.run.notices
+            run.batch({"in": [{"k": "a", "at": 5, "x": value, "y": 1} for value in values]})
+            if flush:
+                run.flush()
+        return {name: self.out.records[-1][name] for name in aggregates} if self.out.records else None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_aggregate_that_is_added_starts_empty_and_fills_from_then_on(kind):
+    changing = Changing(kind)
+    changing.run({"total": sum_("x")}, 5, 7)
+    wider = {"low": min_("x"), "total": sum_("x"), "n": count(), "mean": mean("y"), "values": count("x")}
+    found = changing.run(wider, 6, 8, flush=True)
+    # The count of x was kept for the sum: it is whole. The others have seen two messages.
+    assert found == {"low": 6, "total": 26, "n": 2, "mean": 1.0, "values": 4}
+    assert changing.notices == ["operator 'fold': low, n, mean begin empty"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_added_aggregate_is_nothing_until_a_value_comes(kind):
+    changing = Changing(kind)
+    changing.run({"n": count("x")}, 5, 7)
+    found = changing.run({"n": count("x"), "low": min_("x"), "mean": mean("x")}, None, flush=True)
+    assert found == {"n": 2, "low": None, "mean": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_aggregate_that_is_removed_is_dropped_and_its_rest_goes_on(kind):
+    changing = Changing(kind)
+    changing.run({"total": sum_("x"), "high": max_("x"), "n": count()}, 5, 7)
+    changing.run({"n": count(), "high": max_("x")}, 6)
+    assert changing.notices == ["operator 'fold': the sum of 'x' is no longer kept"]
+    # One that comes back begins anew: what it had is gone.
+    found = changing.run({"n": count(), "high": max_("x"), "total": sum_("x")}, 1, flush=True)
+    assert found == {"n": 4, "high": 7, "total": 1}
+
+
+def test_another_order_and_other_names_rewrite_nothing():
+    changing = Changing("aggregate")
+    changing.run({"total": sum_("x"), "n": count()}, 5, 7)
+    assert changing.run({"messages": count(), "sum": sum_("x")}, 1) == {"messages": 3, "sum": 13}
+    assert changing.notices == []
+    assert "upgrade" not in [found.kind for found in StoredJob("changing", state=changing.state).list()]
+
+
+def test_an_operator_may_change_its_name_and_its_aggregates_at_once():
+    changing = Changing("aggregate")
+    changing.run({"total": sum_("x")}, 5)
+    job = Job("changing", state=changing.state, n_shards=4)
+    stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k")
+    job.alias("renamed", "fold")
+    stream.aggregate("renamed", total=sum_("x"), n=count()).sink("out", changing.out)
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"k": "a", "x": 2}]})
+    assert changing.out.records[-1] == {"k": "a", "total": 7, "n": 1}
+
+
+AGGREGATES = {"s": sum_("x"), "lo": min_("x"), "hi": max_("x"), "c": count("x"), "m": mean("x"), "n": count()}
+PROGRAMS = st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True)
+VALUES = st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(KINDS), lives=st.lists(st.tuples(PROGRAMS, VALUES), min_size=2, max_size=4))
+def test_whatever_the_programs_each_aggregate_is_over_the_messages_of_one_moment_on(kind, lives):
+    changing = Changing(kind)
+    everything: list[list[int | None]] = []
+    found = None
+    for number, (names, values) in enumerate(lives):
+        everything.append(values or [None])
+        found = changing.run(
+            {name: AGGREGATES[name] for name in names}, *everything[-1], flush=number == len(lives) - 1
+        )
+    for name in lives[-1][0]:
+        possible = [_folded(name, list(itertools.chain(*everything[since:]))) for since in range(len(lives))]
+        assert found[name] in possible, (name, found, possible)
+
+
+def _folded(name, values):
+    present = [value for value in values if value is not None]
+    if name in ("n", "c"):
+        return len(values if name == "n" else present)
+    folds = {"s": sum, "lo": min, "hi": max, "m": lambda each: sum(each) / len(each)}
+    return folds[name](present) if present else None
+
+
+def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
+    state, out = f"memory:changing-{next(_names)}", collect()
+
+    def job(build) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at")
+        build(timed.limit_out_of_orderness("bound", 0)[0])
+        return made
+
+    def tens(events):
+        events.key_by("by", "k").window("tens", tumbling("10 ns"), n=count()).sink("out", out)
+
+    def changed(events):
+        events.key_by("by", "k").window("tens", tumbling("20 ns"), n=count()).sink("out", out)
+
+    def both(events):
+        before, after = events.branch("cut", lambda event: event["at"] < 40, lambda event: event["at"] >= 40)
+        tens(before)
+        wide = after.key_by("by-2", "k").window("twenties", tumbling("20 ns"), n=count())
+        wide.sink("out-2", out)
+
+    def at(*times):
+        return {"in": [{"k": "a", "at": time} for time in times]}
+
+    with MemoryRun(job(tens)) as run:
+        run.batch(at(5, 15, 25))
+    with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 20 ns.*a new name.*'Another length' in docs"):
+        MemoryRun(job(changed))
+    with MemoryRun(job(both)) as run:
+        run.batch(at(26, 38, 41))
+        run.batch(at(59, 85))
+        run.finish()
+    found = [(row["start"], row["end"], row["n"]) for row in out.records]
+    assert sorted(found) == [(0, 10, 1), (10, 20, 1), (20, 30, 2), (30, 40, 1), (40, 60, 2)]
