@@ -1,8 +1,8 @@
 """A checkpoint as bytes, and back: deterministic, lossless, and refused unless whole.
 
 The body is msgpack without maps: every mapping is a list of pairs in ascending order of their names, so that
-equal checkpoints give equal bytes and a name that comes twice is seen. Many shards share a file, so files are
-listed once and parts refer to them by position.
+equal checkpoints give equal bytes and a name that comes twice is seen. The parts of shards are in pages or patches, see
+`tidewheel._checkpoint.pages`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
+from tidewheel._checkpoint.format_2 import upgraded
 from tidewheel._checkpoint.manifest import (
     CheckpointId,
     ForkOrigin,
@@ -26,22 +27,28 @@ from tidewheel._checkpoint.manifest import (
     SparkSource,
     StagedOutput,
 )
+from tidewheel._checkpoint.pages import LoadPage
+from tidewheel._checkpoint.shard_map import Group, ShardMap
 from tidewheel._checkpoint.transfer import Transfer
-from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 2
+VERSION = 3
+OLDEST = 2
+"""The oldest version that is read."""
+
+_SMALL = 64 * 1024
 
 _K = TypeVar("_K", int, str)
 _V = TypeVar("_V")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
-_Part = tuple[_Count, int, int, int]
-"""Position of the file, sequence, bytes, keys."""
-_Parts = tuple[_Part | None, list[_Part]]
-_Revoked = tuple[str, int, int, _Parts]
+_File = tuple[str, _Count, _Count]
+_Slot = tuple[_File | None, msgspec.Raw]
+"""The page of a group of shards, and its patch."""
+_Revoked = tuple[str, int, int, ShardParts]
 """To which run, term, position, state."""
 
 
@@ -86,9 +93,8 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     operators: list[tuple[str, OperatorInfo]]
     former_operators: list[tuple[_Count, list[tuple[str, OperatorInfo]]]]
     key_kinds: list[tuple[str, str]]
-    files: list[tuple[str, _Count, _Count]]
-    shards: list[tuple[_Count, _Parts]]
-    driver: _Parts
+    shards: list[_Slot]
+    driver: ShardParts
     outputs: tuple[StagedOutput, ...]
     outputs_of: int | None
     published: int
@@ -122,21 +128,21 @@ def encode(state: Manifest) -> bytes:
         ) from None
 
 
-def decode(data: bytes, stream_id: str | None = None, where: str = "") -> Manifest:
-    """Return the checkpoint that these bytes hold, whole, or raise.
+def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page: LoadPage | None = None) -> Manifest:
+    """Return the checkpoint that these bytes hold, whole, or raise. `load_page` reads its pages when they are needed.
 
     `CorruptError`: the bytes are not a whole, undamaged checkpoint. `StateError`: another format version,
     or a checkpoint of another stream than `stream_id`. `where`, a path or URL, is put into the errors.
     """
     what = f"checkpoint {where}" if where else "checkpoint"
     version, body = unseal(MAGIC, VERSION, data, what)
-    if version < VERSION:
+    if version < OLDEST:
         raise StateError(
-            f"{what}: it has format version {version}, and this Tidewheel reads version {VERSION} only; go on with the "
+            f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; go on with the "
             "Tidewheel that wrote it, or start the job anew under another name or state URL"
         )
     try:
-        state = _Reading(what).state(_decode(body))
+        state = _Reading(what, load_page).state(_decode(upgraded(body) if version == OLDEST else body))
     except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
         # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
         raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
@@ -149,11 +155,6 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "") -> Manife
 
 
 def _body(state: Manifest) -> _Body:
-    table = _FileTable()
-    # Shards go first: they fill the table of files.
-    shards = [(shard, table.parts(parts)) for shard, parts in _pairs(state.shards)]
-    driver = table.parts(state.driver)
-    fleet = None if state.fleet is None else _fleet(state.fleet, table)
     return _Body(
         stream_id=state.id.stream_id,
         sequence=state.id.sequence,
@@ -176,9 +177,8 @@ def _body(state: Manifest) -> _Body:
         operators=_pairs(state.operators),
         former_operators=[(shard, _pairs(infos)) for shard, infos in _pairs(state.former_operators)],
         key_kinds=_pairs(state.key_kinds),
-        files=table.files(),
-        shards=shards,
-        driver=driver,
+        shards=[_slot(group) for group in ShardMap.of(state.shards, state.n_shards).groups],
+        driver=state.driver,
         outputs=state.outputs,
         outputs_of=state.outputs_of,
         published=state.published,
@@ -194,7 +194,15 @@ def _body(state: Manifest) -> _Body:
         forked_from=state.forked_from,
         transfers_out=_pairs(state.transfers_out),
         transfers_in=state.transfers_in,
-        fleet=fleet,
+        fleet=None if state.fleet is None else _fleet(state.fleet),
+    )
+
+
+def _slot(group: Group) -> _Slot:
+    page, patch = group.page, group.patch
+    return (
+        None if page is None else (page.name, page.size, page.checksum),
+        patch if isinstance(patch, msgspec.Raw) else msgspec.Raw(patch),
     )
 
 
@@ -203,49 +211,19 @@ def _spark(log: SparkLog) -> _Spark:
     return _Spark(log.query, offsets, commits, files, log.seen, log.sources, log.logs)
 
 
-def _fleet(ledger: FleetLedger, table: _FileTable) -> _Fleet:
-    revoked = [
-        (shard, (taken.to, taken.term, taken.position, table.parts(taken.parts)))
-        for shard, taken in _pairs(ledger.revoked)
-    ]
+def _fleet(ledger: FleetLedger) -> _Fleet:
+    revoked = [(shard, (taken.to, taken.term, taken.position, taken.parts)) for shard, taken in _pairs(ledger.revoked)]
     return _Fleet(_pairs(ledger.held), revoked, _pairs(ledger.terms), ledger.closed_by)
-
-
-class _FileTable:
-    """The files of a checkpoint, each once, in the order in which they are first referred to."""
-
-    def __init__(self) -> None:
-        self._positions: dict[FileRef, int] = {}
-
-    def parts(self, parts: ShardParts) -> _Parts:
-        snapshot = None if parts.snapshot is None else self._part(parts.snapshot)
-        return snapshot, [self._part(part) for part in parts.deltas]
-
-    def _part(self, part: PartRef) -> _Part:
-        position = self._positions.setdefault(part.file, len(self._positions))
-        return position, part.sequence, part.bytes, part.keys
-
-    def files(self) -> list[tuple[str, int, int]]:
-        files = [(ref.name, ref.size, ref.checksum) for ref in self._positions]
-        if len({name for name, _, _ in files}) != len(files):
-            raise StateError(
-                f"the checkpoint refers to the file {_twice(files)!r} twice, with unequal sizes or checksums"
-            )
-        return files
 
 
 class _Reading:
     """Builds the checkpoint from a decoded body; refuses what the types alone do not rule out."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._files: list[FileRef] = []
+    def __init__(self, what: str, load_page: LoadPage | None) -> None:
+        self._what, self._load_page = what, load_page
 
     def state(self, body: _Body) -> Manifest:
         named = self._named
-        if len({name for name, _, _ in body.files}) != len(body.files):
-            self._refuse(f"files: the name {_twice(body.files)!r} is there twice")
-        self._files = [FileRef(*file) for file in body.files]
         return Manifest(
             id=CheckpointId(body.stream_id, body.sequence, body.created_at),
             kind=body.kind,
@@ -268,8 +246,8 @@ class _Reading:
                 "former_operators", body.former_operators, lambda infos: named("former_operators", infos)
             ),
             key_kinds=named("key_kinds", body.key_kinds),
-            shards=named("shards", body.shards, self._parts),
-            driver=self._parts(body.driver),
+            shards=self._slots(body.shards),
+            driver=body.driver,
             outputs=body.outputs,
             outputs_of=body.outputs_of,
             published=body.published,
@@ -310,25 +288,24 @@ class _Reading:
     def _fleet(self, ledger: _Fleet) -> FleetLedger:
         return FleetLedger(
             self._named("fleet.held", ledger.held),
-            self._named("fleet.revoked", ledger.revoked, self._revoked),
+            self._named("fleet.revoked", ledger.revoked, lambda taken: RevokedShard(*taken)),
             self._named("fleet.terms", ledger.terms),
             ledger.closed_by,
         )
 
-    def _revoked(self, taken: _Revoked) -> RevokedShard:
-        to, term, position, parts = taken
-        return RevokedShard(to, term, position, self._parts(parts))
-
-    def _parts(self, parts: _Parts) -> ShardParts:
-        snapshot, deltas = parts
-        files = self._files
-        try:
-            return ShardParts(
-                None if snapshot is None else PartRef(files[snapshot[0]], *snapshot[1:]),
-                tuple([PartRef(files[at], sequence, size, keys) for at, sequence, size, keys in deltas]),
-            )
-        except IndexError:
-            self._refuse(f"a shard refers past the end of the {len(files)} files listed")
+    def _slots(self, slots: list[_Slot]) -> ShardMap:
+        groups = [
+            Group.stored(None if page is None else FileRef(*page), patch, self._load_page) for page, patch in slots
+        ]
+        if not any(group.page for group in groups) and sum(len(patch) for _, patch in slots) <= _SMALL:
+            # All of it is here: it is refused or whole. What is large is checked group by group, when it is read.
+            for place, group in enumerate(groups):
+                for shard, change in group.changes().items():
+                    if shard % len(groups) != place or change.kept >= 0 or change.parts is None:
+                        self._refuse(
+                            f"shards: {shard} is in a group that it is not of, or goes on from a page that is not there"
+                        )
+        return ShardMap(groups)
 
     def _refuse(self, why: str) -> NoReturn:
         raise CorruptError(f"{self._what}: {why}; it was not written by this format")

@@ -41,7 +41,7 @@ def collectable(
     `listing` has paths below the job's folder. `now` and `grace` are nanoseconds; a file younger than `grace`
     stays, whoever refers to it: clocks differ, and a short reader holds no pin.
     """
-    needed = {file.name for state in kept for file in state.files()}
+    needed = {name for state in kept for name in state.needed_names()}
     needed.update(name for pin in pins if pin.holds(now) for name in pin.files)
     unpublished = {outputs_of(state) for state in kept if state.outputs}
     garbage = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.transfer import Transfer
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
@@ -191,7 +193,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The shards that came from a holder with another version of the program: what that program kept in them."""
     key_kinds: dict[str, str] = {}
     """The type of the keys that each `key_by` gave first; all its keys are of that type."""
-    shards: dict[int, ShardParts] = {}
+    shards: Mapping[int, ShardParts] = {}
+    """A `ShardMap` once it is in a store: its pages are read when they are first needed."""
     driver: ShardParts = ShardParts()
     """The driver's own tables, kept as one more shard."""
     outputs: tuple[StagedOutput, ...] = ()
@@ -231,10 +234,15 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def files(self) -> frozenset[FileRef]:
         """Return every state file that this checkpoint references."""
-        files: set[FileRef] = set(self.driver.files())
-        for parts in self.shards.values():
-            files.update(parts.files())
-        return frozenset(files)
+        return self.driver.files() | ShardMap.of(self.shards, self.n_shards).files()
+
+    def pages(self) -> frozenset[FileRef]:
+        """Return the pages that hold the parts of this checkpoint's shards."""
+        return self.shards.pages() if isinstance(self.shards, ShardMap) else frozenset()
+
+    def needed_names(self) -> frozenset[str]:
+        """Return the names of all files that must stay as long as this checkpoint does."""
+        return frozenset(file.name for file in self.files() | self.pages())
 
     def replace(self, **changes: Any) -> Manifest:
         """Return a copy with these fields changed."""

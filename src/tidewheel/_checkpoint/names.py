@@ -4,7 +4,7 @@ task, attempt.
 Below the state URL every job has a folder:
 
     <job>/chain/                 the commit chain
-    <job>/state/                 state files: deltas and snapshots
+    <job>/state/                 state files: deltas and snapshots; pages of manifests
     <job>/staged/                output staged by tasks, not published yet
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
     <job>/program.json           what the program of the newest run declares
@@ -92,6 +92,15 @@ def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix)
 def staged_file(sequence: int, run: str, task: int, attempt: int, rest: str) -> str:
     """Return the name of a staged file; `rest` is the sink's own part of it, such as `out.arrow`."""
     return f"{STAGED}/{_stem(sequence, run, task, attempt)}-{rest}"
+
+
+def page_file(sequence: int, run: str, group: int, digest: int) -> str:
+    """Return the name of the page that a commit writes for a group of shards.
+
+    >>> page_file(7, "r1", 3, 0xAB)
+    'state/00000000000000000007-r1-3-00000000000000ab.page'
+    """
+    return f"{STATE}/{_stem(sequence, run or 'none', group, 0).removesuffix('-0')}-{digest:016x}.page"
 
 
 def parse_state_file(name: str) -> StateFileName | None:

@@ -43,7 +43,7 @@ def hold_savepoint(
     holder: str = "",
 ) -> Manifest:
     """Pin what a savepoint holds under a new name and return it; `NotFound` if the savepoint is not there."""
-    state = checkpoints.pins.read(savepoint).state()
+    state = checkpoints.pins.read(savepoint).state(checkpoints.load_page)
     checkpoints.pins.create(pin(name, kind, state, copy=True, expires_at=expires_at, holder=holder))
     try:
         checkpoints.pins.read(savepoint)

@@ -20,6 +20,7 @@ from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import PINS
+from tidewheel._checkpoint.pages import LoadPage
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
 
@@ -50,11 +51,11 @@ class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether it has not expired."""
         return self.expires_at is None or now < self.expires_at
 
-    def state(self) -> Manifest:
-        """Return the checkpoint that the pin has a copy of."""
+    def state(self, load_page: LoadPage | None = None) -> Manifest:
+        """Return the checkpoint that the pin has a copy of; `load_page` reads the pages of the pin's job."""
         if self.manifest is None:
             raise StateError(f"the {self.kind} pin {self.name!r} has no copy of checkpoint {self.sequence}")
-        return decode(self.manifest, where=f"in the pin {self.name!r}")
+        return decode(self.manifest, where=f"in the pin {self.name!r}", load_page=load_page)
 
 
 def pin(
@@ -75,7 +76,7 @@ def pin(
         name=name,
         kind=kind,
         sequence=state.sequence,
-        files=tuple(sorted({file.name for file in state.files()})),
+        files=tuple(sorted(state.needed_names())),
         manifest=encode(state) if copy or kind == "savepoint" else None,
         expires_at=expires_at,
         holder=holder,

@@ -10,19 +10,28 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.names import CHAIN, folder, stream_of
+from tidewheel._checkpoint.names import CHAIN, folder, page_file, stream_of
+from tidewheel._checkpoint.pages import INLINE_BYTES, PageReader, pages_to_write
 from tidewheel._checkpoint.pins import Pins
 from tidewheel._checkpoint.retention import check_keep, oldest_kept
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.succession import check_epoch, check_follows
+from tidewheel._core import faults
+from tidewheel._state.references import FileRef
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain
-from tidewheel.errors import FencedError, NotFound, StateError
+from tidewheel.errors import FencedError, NotFound, StateError, StorageError
+
+PAGE_WRITTEN = faults.declare("commit.page-written", "a page of the next manifest is durable, and nothing refers to it")
+
+_WRITERS = 16
 
 _States = list[Manifest]
 _Numbers = list[int]
@@ -33,14 +42,21 @@ class StreamCheckpoints:
     """The checkpoints of one stream. It remembers the newest one seen; for use by one thread at a time."""
 
     def __init__(
-        self, store: Store, stream_id: str, keep: int | None = None, clock: Callable[[], int] = time.time_ns
+        self,
+        store: Store,
+        stream_id: str,
+        keep: int | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self.stream_id = stream_id
         self.keep = None if keep is None else check_keep(keep)
         self.folder = store.at(folder(stream_id))
+        self.load_page = PageReader(self.folder)
         self.pins = Pins(self.folder)
         self._chain = Chain(self.folder, CHAIN)
         self._clock = clock
+        self._inline_bytes = inline_bytes
         self._head: Manifest | None = None
         self._head_checksum: int | None = None
         self._number = 0  # The record number of the head.
@@ -67,8 +83,8 @@ class StreamCheckpoints:
             self._remember(record.number, self._decode(record.number, record.data), record.data)
         return self._head
 
-    def commit(self, state: Manifest) -> None:
-        """Append a job's next checkpoint; when this returns, it is durable.
+    def commit(self, state: Manifest) -> Manifest:
+        """Append a job's next checkpoint; when this returns, it is durable. It is returned as it is stored: with its pages.
 
         Committing the very same checkpoint again is fine. `FencedError`: another run has taken its number;
         this run must stop. `StateError`: it does not continue the newest checkpoint, or this run has
@@ -83,6 +99,7 @@ class StreamCheckpoints:
             )
         if newest is None or state.sequence > newest.sequence:
             check_follows(newest, state)
+        state = self._with_pages(state)
         data = encode(state)
         try:
             won = self._chain.append(state.sequence, data)
@@ -92,10 +109,12 @@ class StreamCheckpoints:
             self._refuse_taken(state)
         if state.sequence > self._number:
             self._remember(state.sequence, state, data)
+        return state
 
     def begin(self, state: Manifest, origin: str) -> None:
         """Make a fork's first checkpoint the first of this stream; `StateError` if the stream was begun by anybody else."""
         self._check_stream(state)
+        state = self._with_pages(state)
         data = encode(state)
         if self.latest() is not None or not self._chain.begin(state.sequence, data, origin.encode()):
             raise StateError(
@@ -111,6 +130,7 @@ class StreamCheckpoints:
         other content, a new sequence below the newest, or an epoch that goes back.
         """
         self._check_stream(state)
+        state = self._with_pages(state)
         data = encode(state)
         while True:
             newest = self.latest()
@@ -221,7 +241,27 @@ class StreamCheckpoints:
         return None if record is None else self._decode(record.number, record.data)
 
     def _decode(self, number: int, data: bytes) -> Manifest:
-        return decode(data, self.stream_id, where=f"in record {number} of {self._chain.url}")
+        return decode(data, self.stream_id, f"in record {number} of {self._chain.url}", self.load_page)
+
+    def _with_pages(self, state: Manifest) -> Manifest:
+        """Return the checkpoint with those groups of shards on pages that are too much for the record; write these pages."""
+        known = None if self._head is None else self._head.shards
+        shards = ShardMap.of(state.shards, state.n_shards, known)
+        wanted = pages_to_write([group.patch_bytes for group in shards.groups], self._inline_bytes)
+        if not wanted:
+            return state.replace(shards=shards)
+        with ThreadPoolExecutor(min(_WRITERS, len(wanted))) as writers:
+            pages = writers.map(lambda place: self._write_page(state, place, shards.groups[place].as_page()), wanted)
+            return state.replace(shards=shards.with_pages(dict(zip(wanted, pages, strict=True))))
+
+    def _write_page(self, state: Manifest, place: int, data: bytes) -> FileRef:
+        """Make a page durable, before the record that refers to it."""
+        digest = int(xxh64_intdigest(data))
+        ref = FileRef(page_file(state.sequence, state.run, place, digest), len(data), digest)
+        if not self.folder.create(ref.name, data):
+            raise StorageError(f"{ref.name} at {self.folder.url} holds another page; nothing is committed")
+        faults.point(PAGE_WRITTEN)
+        return ref
 
     def _remember(self, number: int, state: Manifest, data: bytes) -> None:
         self._number, self._head, self._head_checksum = number, state, xxh64_intdigest(data)

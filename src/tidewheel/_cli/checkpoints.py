@@ -26,7 +26,7 @@ def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -
     """List the kept checkpoints and the savepoints."""
     stored = StoredJob(job, state=state)
     rows = [_row(manifest, "") for manifest in stored.list()]
-    rows += [_row(pin.state(), pin.name) for pin in stored.savepoints()]
+    rows += [_row(pin.state(stored.checkpoints.load_page), pin.name) for pin in stored.savepoints()]
     if as_json:
         for row in rows:
             typer.echo(shown(row))

@@ -10,6 +10,8 @@ from xxhash import xxh64_intdigest
 from tidewheel._checkpoint.encoding import decode as decode_manifest
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN, Suffix, folder, path
+from tidewheel._checkpoint.pages import PageReader
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.state_files import shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
@@ -56,7 +58,8 @@ class BatchState:
 
     def shards(self) -> list[int]:
         """Return the task's shards that have state or got data."""
-        return [shard for shard in sorted(set(self.opened.parts) | self.opened.touched()) if self._is_mine(shard)]
+        stored = ShardMap.of(self.opened.parts, self._spec.n_shards).of_task(self._partition, self._spec.parallelism)
+        return sorted({*stored, *filter(self._is_mine, self.opened.touched())})
 
     def all_shards(self) -> list[int]:
         """Return the shards of this task that the run has."""
@@ -165,12 +168,13 @@ def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
     """Return the manifest that the batch starts from, read once per process, and checked against what the driver named."""
     known = (spec.state, spec.stream, spec.base, spec.base_checksum)
     if known not in _manifests:
-        data = Chain(store.at(folder(spec.stream)), CHAIN).read(spec.base)
+        at = store.at(folder(spec.stream))
+        data = Chain(at, CHAIN).read(spec.base)
         if int(xxh64_intdigest(data)) != spec.base_checksum:
             raise CorruptError(
                 f"manifest {spec.base} of job {spec.stream!r} at {spec.state} is not the one the driver started the batch from; "
                 "nothing is committed: start the job again"
             )
         _manifests.clear()
-        _manifests[known] = decode_manifest(data, spec.stream)
+        _manifests[known] = decode_manifest(data, spec.stream, load_page=PageReader(at))
     return _manifests[known]

@@ -56,7 +56,7 @@ def claim(
         newest = checkpoints.latest()
         claimed = claim_of(newest, first, run, drop_unpublished)
         try:
-            checkpoints.commit(claimed)
+            claimed = checkpoints.commit(claimed)
         except FencedError:
             if newest is None and checkpoints.latest() is None:
                 raise StateError(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec
@@ -47,8 +48,8 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
             raise TidewheelError(f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed")
 
 
-def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report]) -> dict[int, ShardParts]:
-    """Return what makes each shard whole after the batch."""
+def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_shards: int) -> ShardMap:
+    """Return what makes each shard whole after the batch. It costs what the batch changed."""
     deltas: dict[int, list[PartRef]] = {}
     snapshots: dict[int, PartRef] = {}
     for report in reports:
@@ -58,11 +59,11 @@ def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report]) -> di
             if shard in snapshots:
                 raise StateError(f"two tasks wrote a snapshot of shard {shard}; nothing is committed")
             snapshots[shard] = part
-    shards = dict(base)
+    changes: dict[int, ShardParts | None] = {}
     for shard in deltas.keys() | snapshots.keys():
         parts = tuple(sorted(deltas.get(shard, ()), key=lambda part: part.file.name))
-        shards[shard] = merge(base.get(shard, ShardParts()), parts, snapshots.get(shard))
-    return shards
+        changes[shard] = merge(base.get(shard, ShardParts()), parts, snapshots.get(shard))
+    return ShardMap.of(base, n_shards).with_parts(changes)
 
 
 def staged_outputs(reports: Iterable[Report]) -> tuple[StagedOutput, ...]:
@@ -166,7 +167,7 @@ def next_manifest(
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
         former_operators={},
         key_kinds=merged_kinds(base.key_kinds, *(report.key_kinds for report in reports)),
-        shards=next_shards(base.shards, reports),
+        shards=next_shards(base.shards, reports, base.n_shards),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,
         flushed=spec.sequence if kind == "flush" else base.flushed,

@@ -222,7 +222,7 @@ class ClaimedJob:
             id=CheckpointId(job, sequence),
             kind=kind,
             run=self.run,
-            shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)]),
+            shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)], self.head.n_shards),
             transfers_out={**self._pending_out(), **({} if transfer_out is None else {transfer_out.id: transfer_out})},
             transfers_in=self.head.transfers_in if transfers_in is None else transfers_in,
             behind=shards_behind({**self.head.behind, **(epochs or {})}, self.head.delivered_epoch),

@@ -194,12 +194,12 @@ class ChainRun(ABC):
             faults.point(SKIPPED)
             return False
         faults.point(COMMITTING)
-        self.checkpoints.commit(manifest)
+        committed = self.checkpoints.commit(manifest)
         steps.done("commit")
         faults.point(COMMITTED)
         if is_computed(kind):
             self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
-        self.head = manifest
+        self.head = committed
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
             self.publish(spark, steps)
@@ -263,8 +263,7 @@ class ChainRun(ABC):
             **settled(self.head),
         )
         with contextlib.suppress(FencedError, StateError, StorageError):
-            self.checkpoints.commit(manifest)
-            self.head = manifest
+            self.head = self.checkpoints.commit(manifest)
 
 
 class JobRun(ChainRun):

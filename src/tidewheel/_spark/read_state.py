@@ -12,6 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.tools.export import batches, columns_of
 from tidewheel._checkpoint.tools.savepoint import At, job_at
@@ -55,7 +57,7 @@ def read_state(
     columns = columns_of(reader, operator, type)
     _by_value(type)
     ship(spark)
-    task = _task(pickling.dumps((store.url, encode(manifest), operator, columns, type)))
+    task = _task(pickling.dumps((store.url, manifest.id.stream_id, encode(manifest), operator, columns, type)))
     wanted = sum(file.size for file in manifest.files()) // _TASK_BYTES
     slices = max(1, min(len(manifest.shards), max(wanted, spark.sparkContext.defaultParallelism)))
     # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
@@ -71,8 +73,9 @@ def _manifest(store: Store, job: str, at: At, hold_seconds: float) -> Manifest:
 
 def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(places: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        url, manifest, operator, columns, declared = pickling.loads(payload)
-        reader = StateReader(open_store(url), decode(manifest))
+        url, stream, manifest, operator, columns, declared = pickling.loads(payload)
+        store = open_store(url)
+        reader = StateReader(store, decode(manifest, load_page=PageReader(store.at(folder(stream)))))
         shards = sorted(reader.manifest.shards)
         for rows in places:
             chosen = [shards[place] for place in rows.column(0).to_pylist()]

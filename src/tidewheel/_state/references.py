@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+# Without the cyclic garbage collector: these refer to nothing that could refer back, and a driver holds a million of them.
 
-class FileRef(msgspec.Struct, frozen=True, array_like=True):
+
+class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An immutable state file: its name below the job's state folder, its size, and the checksum of its footer."""
 
     name: str
@@ -13,7 +15,7 @@ class FileRef(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
 
 
-class PartRef(msgspec.Struct, frozen=True, array_like=True):
+class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One shard's part of a state file.
 
     A delta of sequence `s` holds what commit `s` changed. A snapshot of sequence `s` holds the whole shard as of `s`.
@@ -25,7 +27,7 @@ class PartRef(msgspec.Struct, frozen=True, array_like=True):
     keys: int
 
 
-class ShardParts(msgspec.Struct, frozen=True, array_like=True):
+class ShardParts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What makes one shard whole: a snapshot, if there is one, and the deltas after it in ascending sequence."""
 
     snapshot: PartRef | None = None

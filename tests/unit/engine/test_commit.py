@@ -108,7 +108,7 @@ def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own()
     base = {1: ShardParts(None, (part("old", 4),)), 2: ShardParts(None, (part("other", 3),))}
     reports = [Report(1, 0, deltas={1: part("b", 5)}), Report(2, 0, deltas={1: part("a", 5), 7: part("a", 5)})]
     for order in itertools.permutations(reports):
-        assert next_shards(base, order) == {
+        assert next_shards(base, order, 64) == {
             1: ShardParts(None, (part("old", 4), part("a", 5), part("b", 5))),
             2: base[2],
             7: ShardParts(None, (part("a", 5),)),
@@ -118,16 +118,16 @@ def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own()
 def test_a_snapshot_takes_the_place_of_what_was_there():
     base = {1: ShardParts(None, (part("old", 4),))}
     reports = [Report(1, 0, deltas={1: part("new", 6)}, snapshots={1: part("snap", 4)})]
-    assert next_shards(base, reports) == {1: ShardParts(part("snap", 4), (part("new", 6),))}
+    assert next_shards(base, reports, 64) == {1: ShardParts(part("snap", 4), (part("new", 6),))}
 
 
 def test_two_snapshots_of_a_shard_or_a_delta_out_of_order_are_refused():
     base = {1: ShardParts(None, (part("old", 4),))}
     doubled = [Report(1, number, snapshots={1: part("snap", 4)}) for number in range(2)]
     with pytest.raises(StateError, match="two tasks wrote a snapshot of shard 1"):
-        next_shards(base, doubled)
+        next_shards(base, doubled, 64)
     with pytest.raises(StateError, match="not of one commit after 4"):
-        next_shards(base, [Report(1, 0, deltas={1: part("late", 4)})])
+        next_shards(base, [Report(1, 0, deltas={1: part("late", 4)})], 64)
 
 
 def test_outputs_are_in_the_order_of_tasks_and_tasks_without_any_are_left_out():

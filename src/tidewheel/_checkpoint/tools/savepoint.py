@@ -28,7 +28,7 @@ def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
     if isinstance(at, int):
         return checkpoints.load(at)
     if at is not None:
-        return _savepoint(checkpoints, at).state()
+        return _savepoint(checkpoints, at).state(checkpoints.load_page)
     newest = checkpoints.latest()
     if newest is None:
         raise NotFound(f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}")

@@ -1,4 +1,4 @@
-"""Verify that all files that a job's checkpoints refer to are there and undamaged."""
+"""Verify that all files and pages that a job's checkpoints refer to are there and undamaged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 from tidewheel._checkpoint.encoding import decode
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN
+from tidewheel._checkpoint.pages import StoredPage
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import savepoints
@@ -44,19 +46,42 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
     job = checkpoints.stream_id
     states, problems = _states(checkpoints, at)
     users: dict[FileRef, list[str]] = {}
+    pages: set[FileRef] = set()
     for label, state in states:
-        for file in state.files():
+        pages |= state.pages()
+        files, unread = _files(state)
+        if unread is not None:
+            problems.append(Problem(f"{CHAIN}, record {label}", unread, (label,)))
+        for file in files | state.pages():
             users.setdefault(file, []).append(label)
     read = 0
     for file in sorted(users, key=lambda ref: ref.name):
         try:
-            opener(store, job)(file).verify()
+            if file in pages:
+                # Not by the reader that remembers pages: what the store has now is what counts.
+                dict(StoredPage(checkpoints.folder.read(file.name), file, checkpoints.folder.url))
+            else:
+                opener(store, job)(file).verify()
             read += file.size
         except _BAD as error:
             if isinstance(error, NotFound) and not _still_kept(checkpoints, users[file]):
                 continue
             problems.append(Problem(file.name, str(error), tuple(users[file])))
     return Verification(len(states), len(users), read, tuple(problems))
+
+
+def _files(state: Manifest) -> tuple[frozenset[FileRef], str | None]:
+    """Return the state files of a checkpoint as far as its pages can be read, and what is wrong besides its pages."""
+    files = state.driver.files()
+    for group in ShardMap.of(state.shards, state.n_shards).groups:
+        try:
+            files |= group.files()
+        except NotFound:
+            continue  # A page, which is reported by its own name.
+        except _BAD as error:
+            if group.page is None or group.page.name not in str(error):
+                return files, str(error)
+    return files, None
 
 
 def together(verifications: Iterable[Verification]) -> Verification:
@@ -77,14 +102,16 @@ def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[
     problems: list[Problem] = []
     chain = Chain(checkpoints.folder, CHAIN)
     for number in chain.numbers():
+        where = f"in record {number}"
         try:
-            manifests.append((str(number), decode(chain.read(number), checkpoints.stream_id, f"in record {number}")))
+            data = chain.read(number)
+            manifests.append((str(number), decode(data, checkpoints.stream_id, where, checkpoints.load_page)))
         except NotFound:
             continue  # Let go by a run since it was listed.
         except _BAD as error:
             problems.append(Problem(f"{CHAIN}, record {number}", str(error), (str(number),)))
     try:
-        manifests += [(pin.name, pin.state()) for pin in savepoints(checkpoints)]
+        manifests += [(pin.name, pin.state(checkpoints.load_page)) for pin in savepoints(checkpoints)]
     except _BAD as error:
         problems.append(Problem("pins", str(error), ()))
     return manifests, problems
