@@ -13,7 +13,7 @@ import sys
 
 from benchmarks.growth.growth import Growth
 
-MEASUREMENTS = ("empty", "lookup")
+MEASUREMENTS = ("empty", "lookup", "manifests")
 
 
 def measured(name: str) -> list[Growth]:

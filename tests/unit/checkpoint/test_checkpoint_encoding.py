@@ -14,7 +14,7 @@ from unit.checkpoint.checkpoint_strategies import checkpoint_states, full_state
 
 REFUSED = (CorruptError, StateError)
 
-# `full_state()` as Tidewheel 0.1 wrote it.
+# `full_state()` as format 2 had it.
 FORMAT_2 = (
     "VElERVdDS1ACAAEAEAIAAIkBAAAAAAAAKLUv/WAQAf0LAAaYVTpgaZsDIQiSomBS0gEJ7NcpkCzhQjdJ40LNfH2zSWSs7PVN0JK0"
     "3Qt8BESGWUt/9YJmoaGBrf//b5lkSgBIAEEAMKOotDVeOO8f9zoTlELJic17JoMg0ng0MJFGNzAWE1nR1t4N8FTozP43fv98HATD"
