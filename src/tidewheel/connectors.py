@@ -4,7 +4,7 @@ from tidewheel._connectors.log_source import Log, PartitionedSource
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.mqtt.bridge import MqttBridge
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._connectors.staging import StagedBatches, published_batches
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Source",
     "StagedBatches",
     "Staging",
+    "Unread",
     "published_batches",
 ]

@@ -327,7 +327,9 @@ class CheckpointStore:
 
     def streams(self) -> _Names:
         """Return the streams that have checkpoints, by name. Of what a stream stores only the chain is listed."""
-        return sorted(stream_of(name) for name in self.store.folders() if self.store.list(f"{name}/{CHAIN}"))
+        # A name with a dot in front is no stream's: `folder` gives none.
+        names = (name for name in self.store.folders() if not name.startswith("."))
+        return sorted(stream_of(name) for name in names if self.store.list(f"{name}/{CHAIN}"))
 
     def save(self, state: Manifest) -> None:
         """Keep a checkpoint of its stream; see `StreamCheckpoints.save`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -64,6 +66,15 @@ def node(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; on 127.0.0.1 unless told otherwise."
+        ),
+    ] = None,
+    ready_within: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready.")
+    ] = 300.0,
     history: Annotated[
         str,
         typer.Option(
@@ -105,9 +116,16 @@ def node(
     run.history_seconds  # noqa: B018  # It refuses what is no duration.
     chosen = name or default_name()
     events.node = chosen
-    Node(
-        loaded, SparkEngine(chosen, run), NodeOptions(chosen, cells, inbox, lease, restarts, retention, events)
-    ).execute()
+    with contextlib.ExitStack() as endpoints:
+        if metrics is not None:
+            from tidewheel._observe.endpoint import MetricsEndpoint
+            from tidewheel._observe.metrics import Metrics
+
+            figures = Metrics(loaded.name, chosen, ready_within=ready_within)
+            endpoints.enter_context(MetricsEndpoint(figures, metrics))
+            run = dataclasses.replace(run, metrics=figures)
+        options = NodeOptions(chosen, cells, inbox, lease, restarts, retention, events)
+        Node(loaded, SparkEngine(chosen, run), options).execute()
 
 
 def default_name() -> str:

@@ -98,6 +98,16 @@ def run(
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; on 127.0.0.1 unless told otherwise."
+        ),
+    ] = None,
+    ready_within: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready; by default 300."),
+    ] = None,
     history: Annotated[
         str | None,
         typer.Option(
@@ -140,6 +150,8 @@ def run(
         "local": local,
         "tick": tick,
         "serve": serve,
+        "metrics": metrics,
+        "ready_within": ready_within,
     }
     options |= {name: value for name, value in choices.items() if value is not None}
     if history is not None:

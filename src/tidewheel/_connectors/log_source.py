@@ -6,6 +6,7 @@ begins and ends and how a range of it is read; planning batches, limits, restart
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import spark_schema
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._core import pickling
 from tidewheel.errors import ConfigError
 
@@ -80,6 +81,13 @@ class PartitionedSource(Source):
         from tidewheel._connectors.stream_reader import DirectStream
 
         return DirectStream(self.reader(), columns)
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        positions: Positions = json.loads(str(offsets))
+        with closing(self.opener()) as log:
+            end = log.end(positions)
+        spans = {name: (positions[name], end[name]) for name in positions if name in end}
+        return {name: Unread(max(0, last - first), first, last) for name, (first, last) in spans.items()}
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Check that the log is there, and return the streaming DataFrame."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._values import ROW, Shape
@@ -13,6 +13,16 @@ from tidewheel._values.type_variables import Record
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+class Unread(NamedTuple):
+    """What a partition of a source holds that a job has not read."""
+
+    rows: int
+    position: int
+    """Where the job stands; it grows as the job reads."""
+    end: int
+    """The position behind the last record; it grows as records are appended."""
 
 
 class Source(ABC, Generic[Record]):
@@ -41,6 +51,13 @@ class Source(ABC, Generic[Record]):
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         """Return how tasks read this source's columns themselves, or why only Spark can."""
         return "Spark reads it"
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        """Return what is there, by partition, and not read by a job that stands at these offsets; empty: it cannot tell.
+
+        A thread of its own asks this every few seconds. It may fail: then it is asked again.
+        """
+        return {}
 
     def declared(self, shape: Shape) -> Source[Any]:
         """Return the source for a program that declares this shape of its records; most have no use for it."""

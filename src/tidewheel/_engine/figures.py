@@ -36,12 +36,15 @@ class StateSizes:
     def __init__(self) -> None:
         self.by_shard: dict[str, dict[int, Stored]] = {}
         self._totals: dict[str, Stored] = {}
+        self._keys: dict[int, int] = {}
+        """Keys of all operators by shard."""
 
     def put(self, operator: str, shard: int, size: Stored) -> None:
         """Take a count in place of the shard's last one."""
         shards = self.by_shard.setdefault(operator, {})
         before, total = shards.get(shard, Stored(0, 0)), self._totals.get(operator, Stored(0, 0))
         shards[shard] = size
+        self._keys[shard] = self._keys.get(shard, 0) - before.keys + size.keys
         self._totals[operator] = Stored(total.keys - before.keys + size.keys, total.bytes - before.bytes + size.bytes)
 
     def seed(self, known: Sizes, operators: Collection[str], shards: Collection[int]) -> None:
@@ -50,6 +53,12 @@ class StateSizes:
             for shard, size in known[operator].items():
                 if shard in shards and shard not in self.by_shard.get(operator, ()):
                     self.put(operator, shard, size)
+
+    @property
+    def skew(self) -> float:
+        """Keys of the largest shard, divided by the mean of all shards that hold any; 0 if none does."""
+        held = [keys for keys in self._keys.values() if keys]
+        return max(held) * len(held) / sum(held) if held else 0.0
 
     @property
     def totals(self) -> dict[str, Stored]:
@@ -157,6 +166,7 @@ def record_of(
         cells={name: cell.version for name, cell in manifest.cells.items()},
         events=manifest.event_count,
         held=None if spec.shards is None else len(spec.shards),
+        skew=round(sizes.skew, 3),
     )
 
 

@@ -1,16 +1,23 @@
-"""What a run tells of itself while it goes, to whoever looks: now to its history."""
+"""What a run tells of itself while it goes, to whoever looks: to its history, and to the metrics of its process."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidewheel._connectors.inbox.source import InboxSource
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._engine.figures import Figures, Told, operator_records
+from tidewheel._observe.lag import LagMonitor
 from tidewheel._observe.run_history import RunHistory
-from tidewheel.errors import HeldError
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel.errors import FencedError, HeldError
 
 if TYPE_CHECKING:
     from tidewheel._engine.run import ChainRun
+    from tidewheel._observe.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,36 +25,89 @@ _LOG = logging.getLogger(__name__)
 class Telling:
     """Begins and ends with a run. No method of it raises or waits, but `close`, which waits for the history's last part."""
 
-    def __init__(self, run: ChainRun, *, node: str = "", history_seconds: float | None = None) -> None:
-        """Take the run, its node in a fleet, and how long its history stays; None: there is none."""
-        self._run = run
+    def __init__(
+        self,
+        run: ChainRun,
+        *,
+        node: str = "",
+        history_seconds: float | None = None,
+        metrics: Metrics | None = None,
+        local: str | None = None,
+    ) -> None:
+        """Take the run, its node in a fleet, how long its history stays (None: there is none), and the process's metrics.
+
+        `local` is the folder of local copies on this machine.
+        """
+        self._run, self._node, self._metrics = run, node, metrics
         self._history: RunHistory | None = None
         told: list[Told] = []
         if history_seconds is not None:
             self._history = RunHistory(run.store, run.job.name, run.token, node=node, keep_seconds=history_seconds)
             told.append(self._history)
+        if metrics is not None:
+            told.append(metrics)
+            metrics.local = local
         self._figures = Figures(run.plan, told, node)
+        self._lag: LagMonitor | None = None
         if told:
             run.figures = self._figures
 
     def started(self) -> None:
         """The run has the job."""
-        if self._history is not None:
-            from tidewheel import __version__
+        from tidewheel import __version__
 
+        # Only now: what the run found may have changed the plan.
+        self._figures.plan = self._run.plan
+        if self._run.figures is not None:
+            monitor = self._lag = LagMonitor(self._looks())
+            self._figures.behind = lambda: monitor.behind
+            monitor.start()
+        if self._history is not None:
             self._history.started(operator_records(self._run.plan), self._run.job.n_shards, __version__)
             self._history.recall_sizes(self._figures.recall)
+        if self._metrics is not None:
+            self._metrics.behind = self._figures.behind
+            self._metrics.inbox = next(
+                (name for name, source in self._sources().items() if isinstance(source, InboxSource)), None
+            )
+            self._metrics.claimed(self._run.token, __version__)
+
+    def turned(self, waiting: bool = False) -> None:
+        """The run's loop has turned; `waiting`: its sources have nothing that it has not read."""
+        if self._metrics is not None:
+            self._metrics.turned(waiting)
 
     def failed(self, error: BaseException, batch: int | None = None, *, restarted: bool = False) -> None:
         """The run has failed; `restarted` if it goes on from the last commit."""
         # A run that was refused because another has the job is no event of the job.
-        if self._history is not None and not isinstance(error, HeldError):
-            try:
+        if isinstance(error, HeldError):
+            return
+        fenced = isinstance(error, FencedError)
+        try:
+            if self._metrics is not None:
+                self._metrics.failed(error, restarted=restarted, fenced=fenced)
+            # In a fleet shards change hands every now and then, and that is no failure.
+            if self._history is not None and not (fenced and self._node):
                 self._history.failed(error, batch, restarted=restarted)
-            except Exception:
-                _LOG.exception("an error cannot be noted")
+        except Exception:
+            _LOG.exception("an error cannot be noted")
 
     def close(self) -> None:
         """The run is over."""
+        if self._lag is not None:
+            self._lag.close()
+        if self._metrics is not None:
+            self._metrics.ended()
         if self._history is not None:
             self._history.close()
+
+    def _sources(self) -> dict[str, Source]:
+        nodes = [(node.name, node.operator) for node in self._run.plan.sources()]
+        return {name: operator.source for name, operator in nodes if isinstance(operator, SourceOperator)}
+
+    def _looks(self) -> dict[str, Callable[[], Mapping[str, Unread]]]:
+        return {name: partial(self._unread, name, source) for name, source in self._sources().items()}
+
+    def _unread(self, name: str, source: Source) -> Mapping[str, Unread]:
+        offsets = self._run.head.source_offsets.get(name)
+        return {} if offsets is None else source.unread(offsets)

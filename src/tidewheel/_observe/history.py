@@ -40,9 +40,8 @@ class History:
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs that have a history, sorted."""
-        names = {entry.path.split("/")[1] for entry in self._store.list(places.ROOT) if entry.path.count("/") >= 3}
         jobs = []
-        for name in names:
+        for name in self._store.folders(places.ROOT):
             try:
                 jobs.append(stream_of(name))
             except UnicodeDecodeError:

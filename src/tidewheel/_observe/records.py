@@ -101,6 +101,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """Events of the sources in all commits of the chain together."""
     held: int | None = None
     """How many shards the run has; None: all."""
+    skew: float = 0.0
+    """Keys of the largest shard, divided by the mean of all shards that hold any; 0 if none does."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -307,6 +307,8 @@ class Job:
         tick: float = 1.0,
         serve: int | None = None,
         history: str | timedelta | None = "7 days",
+        metrics: int | str | None = None,
+        ready_within: float = 300.0,
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
@@ -330,6 +332,8 @@ class Job:
         - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
+        - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
+        - `ready_within`: in seconds: `/ready` fails when the last commit is older, unless the job waits for data.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources
@@ -361,6 +365,8 @@ class Job:
             tick=tick,
             serve=serve,
             history=history,
+            metrics=metrics,
+            ready_within=ready_within,
         )
         return in_this_thread(run)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import html
 import threading
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidewheel._checkpoint.tools.state_reader import Found
+    from tidewheel._observe.metrics import Metrics
     from tidewheel._program.job import Job
     from tidewheel._spark.progress import BatchProgress, RunResult
 
 _SHOWN_BATCHES = 10
+
+READY_WITHIN = 300.0
+"""How many seconds old the last sign of work may be, unless told otherwise."""
+
+Serving = Callable[[], Iterable[AbstractContextManager[object]]]
+"""Makes what listens while a run goes."""
 
 
 class RunArguments(TypedDict, total=False):
@@ -44,6 +51,8 @@ class RunArguments(TypedDict, total=False):
     tick: float
     serve: int | None
     history: str | timedelta | None
+    metrics: int | str | None
+    ready_within: float
 
 
 class Driving(Protocol):
@@ -103,10 +112,10 @@ class Run:
     3
     """
 
-    def __init__(self, job: Job, driver: Callable[[], Driving], serve: int | None = None) -> None:
+    def __init__(self, job: Job, driver: Callable[[], Driving], serving: Serving = tuple) -> None:
         self.job = job
         self._make_driver = driver
-        self._port = serve
+        self._serving = serving
         self._driver: Driving | None = None
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -195,20 +204,15 @@ class Run:
             driver = self._driver = self._make_driver()
             if self._asked.is_set():
                 driver.stop()
-            with self._endpoint():
+            with ExitStack() as endpoints:
+                for endpoint in self._serving():
+                    endpoints.enter_context(endpoint)
                 self._result = driver.execute()
         except BaseException as error:
             self._error = error
         finally:
             self._ended.set()
             atexit.unregister(self._leave)
-
-    def _endpoint(self) -> AbstractContextManager[object]:
-        if self._port is None:
-            return nullcontext()
-        from tidewheel._engine.query_server import Endpoint
-
-        return Endpoint(self.job._lookup(), self._port)
 
     def _leave(self) -> None:
         self.stop()
@@ -241,8 +245,9 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
 
     plan = job.plan()
     chosen: dict[str, Any] = dict(arguments)
-    port = chosen.pop("serve", None)
-    options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}})
+    port, at = chosen.pop("serve", None), chosen.pop("metrics", None)
+    metrics = _metrics(job.name, at, chosen.pop("ready_within", READY_WITHIN))
+    options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
     options.check_trigger()
     options.history_seconds  # noqa: B018  # It refuses what is no duration.
 
@@ -252,4 +257,24 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
 
         return Driver(job, plan, options)
 
-    return Run(job, driver, port)
+    def serving() -> Iterable[AbstractContextManager[object]]:
+        if port is not None:
+            from tidewheel._engine.query_server import Endpoint
+
+            yield Endpoint(job._lookup(), port)
+        if metrics is not None:
+            from tidewheel._observe.endpoint import MetricsEndpoint
+
+            yield MetricsEndpoint(metrics, at)
+
+    return Run(job, driver, serving)
+
+
+def _metrics(job: str, at: int | str | None, ready_within: float) -> Metrics | None:
+    if at is None:
+        return None
+    from tidewheel._observe.endpoint import place
+    from tidewheel._observe.metrics import Metrics
+
+    place(at)  # It refuses what is no place.
+    return Metrics(job, ready_within=ready_within)

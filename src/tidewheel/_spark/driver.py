@@ -67,8 +67,13 @@ SMALL_ROWS = 10_000
 SMALL_BYTES = 256 * 1024
 """The same for a batch whose tasks read its files themselves, in bytes of the files."""
 _POLL_SECONDS = 0.2
+_POLLS_PER_STATUS = 25
 _STARTING = "Initializing sources"
 """What Spark says of a query that has no sources yet."""
+
+
+_WAITING = "Waiting for data to arrive"
+"""What Spark says of a query that has read all there is."""
 
 
 class _Stopped(Exception):
@@ -97,6 +102,7 @@ class Driver:
         self.failed_batch: int | None = None
         self._few = False
         """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
+        self._polls = 0
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -107,7 +113,13 @@ class Driver:
         """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
         faults.remember_group()
         self.options.check_trigger()
-        self.telling = Telling(self.run, node=self.options.node, history_seconds=self.options.history_seconds)
+        self.telling = Telling(
+            self.run,
+            node=self.options.node,
+            history_seconds=self.options.history_seconds,
+            metrics=self.options.metrics,
+            local=str(self.local),
+        )
         try:
             self.run.reserve()
             self.plan = self.run.plan
@@ -235,6 +247,7 @@ class Driver:
     def _await(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
+                self.telling.turned(self._waiting(query))
                 if self.run.cells.told_to_stop(self.run.token):
                     self.stop()
                 # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
@@ -246,6 +259,11 @@ class Driver:
             if self.error is not None:
                 raise self.error from self.error.__cause__
             raise
+
+    def _waiting(self, query: StreamingQuery) -> bool:
+        """Whether the query waits for data that is not there yet. Spark is asked every few seconds."""
+        self._polls += 1
+        return self._polls % _POLLS_PER_STATUS == 0 and query.status["message"] == _WAITING
 
     # One batch.
 

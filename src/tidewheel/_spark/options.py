@@ -14,6 +14,8 @@ from tidewheel.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidewheel._observe.metrics import Metrics
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -39,6 +41,7 @@ class RunOptions:
     node: str = ""
     finishes: bool = True
     """Whether a run that ends by itself delivers the epochs that are due. Not where it stands for one batch of a longer run."""
+    metrics: Metrics | None = None
 
     def check_trigger(self) -> None:
         """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""

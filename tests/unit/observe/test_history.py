@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._observe import history_writer, places
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter, surplus
@@ -76,6 +77,11 @@ def test_the_jobs_of_a_url_are_found_without_their_state(store):
     assert History(store).jobs() == ["eu/orders", "orders"]
     assert History(store).records("nobody") == []
     assert History(store).latest("nobody") is None
+
+
+def test_history_is_no_stream_of_checkpoints(store):
+    written(store, [commit(1)], job="chain")
+    assert CheckpointStore(store).streams() == []
 
 
 def test_an_object_is_closed_by_number_and_by_size(store, monkeypatch):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
 from tidewheel._values import ROW, Shape
 from tidewheel.errors import ConfigError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 RAW_SCHEMA = "key string, value string, shard int, position long, producer string, number long"
 """The columns where nothing declares others: `value` is the payload's JSON, `key` the key as text."""
+
+_BLOCKS = 2000
+"""How many blocks are looked at to count what is not read; beyond that, the count is too low."""
 
 
 def inbox(
@@ -106,6 +110,15 @@ class InboxSource(Source):
         from tidewheel._connectors.stream_reader import DirectStream
 
         return DirectStream(self._reader(), columns)
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        from tidewheel._connectors.inbox import lag, open_inbox
+
+        positions = {int(shard): position for shard, position in json.loads(str(offsets)).items()}
+        with open_inbox(self.url) as inbox:
+            end = inbox.end(list(positions))
+            events, _ = lag(inbox, positions, _BLOCKS)
+        return {str(shard): Unread(events[shard], positions[shard], end[shard]) for shard in positions}
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""

@@ -11,8 +11,9 @@ from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.kafka import spark_connector
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
+from tidewheel._connectors.kafka.topic_ids import is_id
 from tidewheel._connectors.log_source import PartitionedSource
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class KafkaSource(PartitionedSource):
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         return "Spark's own connector reads it" if self._by_spark else super().direct(columns)
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        if self._by_spark:
+            return {}  # Spark's connector has positions of another form.
+        return {name: found for name, found in super().unread(offsets).items() if not is_id(name)}
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._values import ROW, SCALAR, Row, Shape, shape_of
 from tidewheel._values.shape import to_columns
 from tidewheel.errors import ConfigError
@@ -70,6 +71,10 @@ class IterableSource(Source[Any]):
         from tidewheel._connectors.stream_reader import DirectStream
 
         return DirectStream(IterableReader(self._path, self.batch_size or 0, self.partitions), columns)
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        position = int(json.loads(str(offsets))["position"])
+        return {"items": Unread(len(self.items) - position, position, len(self.items))}
 
     def load(self, spark: SparkSession) -> DataFrame:
         from tidewheel._connectors.memory.iterable_stream import NAME, IterableStream

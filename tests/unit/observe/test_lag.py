@@ -1,0 +1,52 @@
+"""How far a run is behind: rows as the source tells them, seconds by when an end was first seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel import sources
+from tidewheel._connectors.source import Unread
+from tidewheel._observe.lag import LagMonitor, Waiting
+from tidewheel._observe.records import Behind
+
+
+def test_nothing_unread_waits_for_no_time():
+    assert Waiting().look(100.0, 5, 5) == 0
+
+
+def test_the_next_record_waits_since_the_end_came_past_the_position():
+    waiting = Waiting()
+    assert waiting.look(0.0, 10, 10) == 0
+    assert waiting.look(10.0, 10, 15) == 0, "it came since the last look"
+    assert waiting.look(20.0, 10, 30) == 10
+    assert waiting.look(30.0, 15, 40) == 10, "record 15 was seen at 20"
+    assert waiting.look(40.0, 40, 40) == 0
+    assert waiting.look(50.0, 40, 41) == 0
+
+
+def test_memory_is_bounded_while_a_run_stands_still():
+    waiting = Waiting()
+    for second in range(10_000):
+        age = waiting.look(float(second), 0, second + 1)
+    assert age == 9_999
+    assert len(waiting._ends) <= 256
+
+
+def test_a_source_that_fails_is_told_once_and_disturbs_no_other(caplog):
+    def fails():
+        raise RuntimeError("away")
+
+    monitor = LagMonitor({"bad": fails, "good": lambda: {"0": Unread(3, 7, 10)}, "silent": dict})
+    monitor.look(0.0)
+    monitor.look(4.0)
+    assert monitor.behind == {"good": {"0": Behind(3, 4.0)}}
+    assert caplog.text.count("source 'bad' does not tell how far it is ahead: away") == 1
+
+
+@pytest.mark.parametrize(("offsets", "rows"), [('{"position": 2}', 1), ('{"position": 3}', 0)])
+def test_an_iterable_tells_what_is_not_read(offsets, rows):
+    assert sources.iterable([1, 2, 3]).unread(offsets)["items"].rows == rows
+
+
+def test_a_source_that_cannot_tell_says_nothing(tmp_path):
+    assert sources.files(str(tmp_path), schema="a long").unread("{}") == {}
