@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka test soak matrix lint docs lock clean \
+.PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-route bench-connectors bench-growth
 
@@ -29,6 +29,9 @@ fleet-demo: setup  ## three nodes, a million events from Kafka: one is killed, o
 
 kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)
 	@PYTHONPATH=tests $(BIN)/python -c 'from kafka_server import prepare; prepare()'
+
+browser:  ## bring Chromium, for the tests and the pictures of the page (once, by apt-get)
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 test: setup kafka  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'

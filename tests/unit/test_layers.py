@@ -26,7 +26,7 @@ LAYERS = [
     ["_fleet"],
     ["_spark"],
     ["_program"],
-    ["_testing"],
+    ["_testing", "_ui"],
     ["_cli"],
     ["__main__", "cells", "checkpoints", "codecs", "connectors", "fleet", "sinks", "sources", "testing"],
 ]

@@ -13,6 +13,7 @@ from tidewheel._cli.failures import Commands, Verbose
 COMMANDS = (
     "run",
     "status",
+    "ui",
     "stop",
     "reset",
     "graph",

@@ -21,11 +21,11 @@ from tidewheel._cells.errors import Encoding, WrongType
 from tidewheel._cli.cell_place import At, CellPlace, CellsOption, JobOption, Namespace, State, found, place_of
 from tidewheel._cli.stored import DEFAULT_STATE
 from tidewheel._core.urls import Url
+from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
 
 app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True)
 
-_SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 TypeName = Annotated[str | None, typer.Option("--type", "-t", help="The declared type of a new cell, such as float.")]
 Name = Annotated[str, typer.Argument(help="The cell's name.")]
 
@@ -169,7 +169,7 @@ def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:
 
 def _guessed(value: str) -> str:
     name = type(_loaded(value)).__name__
-    if name not in _SIMPLE:
+    if name not in SIMPLE_TYPES:
         raise ConfigError(
             f"the type of {value} is not clear; say it as programs declare it, as in --type 'dict[str, int]'"
         )
@@ -185,10 +185,10 @@ def _parsed(value: str, type_name: str) -> Any:
     if type_name == "str" and not value.startswith('"'):
         return value
     loaded = _loaded(value)
-    if type_name not in _SIMPLE:
+    if type_name not in SIMPLE_TYPES:
         return loaded
     try:
-        return msgspec.convert(loaded, _SIMPLE[type_name])
+        return msgspec.convert(loaded, SIMPLE_TYPES[type_name])
     except msgspec.ValidationError as error:
         raise Encoding(f"{value} is not a {type_name}: {error}") from None
 

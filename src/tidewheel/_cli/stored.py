@@ -9,7 +9,6 @@ import typer
 
 from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.text import key_candidates, shown
-from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidewheel._checkpoint.transfer import JobPlace
@@ -48,16 +47,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
 
 def job_place(stored: StoredJob, cells: str | None = None) -> JobPlace:
     """Return where a stored job and its cells are: where its program said, unless `cells` says otherwise."""
-    from tidewheel._checkpoint.transfer import JobPlace
-    from tidewheel._engine.declaration import declaration
+    from tidewheel._engine.declaration import place_of_job
 
-    declared = declaration(stored.store, stored.name)
-    if cells is None and declared is not None and declared.login:
-        raise ConfigError(
-            f"the cells of job {stored.name!r} are at {declared.cells_at}, with a login that is not stored; give the whole "
-            "URL with --cells"
-        )
-    return JobPlace(stored.name, stored.store.url, cells or (declared.cells_at if declared is not None else None))
+    return place_of_job(stored.store, stored.name, cells)
 
 
 def at_of(text: str | None) -> int | str | None:

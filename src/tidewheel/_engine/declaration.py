@@ -8,6 +8,7 @@ import msgspec
 
 from tidewheel._cells.declared import type_name
 from tidewheel._checkpoint.names import PROGRAM, folder
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.urls import Url
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound
@@ -15,6 +16,10 @@ from tidewheel.errors import ConfigError, CorruptError, NotFound
 if TYPE_CHECKING:
     from tidewheel._cells.live import JobCell
     from tidewheel._program.job import Job
+
+
+SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+"""The types, by name, that a value can be checked against without the program."""
 
 
 class DeclaredCell(msgspec.Struct, frozen=True):
@@ -42,6 +47,17 @@ class Declaration(msgspec.Struct, frozen=True):
         names = ", ".join(cell.name for cell in self.cells)
         known = f"it declares {names}" if names else "it declares none: write job.cell(…) in its program"
         raise ConfigError(f"job {job!r} declares no cell {name!r}; {known}")
+
+
+def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
+    """Return where a stored job and its cells are: where its program said, unless `cells` says otherwise."""
+    declared = declaration(store, job)
+    if cells is None and declared is not None and declared.login:
+        raise ConfigError(
+            f"the cells of job {job!r} are at {declared.cells_at}, with a login that is not stored; give the whole URL "
+            "with --cells"
+        )
+    return JobPlace(job, store.url, cells or (declared.cells_at if declared is not None else None))
 
 
 def declared_by(job: Job) -> Declaration:

@@ -183,6 +183,35 @@ class JobLease:
         return this_process(self._run, self._ttl, self._clock, self._since)
 
 
+class LeaseWatch:
+    """Looks at a job's lease again and again without ever waiting, to tell whether the job runs."""
+
+    def __init__(self, connection: Connection, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the connection to the job's cells."""
+        self._cell = connection.reader("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+        self._clock = clock
+        self._version, self._seen_at = -1, 0.0
+        self._renewals = 0
+
+    def look(self) -> tuple[Holder | None, bool]:
+        """Return who is at work with the job, None if nobody is, and whether that is certain.
+
+        It is not certain of a holder on another machine that was not yet seen to renew its lease.
+        """
+        standing = self._cell.refresh()
+        holder = standing.value
+        if holder is None:
+            return None, True
+        if standing.version != self._version:
+            self._version, self._seen_at = standing.version, self._clock()
+            self._renewals += 1
+        here = this_process("", clock=self._clock)
+        alive = _process_started(holder.pid) == holder.process_started
+        if free_in(holder, here, alive, self._clock(), self._seen_at) <= 0:
+            return None, True
+        return holder, holder.shares_clock(here) or self._renewals > 1
+
+
 def _held(job: str, holder: Holder) -> HeldError:
     return HeldError(
         f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "

@@ -1,0 +1,140 @@
+"""Changes to a job that are made from the page: each is asked twice, and each is logged.
+
+The first question says what is going to happen and gives a code; only the code, once and soon, makes it happen.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
+from tidewheel._engine.control import CONFIGURATION, cells_of, rescale
+from tidewheel._engine.declaration import SIMPLE_TYPES, DeclaredCell, declaration
+from tidewheel._engine.job_status import stop
+from tidewheel._program.stored_job import StoredJob
+from tidewheel._ui.site import Site
+from tidewheel.errors import ConfigError, NotFound
+
+_LOG = logging.getLogger(__name__)
+_VALID_SECONDS = 60.0
+_STOP_WAIT = 30.0
+_MOST = 1000
+_ANY_TYPE = ""
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change that somebody wants."""
+
+    job: str
+    what: Literal["savepoint", "restore", "rescale", "stop", "set_cell"]
+    name: str = ""
+    """Of the savepoint, or the cell."""
+    at: int | str | None = None
+    parallelism: int | None = None
+    value: Any = None
+
+
+class Changes:
+    """The changes of one page."""
+
+    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the jobs."""
+        self._site, self._clock = site, clock
+        self._lock = threading.Lock()
+        self._asked: dict[str, tuple[float, Wanted]] = {}
+
+    def ask(self, wanted: Wanted) -> dict[str, str]:
+        """Say what a change would do, and give the code that makes it happen. What cannot be done is refused here."""
+        says = self._says(wanted)
+        code = secrets.token_urlsafe(12)
+        with self._lock:
+            now = self._clock()
+            self._asked = {key: held for key, held in self._asked.items() if held[0] > now}
+            if len(self._asked) >= _MOST:
+                raise ConfigError("too many changes are asked for and not confirmed; wait a minute")
+            self._asked[code] = (now + _VALID_SECONDS, wanted)
+        return {"code": code, "says": says}
+
+    def confirm(self, code: str) -> dict[str, str]:
+        """Make a change that was asked for; say what was done."""
+        with self._lock:
+            until, wanted = self._asked.pop(code, (float("-inf"), None))
+        if wanted is None or until < self._clock():
+            raise NotFound("this was not asked for, or too long ago, or is done already; ask again")
+        done = self._make(wanted)
+        _LOG.warning("changed from the page: job %s, %s: %s", wanted.job, wanted.what, done)
+        return {"done": done}
+
+    def _says(self, wanted: Wanted) -> str:
+        job = self._site.job(wanted.job)
+        head = job.head()
+        match wanted.what:
+            case "savepoint":
+                if not wanted.name:
+                    raise ConfigError("a savepoint needs a name")
+                at = head.sequence if wanted.at is None else wanted.at
+                return f"Checkpoint {at} of {wanted.job} gets the name {wanted.name!r} and stays until it is dropped."
+            case "restore":
+                found = find(job.checkpoints(), wanted.at)
+                return (
+                    f"{wanted.job} goes back from checkpoint {head.sequence} to {found.sequence}, source offsets included. "
+                    "The next run takes back from its sinks what was published after it. The state of now stays as a "
+                    "savepoint."
+                )
+            case "rescale":
+                if wanted.parallelism is None or not 1 <= wanted.parallelism <= head.n_shards:
+                    raise ConfigError(f"the parallelism of {wanted.job} is a number from 1 to {head.n_shards}")
+                return f"{wanted.job} uses {wanted.parallelism} tasks instead of {head.parallelism} from its next batch on."
+            case "stop":
+                return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
+            case "set_cell":
+                self._declared(wanted)
+                shown = msgspec.json.encode(wanted.value).decode()
+                return f"The cell {wanted.name!r} of {wanted.job} becomes {shown}; the next batch sees it."
+
+    def _make(self, wanted: Wanted) -> str:
+        job = self._site.job(wanted.job)
+        match wanted.what:
+            case "savepoint":
+                at = wanted.at if isinstance(wanted.at, int) else None
+                made = make_savepoint(job.checkpoints(), wanted.name, at)
+                return f"savepoint {wanted.name} of checkpoint {made.sequence}"
+            case "restore":
+                stored = StoredJob(wanted.job, state=self._site.store.url)
+                made = stored.restore(wanted.at, cells=cells_of(job.place))
+                return f"restored to {made.parent} as {made.sequence}"
+            case "rescale":
+                assert wanted.parallelism is not None
+                rescale(cells_of(job.place), wanted.parallelism)
+                return f"{wanted.parallelism} tasks from the next batch on"
+            case "stop":
+                holder, ended = stop(job.place, job.head(), _STOP_WAIT)
+                if holder is None:
+                    return "it does not run"
+                return "it has ended" if ended else "it was told to end, and does so when its batch is committed"
+            case "set_cell":
+                cell = job.connection().writer(wanted.name, Any, namespace=CONFIGURATION, type_name=_ANY_TYPE)
+                cell.type_name = cell.type_name or self._declared(wanted).type
+                return f"{wanted.name} is version {int(cell.write(wanted.value))}"
+
+    def _declared(self, wanted: Wanted) -> DeclaredCell:
+        """Return the cell that is to be set; refuse one that the job does not declare, or a value of another simple type."""
+        program = declaration(self._site.store, wanted.job)
+        if program is None:
+            raise ConfigError(
+                f"job {wanted.job!r} ran last in a version that did not write down its cells; start it once"
+            )
+        cell = program.cell(wanted.job, wanted.name)
+        if cell.type in SIMPLE_TYPES:
+            try:
+                msgspec.convert(wanted.value, SIMPLE_TYPES[cell.type])
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"the cell {wanted.name!r} is declared as {cell.type}: {error}") from None
+        return cell

@@ -1,0 +1,74 @@
+"""Serving the page: for `tidewheel ui`, until it is stopped, and beside a run, in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from tidewheel._ui.app import make_app
+from tidewheel._ui.guard import Guard
+from tidewheel._ui.site import Site
+from tidewheel.errors import ConfigError
+
+DEFAULT_PORT = 7080
+
+
+class PageServer:
+    """Serves a page until the block ends, or `wait` returns. Port 0 takes a free one; `port` says which."""
+
+    def __init__(self, site: Site, guard: Guard, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
+        """Listen; a `ConfigError` if that cannot be done."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+            # Who asks before the server turns is answered when it does.
+            self._socket.listen()
+        except (OSError, OverflowError) as error:
+            self._socket.close()
+            raise ConfigError(f"the page cannot be served at {host}, port {port}: {error}; choose another") from error
+        self.port = int(self._socket.getsockname()[1])
+        self._host, self._site, self._guard = host, site, guard
+        config = uvicorn.Config(
+            make_app(site, guard),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            # Readers of events stay until they are told to go.
+            timeout_graceful_shutdown=1,
+        )
+        # In a thread of its own it leaves signals to the program.
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="tidewheel-page", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token where one is needed."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        needed = self._guard.changes or not self._guard.open_to_read
+        return f"http://{host}:{self.port}/" + (f"#token={self._guard.token}" if needed else "")
+
+    def wait(self) -> None:
+        """Wait until the server ends."""
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+        self._site.close()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])

@@ -1,0 +1,174 @@
+"""Site: the jobs at a state URL, as the page looks at them: again and again, from several threads, without disturbing a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from tidewheel._cells import open_cells
+from tidewheel._cells.connection import Connection
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import CHAIN, folder
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._engine.control import cells_of
+from tidewheel._engine.declaration import place_of_job
+from tidewheel._engine.job_lease import Holder, LeaseWatch
+from tidewheel._fleet.fleet_state import is_divided, newest
+from tidewheel._fleet.handover import ORIGIN
+from tidewheel._fleet.ledger import run_of
+from tidewheel._observe.history import History
+from tidewheel._storage import Store, open_store
+from tidewheel.errors import NotFound, TidewheelError
+
+T = TypeVar("T")
+
+Life = Literal["running", "perhaps", "stopped"]
+"""`perhaps`: another machine holds the job, and was not yet seen to be at work."""
+
+_JOBS_SECONDS = 2.0
+_LIFE_SECONDS = 1.0
+_HEAD_SECONDS = 0.5
+
+
+class _Remembered(Generic[T]):
+    """A value that is asked for at most so often, whoever wants it. An error is remembered as well."""
+
+    def __init__(self, make: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._make, self._seconds, self._clock = make, seconds, clock
+        self._lock = threading.Lock()
+        self._value: T | None = None
+        self._error: TidewheelError | None = None
+        self._until = float("-inf")
+
+    def get(self) -> T:
+        """Return the value, as of a moment ago."""
+        with self._lock:
+            if self._clock() >= self._until:
+                try:
+                    self._value, self._error = self._make(), None
+                except TidewheelError as error:
+                    self._error = error
+                self._until = self._clock() + self._seconds
+            if self._error is not None:
+                raise self._error
+            return self._value  # type: ignore[return-value]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Whether a job runs, and who runs it."""
+
+    life: Life
+    holder: Holder | None = None
+
+
+class JobSite:
+    """One job."""
+
+    def __init__(self, store: Store, name: str, cells: str | None) -> None:
+        """Take the store at the state URL; `cells` is where jobs have their cells if not beside their state."""
+        self.name, self.store = name, store
+        self._cells = cells
+        self._lock = threading.RLock()
+        self._checkpoints = StreamCheckpoints(store, name)
+        self._connection: Connection | None = None
+        self._watch: LeaseWatch | None = None
+        self._head = _Remembered(self._latest, _HEAD_SECONDS)
+        self._standing = _Remembered(self._look, _LIFE_SECONDS)
+
+    @property
+    def place(self) -> JobPlace:
+        """Where the job and its cells are."""
+        return place_of_job(self.store, self.name, self._cells)
+
+    def head(self) -> Manifest:
+        """Return the newest commit; of a fleet, that of its origin. `NotFound` if there is none, or none any more."""
+        return self._head.get()
+
+    def whole(self) -> Manifest:
+        """Return the newest state: the head, or of a fleet what all its runs hold together."""
+        return newest(self.store, self.head())
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether a fleet runs the job."""
+        return is_divided(self.head())
+
+    def checkpoints(self) -> StreamCheckpoints:
+        """Return the job's checkpoints, for one thread alone: they remember the newest they saw."""
+        return StreamCheckpoints(self.store, self.name)
+
+    def standing(self) -> Standing:
+        """Return whether the job runs."""
+        return self._standing.get()
+
+    def connection(self) -> Connection:
+        """Return the connection to the job's cells, which stays open."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = open_cells(cells_of(self.place))
+            return self._connection
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _latest(self) -> Manifest:
+        with self._lock:
+            found = self._checkpoints.latest()
+        if found is None or not self.store.list(f"{folder(self.name)}/{CHAIN}"):
+            raise NotFound(f"there is no checkpoint of a job {self.name!r} at {self.store.url}; was it removed?")
+        return found
+
+    def _look(self) -> Standing:
+        with self._lock:
+            if self._watch is None:
+                self._watch = LeaseWatch(self.connection())
+            holder, certain = self._watch.look()
+        if holder is None:
+            return Standing("stopped")
+        return Standing("running" if certain else "perhaps", holder)
+
+
+class Site:
+    """All jobs at a state URL."""
+
+    def __init__(self, state: str, *, cells: str | None = None, inbox: str | None = None) -> None:
+        """Take the state URL. `cells` and `inbox` are those of the fleets there, if they are not beside the state."""
+        self.store = open_store(state)
+        self.cells, self.inbox = cells, inbox
+        self.history = History(self.store)
+        self._lock = threading.Lock()
+        self._jobs: dict[str, JobSite] = {}
+        self._names = _Remembered(self._found, _JOBS_SECONDS)
+
+    def names(self) -> list[str]:
+        """Return the names of the jobs, those too of which only the history is left."""
+        return self._names.get()
+
+    def job(self, name: str) -> JobSite:
+        """Return a job; `NotFound` if there is none of that name."""
+        with self._lock:
+            known = self._jobs.get(name)
+        if known is not None:
+            return known
+        if name not in self.names():
+            raise NotFound(f"there is no job {name!r} at {self.store.url}")
+        with self._lock:
+            return self._jobs.setdefault(name, JobSite(self.store, name, self.cells))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.close()
+
+    def _found(self) -> list[str]:
+        streams = CheckpointStore(self.store).streams()
+        return sorted({name for name in streams if run_of(name) == ORIGIN} | {*self.history.jobs()})

@@ -1,0 +1,44 @@
+import { h, s, put, facts, badge } from "../dom.js";
+import { get } from "../api.js";
+import { ago, brief, count, duration, moment, percent, rate, size } from "../format.js";
+import { Drawing } from "../graph.js";
+import { change, mayChange } from "../changes.js";
+
+export async function show(main, context) {
+  const top = h("div", {}), side = h("aside", { class: "card" });
+  const svg = s("svg", { class: "graph", tabindex: "0", "aria-label": "the graph of the job" });
+  let chosen = null, data = await get("job", { job: context.job }, context.signal);
+  const drawing = new Drawing(svg, (name) => { chosen = name; detail(); });
+
+  const detail = () => {
+    const each = data.operators.find((operator) => operator.name === chosen) ?? data.operators.find((operator) => operator.slowest) ?? data.operators[0];
+    if (!each) { put(side, h("p", { class: "quiet" }, "the graph is known once the job has run with this version")); return; }
+    put(side, h("h2", {}, each.name, " ", each.slowest ? badge("slowest") : null), h("p", { class: "quiet" }, each.kind),
+      h("table", {}, h("tbody", {}, [
+        ["rows in", rate(each.in_rate)], ["rows out", rate(each.out_rate)], ["busy", percent(each.busy)],
+        ["keys", count(each.keys)], ["state", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
+      ].map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", { class: "n" }, value))))),
+      each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?operator=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
+      h("p", { class: "quiet small" }, `rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}`));
+  };
+
+  const draw = () => {
+    put(top,
+      data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : "error: "), data.error.text) : null,
+      facts([
+        ["state", badge(data.state)], ["rows", rate(data.rate)], ["rows behind", brief(data.rows_behind)],
+        ["clock of the data", data.clock ? `${duration(data.now - data.clock)} behind` : "–"],
+        ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
+        ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["since", data.since ? moment(data.since) : "–"],
+      ]),
+      mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
+        h("button", { id: "stop", class: "bad", disabled: data.state !== "running" && data.state !== "perhaps", onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
+        h("button", { id: "rescale", onclick: () => change({ job: context.job, what: "rescale", parallelism: Number(tasks.value) }) }, "use"), tasks, h("span", { class: "quiet" }, "tasks")) : null);
+    drawing.update(data.operators);
+    detail();
+  };
+  const tasks = h("input", { type: "number", min: "1", max: String(data.n_shards ?? 1), value: String(data.parallelism ?? 1), "aria-label": "tasks", size: "5" });
+  put(main, top, h("div", { class: "split" }, h("section", { class: "card flush" }, svg), side));
+  draw();
+  context.on("job", (fresh) => { data = fresh; draw(); });
+}

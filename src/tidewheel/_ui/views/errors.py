@@ -1,0 +1,38 @@
+"""What went wrong in a job: errors of its runs, with their tracebacks, and where records were put aside."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tidewheel._ui.site import Site
+from tidewheel._ui.views.jobs import newest_records
+
+_SHOWN = 100
+
+
+def errors(site: Site, name: str) -> dict[str, Any]:
+    """Return the newest errors, newest first, and how many records each operator put aside of late."""
+    dead: dict[str, int] = {}
+    for record in newest_records(site, name):
+        for operator, count in record.dead.items():
+            dead[operator] = dead.get(operator, 0) + count
+    newest = site.history.errors(name)[-_SHOWN:]
+    return {
+        "errors": [
+            {
+                "at": each.at / 1e9,
+                "run": each.run,
+                "node": each.node,
+                "kind": each.kind,
+                "text": each.text,
+                "traceback": each.traceback,
+                "batch": each.batch,
+                "sequence": each.sequence,
+                "restarted": each.restarted,
+            }
+            for each in reversed(newest)
+        ],
+        "dead": dead,
+        "now": time.time(),
+    }

@@ -1,0 +1,143 @@
+"""Figures over several commits: rates, operators, and charts that stay small however long the history is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tidewheel._observe.records import CommitRecord, OperatorRecord
+
+STEPS = ("offsets", "read", "tasks", "commit", "publish")
+RECENT_NS = 60 * 10**9
+"""Rates are those of the last minute before the newest commit."""
+_FEW = 5
+
+
+def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+    """Return the commits of the last minute, a few at least."""
+    if not records:
+        return []
+    since = records[-1].at - RECENT_NS
+    first = next(place for place, record in enumerate(records) if record.at >= since)
+    return records[max(0, min(first, len(records) - _FEW)) :]
+
+
+def rows_behind(record: CommitRecord) -> int | None:
+    """Return how many rows waited in the sources, None if no source can tell."""
+    parts = [each.rows for partitions in record.behind.values() for each in partitions.values()]
+    return sum(parts) if parts else None
+
+
+def seconds_behind(record: CommitRecord) -> float | None:
+    """Return for how long the oldest of the waiting rows had waited, None if no source can tell."""
+    parts = [each.seconds for partitions in record.behind.values() for each in partitions.values()]
+    return max(parts) if parts else None
+
+
+def span_seconds(records: Sequence[CommitRecord]) -> float:
+    """Return the time that commits stand for: from the start of the first to the newest."""
+    return 0.0 if not records else (records[-1].at - records[0].at) / 1e9 + records[0].seconds
+
+
+def rate(records: Sequence[CommitRecord]) -> float | None:
+    """Return rows a second over the last minute, None where nothing is known."""
+    last = recent(records)
+    seconds = span_seconds(last)
+    return sum(record.rows for record in last) / seconds if seconds > 0 else None
+
+
+def operator_figures(operators: Iterable[OperatorRecord], records: Sequence[CommitRecord]) -> list[dict[str, Any]]:
+    """Return each operator with its figures: rates of the last minute, totals of all the commits, state as of the newest."""
+    last = recent(records)
+    seconds = span_seconds(last)
+    busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in operators}
+    slowest = max(busy, key=lambda name: busy[name], default=None) if any(busy.values()) else None
+    stored = {name: held for record in records for name, held in record.stored.items()}
+    rows = []
+    for each in operators:
+        name, held = each.name, stored.get(each.name)
+        rows.append(
+            {
+                "name": name,
+                "kind": each.kind,
+                "level": each.level,
+                "stateful": each.stateful,
+                "inputs": [[source, port] for source, port in each.inputs],
+                "in_rate": sum(record.rows_in.get(name, 0) for record in last) / seconds if seconds else 0.0,
+                "out_rate": sum(record.rows_out.get(name, 0) for record in last) / seconds if seconds else 0.0,
+                "busy": busy[name] / seconds if seconds else 0.0,
+                "slowest": name == slowest,
+                "keys": held.keys if held else None,
+                "bytes": held.bytes if held else None,
+                "late": sum(record.late.get(name, 0) for record in records),
+                "dead": sum(record.dead.get(name, 0) for record in records),
+                "dropped": sum(record.dropped.get(name, 0) for record in records),
+            }
+        )
+    return rows
+
+
+def bar(record: CommitRecord) -> dict[str, Any]:
+    """Return one commit as a bar of the time line."""
+    known = {step: record.steps.get(step, 0.0) for step in STEPS}
+    return {
+        "sequence": record.sequence,
+        "at": record.at / 1e9,
+        "kind": record.kind,
+        "batch": record.batch,
+        "node": record.node,
+        "run": record.run,
+        "seconds": record.seconds,
+        "steps": known | {"other": max(0.0, record.seconds - sum(known.values()))},
+        "rows": record.rows,
+        "changed": sum(record.changed.values()),
+        "tasks": record.tasks,
+        "parallelism": record.parallelism,
+        "delta_bytes": record.delta_bytes,
+        "snapshot_bytes": record.snapshot_bytes,
+        "dead": sum(record.dead.values()),
+        "late": sum(record.late.values()),
+    }
+
+
+def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]:
+    """Return the history as columns of at most `points` points, each of an equal stretch of time that has a commit.
+
+    Rows are rows a second over the stretch; seconds are the mean batch; what is behind is the most.
+    """
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("at", "rate", "seconds", "rows_behind", "seconds_behind", "clock_behind", "commits")
+    }
+    for group, width in _stretches(records, points):
+        length = width or span_seconds(group)
+        behind = [count for record in group if (count := rows_behind(record)) is not None]
+        waited = [waiting for record in group if (waiting := seconds_behind(record)) is not None]
+        clocks = [(record.at - record.epoch) / 1e9 for record in group if record.epoch is not None]
+        columns["at"].append(group[-1].at / 1e9)
+        columns["rate"].append(sum(each.rows for each in group) / length if length > 0 else None)
+        columns["seconds"].append(sum(each.seconds for each in group) / len(group))
+        columns["rows_behind"].append(max(behind, default=None))
+        columns["seconds_behind"].append(max(waited, default=None))
+        columns["clock_behind"].append(max(clocks, default=None))
+        columns["commits"].append(len(group))
+    return columns
+
+
+def _stretches(records: Sequence[CommitRecord], points: int) -> Iterable[tuple[list[CommitRecord], float]]:
+    """Yield groups of commits, each with the seconds it stands for; 0: its own."""
+    if len(records) <= points:
+        before: CommitRecord | None = None
+        for record in records:
+            yield [record], record.seconds if before is None else (record.at - before.at) / 1e9
+            before = record
+        return
+    first = records[0].at
+    width = max(1, -(-(records[-1].at - first + 1) // points))
+    group: list[CommitRecord] = []
+    for record in records:
+        if group and (record.at - first) // width != (group[0].at - first) // width:
+            yield group, width / 1e9
+            group = []
+        group.append(record)
+    if group:
+        yield group, width / 1e9

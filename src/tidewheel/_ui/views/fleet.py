@@ -1,0 +1,52 @@
+"""A fleet: its nodes, their leases, and the shards on the move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidewheel._cells import open_cells
+from tidewheel._connectors.inbox import open_inbox
+from tidewheel._fleet.chains import Chains
+from tidewheel._fleet.handover import ORIGIN, custody
+from tidewheel._fleet.status import Observer
+from tidewheel._ui.site import Site
+
+
+def fleet(site: Site, name: str) -> dict[str, Any]:
+    """Return whether the job is a fleet's, and how that fleet is.
+
+    Leases and what is behind are told where its cells and inbox are known here; who holds what, the chains tell alone.
+    """
+    if not site.job(name).is_fleet:
+        return {"fleet": False}
+    if site.cells is None or site.inbox is None:
+        return _by_chains(site, name) | {"fleet": True, "whole": False}
+    with open_cells(site.cells) as connection, open_inbox(site.inbox) as inbox:
+        status = Observer(connection, Chains(site.store, name), inbox).look()
+    told: dict[str, Any] = msgspec.to_builtins(status)
+    return told | {"fleet": True, "whole": True, "lag": status.lag, "moves": status.moves}
+
+
+def _by_chains(site: Site, name: str) -> dict[str, Any]:
+    chains = Chains(site.store, name)
+    whose = custody(chains.ledgers())
+    nodes: dict[str, dict[str, Any]] = {}
+    shards = []
+    for shard, held in sorted(whose.items()):
+        run = None if held.run == ORIGIN else chains.runs.get(int(held.run))
+        node = run.node if run else None
+        shards.append({"shard": shard, "holder": node, "run": held.run, "moving": held.source is not None})
+        if node is not None:
+            row = nodes.setdefault(
+                node, {"name": node, "run": held.run, "shards": 0, "events": 0, "committed_at": None}
+            )
+            row["shards"] += 1
+    for run_name, head in chains.heads.items():
+        info = None if run_name == ORIGIN else chains.runs.get(int(run_name))
+        if info is not None and info.node in nodes:
+            row = nodes[info.node]
+            row["events"] += head.event_count
+            row["committed_at"] = max(row["committed_at"] or 0.0, head.id.created_at / 1e9)
+    return {"job": name, "nodes": [nodes[key] for key in sorted(nodes)], "shards": shards}

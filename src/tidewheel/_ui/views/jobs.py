@@ -1,0 +1,110 @@
+"""The list of jobs: state, rate, lag, last error of each; and one job's overview, with its graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
+from tidewheel._time.duration import MAX_TIME
+from tidewheel._ui.site import JobSite, Site
+from tidewheel._ui.views.figures import operator_figures, rate, recent, rows_behind, seconds_behind
+from tidewheel.errors import NotFound, TidewheelError
+
+SUMMARY_NS = 10 * 60 * 10**9
+"""How much history the overview looks at, back from the newest commit."""
+_SPARK = 60
+"""How many of the newest commits the small chart of a job has."""
+
+
+def jobs(site: Site) -> list[dict[str, Any]]:
+    """Return every job, in short. One that cannot be read is shown with what is wrong with it."""
+    return [summary(site, name) for name in site.names()]
+
+
+def summary(site: Site, name: str) -> dict[str, Any]:
+    """Return one job in short."""
+    try:
+        job = site.job(name)
+        head = _head(job)
+        standing = job.standing()
+        records = newest_records(site, name)
+        error = _last_error(site, name, head)
+    except TidewheelError as wrong:
+        return {"name": name, "state": "unreadable", "error": {"text": str(wrong), "at": None}}
+    state: str = standing.life
+    if state == "stopped" and error is not None and not error.restarted:
+        state = "failed"
+    if head is not None and head.fleet is not None:
+        state = "fleet"
+    elif head is None:
+        state = "gone"
+    last = records[-1] if records else None
+    return {
+        "name": name,
+        "state": state,
+        "host": standing.holder.host if standing.holder else None,
+        "pid": standing.holder.pid if standing.holder else None,
+        "since": standing.holder.since / 1e9 if standing.holder and standing.holder.since else None,
+        "sequence": head.sequence if head else last.sequence if last else None,
+        "committed_at": _seconds(head.id.created_at if head else last.at if last else None),
+        "events": head.event_count if head else last.events if last else 0,
+        "parallelism": head.parallelism if head else None,
+        "n_shards": head.n_shards if head else None,
+        "rate": rate(records),
+        "rows_behind": rows_behind(last) if last else None,
+        "seconds_behind": seconds_behind(last) if last else None,
+        "clock": _seconds(None if head is None or head.epoch == MAX_TIME else head.epoch),
+        "spark": [each.rows for each in records[-_SPARK:]],
+        "error": None if error is None else {"text": error.text, "at": error.at / 1e9, "restarted": error.restarted},
+        "now": time.time(),
+    }
+
+
+def overview(site: Site, name: str) -> dict[str, Any]:
+    """Return one job: the summary, and its graph with the figures of each operator."""
+    site.job(name)
+    records = newest_records(site, name)
+    run = newest_run(site, name)
+    return summary(site, name) | {
+        "operators": operator_figures(run.operators if run else (), records),
+        "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
+        "rates_over": len(recent(records)),
+        "run": run.run if run else None,
+        "version": run.version if run else None,
+        "state_url": site.store.url,
+    }
+
+
+def newest_records(site: Site, name: str) -> list[CommitRecord]:
+    """Return the commits of the last minutes before the newest one."""
+    last = site.history.latest(name)
+    return [] if last is None else site.history.records(name, since=last.at - SUMMARY_NS)
+
+
+def newest_run(site: Site, name: str) -> RunRecord | None:
+    """Return the newest run that told its graph."""
+    runs: Sequence[RunRecord] = site.history.runs(name, since=time.time_ns())
+    return runs[-1] if runs else None
+
+
+def _head(job: JobSite) -> Manifest | None:
+    try:
+        return job.head()
+    except NotFound:
+        return None
+
+
+def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | None:
+    """Return the newest error, unless the job has committed a batch since."""
+    errors = site.history.errors(name)
+    if not errors:
+        return None
+    later = head is not None and head.kind == "batch" and head.id.created_at > errors[-1].at
+    return None if later else errors[-1]
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9

@@ -1,0 +1,48 @@
+"""The shards of a job: how much each holds, and who holds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidewheel._fleet.chains import Chains
+from tidewheel._fleet.handover import ORIGIN, custody
+from tidewheel._ui.site import Site
+from tidewheel._ui.views.jobs import newest_records
+
+
+def shards(site: Site, name: str) -> dict[str, Any]:
+    """Return keys, bytes and holder of every shard, by number; keys and bytes as the newest history that has them tells."""
+    job = site.job(name)
+    head = job.head()
+    at = max((record.at / 1e9 for record in newest_records(site, name) if record.shards), default=None)
+    keys, sizes = [0] * head.n_shards, [0] * head.n_shards
+    for by_shard in site.history.sizes(name).values():
+        for shard, stored in by_shard.items():
+            if 0 <= shard < head.n_shards:
+                keys[shard] += stored.keys
+                sizes[shard] += stored.bytes
+    return {
+        "n_shards": head.n_shards,
+        "keys": keys,
+        "bytes": sizes,
+        "holders": _holders(site, name) if job.is_fleet else [],
+        "known_at": at,
+        "skew": _skew(keys),
+    }
+
+
+def _holders(site: Site, name: str) -> list[str]:
+    chains = Chains(site.store, name)
+    whose = custody(chains.ledgers())
+    nodes: dict[str, str] = {}
+    for held in whose.values():
+        if held.run not in nodes:
+            run = None if held.run == ORIGIN else chains.runs.get(int(held.run))
+            nodes[held.run] = run.node if run else ""
+    return [nodes[whose[shard].run] if shard in whose else "" for shard in range(max(whose, default=-1) + 1)]
+
+
+def _skew(keys: list[int]) -> float | None:
+    """Return the largest shard against the mean; None where there is nothing."""
+    total = sum(keys)
+    return max(keys) * len(keys) / total if total else None

@@ -1,0 +1,81 @@
+"""The state of a job: browse an operator's keys, look one up, and see its value at each kept checkpoint."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tidewheel._checkpoint.names import CHAIN
+from tidewheel._checkpoint.tools.savepoint import At, find
+from tidewheel._checkpoint.tools.state_reader import Found, StateReader
+from tidewheel._checkpoint.tools.text import key_candidates
+from tidewheel._storage.chain import Chain
+from tidewheel._ui.site import JobSite, Site
+from tidewheel.errors import TidewheelError
+
+BROWSED = 100
+PAST = 50
+"""At how many of the newest checkpoints a key is looked up."""
+_SECONDS = 2.0
+"""For how long keys are looked for: an operator may have billions, and a rare prefix matches few."""
+
+
+def operators(site: Site, name: str, at: At = None) -> list[dict[str, Any]]:
+    """Return the operators that have state."""
+    found = _manifest(site.job(name), at)
+    return [
+        {"name": operator, "kind": info.kind, "codec": info.codec} for operator, info in sorted(found.operators.items())
+    ]
+
+
+def browse(site: Site, name: str, operator: str, prefix: str = "", at: At = None) -> dict[str, Any]:
+    """Return the first keys of an operator that start with a prefix, with their values, as far as a moment's search finds."""
+    reader = StateReader(site.store, _manifest(site.job(name), at))
+    codec = reader.codec(operator)
+    deadline = time.monotonic() + _SECONDS
+    rows: list[dict[str, Any]] = []
+    complete = True
+    for key, raw in reader.raw(operator, prefix):
+        if len(rows) >= BROWSED or time.monotonic() > deadline:
+            complete = False
+            break
+        rows.append({"key": key, "value": codec.decode(raw)})
+    return {"sequence": reader.manifest.sequence, "rows": rows, "complete": complete}
+
+
+def look_up(site: Site, name: str, operator: str, text: str, at: At = None) -> dict[str, Any]:
+    """Return a key's value, now or at a checkpoint. The key is text, or JSON."""
+    answer = _get(site, _manifest(site.job(name), at), operator, text)
+    return {"found": answer.found, "key": answer.key, "value": answer.value, "sequence": answer.sequence}
+
+
+def past(site: Site, name: str, operator: str, text: str) -> list[dict[str, Any]]:
+    """Return a key's value at each of the newest kept checkpoints, newest first; a damaged one says so."""
+    own = site.job(name).checkpoints()
+    rows: list[dict[str, Any]] = []
+    for number in reversed(Chain(own.folder, CHAIN).numbers()[-PAST:]):
+        try:
+            found = own.load(number)
+            answer = _get(site, found, operator, text)
+            rows.append(
+                {
+                    "sequence": number,
+                    "created": found.id.created_at / 1e9,
+                    "found": answer.found,
+                    "value": answer.value,
+                }
+            )
+        except TidewheelError as error:
+            rows.append({"sequence": number, "error": str(error)})
+    return rows
+
+
+def _get(site: Site, manifest: Any, operator: str, text: str) -> Found:
+    reader = StateReader(site.store, manifest)
+    # A number may be a number or text: whichever has state is meant.
+    answers = [reader.get(operator, candidate) for candidate in key_candidates(text)]
+    return next((answer for answer in answers if answer.found), answers[0])
+
+
+def _manifest(job: JobSite, at: At) -> Any:
+    return job.whole() if at is None else find(job.checkpoints(), at)

@@ -1,0 +1,69 @@
+"""Figures over several commits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel._observe.records import CommitRecord, OperatorRecord, Stored
+from tidewheel._ui.views.figures import bar, charts, operator_figures, rate, recent
+
+SECOND = 10**9
+
+
+def commits(*gaps, rows=10, **figures):
+    at = 1_000 * SECOND
+    records = []
+    for sequence, gap in enumerate(gaps, 1):
+        at += int(gap * SECOND)
+        records.append(CommitRecord(sequence, at, rows=rows, seconds=0.5, **figures))
+    return records
+
+
+def test_the_rate_is_that_of_the_last_minute():
+    slow, fast = commits(*[1.0] * 100, rows=1), commits(*[1.0] * 200, rows=100)
+    records = slow + fast[100:]
+    assert len(recent(records)) == 61
+    assert rate(records) == 61 * 100 / 60.5
+
+
+def test_rare_commits_still_have_a_rate():
+    assert rate(commits(600, 600)) == 20 / 600.5
+    assert rate([]) is None
+
+
+def test_the_busiest_operator_is_the_slowest_and_state_is_the_newest_known():
+    graph = [OperatorRecord("a", "map", 0), OperatorRecord("b", "stateful_map", 1, True, (("a", 0),))]
+    records = commits(1, 1, busy={"a": 0.1, "b": 0.3}, rows_in={"a": 10, "b": 10}, late={"b": 2})
+    records[0] = CommitRecord(1, records[0].at, rows=10, seconds=0.5, stored={"b": Stored(7, 70)}, busy={"a": 0.1})
+    first, second = operator_figures(graph, records)
+    assert (first["slowest"], second["slowest"]) == (False, True)
+    assert (second["keys"], second["bytes"], second["late"], second["inputs"]) == (7, 70, 2, [["a", 0]])
+    assert first["keys"] is None
+
+
+def test_nothing_is_the_slowest_where_nothing_was_busy():
+    assert not operator_figures([OperatorRecord("a", "map", 0)], commits(1))[0]["slowest"]
+
+
+def test_a_bar_is_parted_into_its_steps():
+    parts = bar(CommitRecord(7, SECOND, seconds=1.0, steps={"read": 0.2, "tasks": 0.5}))["steps"]
+    assert parts == {
+        "offsets": 0.0,
+        "read": 0.2,
+        "tasks": 0.5,
+        "commit": 0.0,
+        "publish": 0.0,
+        "other": 0.30000000000000004,
+    }
+
+
+@given(gaps=st.lists(st.floats(0.001, 1000), max_size=60), points=st.integers(1, 20))
+def test_charts_stay_small_and_lose_no_row(gaps, points):
+    records = commits(*gaps)
+    columns = charts(records, points)
+    lengths = {len(column) for column in columns.values()}
+    assert len(lengths) == 1
+    assert lengths.pop() <= max(points, 0) or len(records) <= points
+    assert sum(columns["commits"]) == len(records)
+    assert columns["at"] == sorted(columns["at"])

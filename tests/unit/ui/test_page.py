@@ -1,0 +1,191 @@
+"""The page's server: every view, of data that is odd, damaged or hostile, and changes that are asked twice."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import tidewheel
+from page_site import HOSTILE, TOKEN, asked, served, stored_job, write_history
+from tidewheel import StoredJob
+from tidewheel._ui.app import VIEWS
+
+STATIC = Path(tidewheel.__file__).parent / "_ui" / "static"
+
+
+@pytest.fixture
+def url(tmp_path):
+    stored_job(f"{tmp_path}/state")
+    write_history(f"{tmp_path}/state")
+    return f"{tmp_path}/state"
+
+
+@pytest.fixture
+def page(url):
+    with served(url, changes=True) as page:
+        yield page
+
+
+def answer(page, path):
+    status, body = asked(page, path)
+    assert status == 200, body
+    return body
+
+
+def change(page, **wanted):
+    return asked(page, "/api/changes", body={"job": "clicks"} | wanted, Authorization=f"Bearer {TOKEN}")
+
+
+def confirm(page, code):
+    return asked(page, f"/api/changes/{code}", body={}, Authorization=f"Bearer {TOKEN}")
+
+
+def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
+    (job,) = answer(page, "/api/jobs")
+    assert (job["name"], job["state"], job["rows_behind"]) == ("clicks", "failed", 5)
+    assert job["rate"] > 0
+    assert job["error"]["text"] == f"operator 'count': {HOSTILE}"
+
+
+def test_a_job_has_its_graph_with_the_slowest_operator_marked(page):
+    job = answer(page, "/api/job?job=clicks")
+    slowest = [each["name"] for each in job["operators"] if each["slowest"]]
+    assert slowest == ["count"]
+    assert [each["inputs"] for each in job["operators"]] == [[], [["clicks", 0]], [["by-user", 0]], [["count", 0]]]
+
+
+def test_every_view_answers(page):
+    more = {
+        "diff": "&before=1&after=2",
+        "checkpoint": "&at=2",
+        "browse": "&operator=count",
+        "key": "&operator=count&key=ada",
+        "past": "&operator=count&key=ada",
+    }
+    for view in VIEWS:
+        answer(page, f"/api/{view}?job=clicks{more.get(view, '')}")
+
+
+def test_a_key_is_looked_up_now_and_at_every_kept_checkpoint(page):
+    assert answer(page, "/api/key?job=clicks&operator=count&key=ada")["value"] == 2
+    past = answer(page, "/api/past?job=clicks&operator=count&key=ada")
+    assert [row.get("value") for row in past][-1:] == [None], "the first commit is the claim"
+    assert past[0]["value"] == 2
+
+
+def test_keys_are_browsed_by_prefix(page):
+    found = answer(page, "/api/browse?job=clicks&operator=count&prefix=a")
+    assert (found["rows"], found["complete"]) == ([{"key": "ada", "value": 2}], True)
+
+
+def test_a_checkpoint_says_what_changed_in_it(page):
+    (table,) = answer(page, "/api/diff?job=clicks&before=1&after=2")["tables"]
+    assert (table["table"], table["added"]) == ("count", 3)
+    assert HOSTILE in [change["key"] for change in table["samples"]]
+
+
+def test_bad_arguments_are_refused_by_name(page):
+    assert asked(page, "/api/key?job=clicks&operator=count") == (400, {"error": "the argument 'key' is missing"})
+    assert asked(page, "/api/batches?job=clicks&since=soon") == (409, {"error": "'soon' is not a number"})
+    status, body = asked(page, "/api/key?job=clicks&operator=nowhere&key=ada")
+    assert (status, "has no operator 'nowhere'" in body["error"]) == (404, True)
+    assert asked(page, "/api/job?job=nobody")[0] == 404
+    assert asked(page, "/api/nothing?job=clicks")[0] == 404
+
+
+def test_a_damaged_checkpoint_is_shown_as_one_and_the_others_stay(url, page):
+    chain = Path(url) / "clicks" / "chain"
+    (first, *_) = sorted(path for path in chain.iterdir())
+    first.write_bytes(first.read_bytes()[:-20] + b"x" * 20)
+    rows = answer(page, "/api/checkpoints?job=clicks")["checkpoints"]
+    assert [row["kind"] for row in rows if "error" in row] == ["damaged"]
+    assert len(rows) > 1
+    assert answer(page, "/api/verify?job=clicks")["problems"]
+
+
+def test_a_damaged_newest_checkpoint_does_not_hide_the_other_jobs(url):
+    stored_job(url, "orders")
+    newest = sorted((Path(url) / "clicks" / "chain").iterdir())[-1]
+    newest.write_bytes(b"nonsense")
+    with served(url) as page:
+        states = {job["name"]: job["state"] for job in answer(page, "/api/jobs")}
+        assert states == {"clicks": "unreadable", "orders": "stopped"}
+        assert asked(page, "/api/job?job=clicks")[0] in (200, 409)
+
+
+def test_a_job_that_is_deleted_while_the_page_is_open(url, page):
+    answer(page, "/api/job?job=clicks")
+    shutil.rmtree(f"{url}/clicks")
+    for view in ("shards", "operators", "cells"):
+        deadline = time.monotonic() + 60
+        while (status := asked(page, f"/api/{view}?job=clicks")[0]) != 404:
+            assert status in (200, 409)
+            assert time.monotonic() < deadline, f"{view} goes on showing a job that is gone"
+    assert answer(page, "/api/jobs")[0]["state"] == "gone", "its history is still there"
+
+
+def test_a_change_is_asked_twice(url, page):
+    status, first = change(page, what="savepoint", name="before-upgrade")
+    assert status == 200, first
+    assert StoredJob("clicks", state=url).savepoints() == [], "asking alone changes nothing"
+    assert confirm(page, first["code"]) == (200, {"done": "savepoint before-upgrade of checkpoint 3"})
+    assert [pin.name for pin in StoredJob("clicks", state=url).savepoints()] == ["before-upgrade"]
+    assert confirm(page, first["code"])[0] == 404, "a code is good once"
+
+
+def test_what_cannot_be_done_is_refused_when_it_is_asked(page):
+    for wanted, words in [
+        ({"what": "set_cell", "name": "treshold", "value": 1}, "it declares threshold"),
+        ({"what": "set_cell", "name": "threshold", "value": "many"}, "declared as int"),
+        ({"what": "rescale", "parallelism": 1000}, "from 1 to 64"),
+        ({"what": "savepoint"}, "needs a name"),
+        ({"what": "explode"}, "not understood"),
+        ({"what": "stop", "more": 1}, "not understood"),
+    ]:
+        status, body = change(page, **wanted)
+        assert status in (400, 404, 409)
+        assert words in body["error"]
+
+
+def test_a_cell_is_set_and_the_change_is_logged(page, caplog):
+    code = change(page, what="set_cell", name="threshold", value=9)[1]["code"]
+    assert confirm(page, code)[0] == 200
+    (cell,) = answer(page, "/api/cells?job=clicks")
+    assert (cell["value"], cell["type"]) == (9, "int")
+    assert "changed from the page: job clicks, set_cell" in caplog.text
+
+
+def test_without_the_token_nothing_changes(url, page):
+    assert asked(page, "/api/changes", body={"job": "clicks", "what": "stop"})[0] == 401
+    with served(url) as reading:
+        assert change(reading, what="stop")[0] == 403
+
+
+def test_the_page_asks_no_other_host_and_reads_nothing_as_html():
+    sources = [
+        path for path in STATIC.rglob("*") if path.suffix in (".js", ".html", ".css") and path.parent.name != "vendor"
+    ]
+    assert sources
+    for path in sources:
+        text = path.read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text), path
+        outside = [link for link in re.findall(r"https?://[^\s\"')]+", text) if "www.w3.org" not in link]
+        assert not outside, path
+
+
+def test_vendored_libraries_carry_their_licences():
+    names = {path.name for path in (STATIC / "vendor").iterdir()}
+    for library in {name.split("-")[0] for name in names}:
+        assert f"{library}-LICENSE" in names
+
+
+def test_answers_say_what_a_browser_may_do_with_them(page):
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/") as got:
+        assert "default-src 'none'" in got.headers["Content-Security-Policy"]
+        assert got.headers["X-Content-Type-Options"] == "nosniff"
