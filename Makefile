@@ -6,7 +6,7 @@ BENCH ?=
 
 .PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-route bench-connectors bench-growth
+	bench-route bench-connectors bench-growth bench-records
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -56,6 +56,9 @@ docs: setup  ## run every example in the docs and docstrings
 
 bench-state: setup  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
 	@$(BIN)/python -m benchmarks.state.run $(BENCH)
+
+bench-records: setup  ## programs over whole records, beside one column, Bytewax and Spark's own state
+	@$(BIN)/python -m benchmarks.records.run $(BENCH)
 
 bench-large: setup  ## 20 million keys, and how large the workers become
 	@$(BIN)/python -m benchmarks.large_state $(BENCH)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.state import bytewax_env, generate, measure, report
@@ -18,13 +19,13 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 PLANS = {"quick": QUICK, "full": FULL, "smoke": SMOKE}
 MODULES = {
-    "floor": ("floor", ""),
-    "stateful_map": ("ours", "stateful_map"),
-    "aggregate": ("ours", "aggregate"),
-    "transform_with_state": ("native", ""),
-    "bytewax": ("bytewax_flow", ""),
-    "foreach_batch_nothing": ("empty", "nothing"),
-    "foreach_batch_same_query": ("empty", "same-query"),
+    "floor": ("state.floor", ""),
+    "stateful_map": ("state.ours", "stateful_map"),
+    "aggregate": ("state.ours", "aggregate"),
+    "transform_with_state": ("state.native", ""),
+    "bytewax": ("state.bytewax_flow", ""),
+    "foreach_batch_nothing": ("state.empty", "nothing"),
+    "foreach_batch_same_query": ("state.empty", "same-query"),
 }
 # Bytewax has no batches, and a foreachBatch that does nothing reads no rows.
 UNCOUNTED = ("bytewax", "foreach_batch_nothing")
@@ -64,11 +65,13 @@ def interpreter(case: Case) -> Path:
     return bytewax_env.python(ROOT) if case.contender == "bytewax" else Path(sys.executable)
 
 
-def run_case(case: Case, python: Path, data: Path, work: Path) -> measure.Measurement:
-    """Run one case in a process of its own and wait for its end."""
+def run_case(
+    case: Case, python: Path, data: Path, work: Path, modules: Mapping[str, tuple[str, str]] = MODULES
+) -> measure.Measurement:
+    """Run one case in a process of its own and wait for its end; `modules` says which module and variant a contender is."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    module, variant = MODULES[case.contender]
+    module, variant = modules[case.contender]
     task = {
         "input": generate.first(data, case.files, work / "input"),
         "work": work,
@@ -77,7 +80,7 @@ def run_case(case: Case, python: Path, data: Path, work: Path) -> measure.Measur
         "limit": case.limit,
         "variant": variant,
     }
-    command = [str(python), "-m", f"benchmarks.state.{module}"]
+    command = [str(python), "-m", f"benchmarks.{module}"]
     command += [f"--{name}={value}" for name, value in task.items()]
     with (work / "log.txt").open("w") as log:
         # A session of its own, so that what it leaves running can be ended with it.

@@ -46,9 +46,9 @@ def start(work: Path, extra: Mapping[str, str] | None = None) -> SparkSession:
     return spark
 
 
-def read(spark: SparkSession, folder: Path) -> DataFrame:
+def read(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> DataFrame:
     """The input as a stream, one file a batch."""
-    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def run(task: Task, writer: DataStreamWriter, chosen: str = "") -> Measurement:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from tidewheel._core.fields_read import FieldsRead
 from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import OperatorError
 
@@ -180,9 +181,14 @@ class Operator(ABC):
         return None
 
 
-def each(context: Context, batch: Batch, function: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:
-    """Call the function with each value; return what it returned, and the positions of the values that were rejected."""
-    values = batch.values
+def each(
+    context: Context, batch: Batch, function: Callable[[Any], Any], read: FieldsRead | None = None
+) -> tuple[list[Any], list[int]]:
+    """Call the function with each value; return what it returned, and the positions of the values that were rejected.
+
+    `read` are the fields that the function reads of a value, where it does nothing else with it.
+    """
+    values = batch.values_read(read)
     rest = iter(values)
     results: list[Any] = []
     rejected: list[int] = []

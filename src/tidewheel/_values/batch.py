@@ -5,10 +5,16 @@ from __future__ import annotations
 import typing
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidewheel._values.exact import plain_array
+from tidewheel._core.fields_read import FieldsRead
+from tidewheel._values.columns import values as column_values
+from tidewheel._values.exact import Origin, exact_columns, plain_array
 from tidewheel._values.shape import Shape, to_columns
+
+Positions = list[int] | npt.NDArray[np.int64]
 
 
 class Batch:
@@ -18,7 +24,19 @@ class Batch:
     so an operator that works on columns never pays for Python objects.
     """
 
-    __slots__ = ("_columns", "_keys", "_made", "_values", "key_column", "shape", "times")
+    __slots__ = (
+        "_given",
+        "_keys",
+        "_lists",
+        "_made",
+        "_order",
+        "_origin",
+        "_values",
+        "form",
+        "key_column",
+        "shape",
+        "times",
+    )
 
     def __init__(
         self,
@@ -29,12 +47,23 @@ class Batch:
         keys: list[Any] | None = None,
         key_column: pa.Array | None = None,
         times: list[int] | None = None,
+        form: Shape | None = None,
     ) -> None:
-        """Take at least one of columns and values; keys as a list or as an Arrow column."""
+        """Take at least one of columns and values; keys as a list or as an Arrow column.
+
+        `form` says that the columns are an exact copy of Python values, and what gives these back.
+        """
         self.shape = shape
-        self._columns = columns
+        self.form = form
+        self._given = columns
+        self._order: pa.Array | None = None
+        """Where it is set, the messages are those of the given columns at these positions."""
         self._made: pa.RecordBatch | None = None
         self._values = values
+        self._lists: list[list[Any]] | None = None
+        """What the values were made of, column by column."""
+        self._origin: Origin | None = None
+        """What these messages were before they had these values."""
         self._keys = keys
         self.key_column = key_column
         self.times = times
@@ -42,37 +71,73 @@ class Batch:
     def __len__(self) -> int:
         if self._values is not None:
             return len(self._values)
-        return int(typing.cast(pa.RecordBatch, self._columns).num_rows)
+        return int(typing.cast(pa.RecordBatch, self._given).num_rows) if self._order is None else len(self._order)
+
+    @property
+    def _columns(self) -> pa.RecordBatch | None:
+        if self._order is not None:
+            self._given, self._order = typing.cast(pa.RecordBatch, self._given).take(self._order), None
+        return self._given
 
     @property
     def values(self) -> list[Any]:
         """The values as Python objects of the stream's shape."""
         if self._values is None:
-            self._values = self.shape.values(self._columns)
+            columns = typing.cast(pa.RecordBatch, self._columns)
+            self._lists = [column_values(column) for column in columns.columns]
+            self._values = (self.form or self.shape).values_of(columns, self._lists)
         return self._values
+
+    def values_read(self, read: FieldsRead | None) -> list[Any]:
+        """Return the values for a function that reads these fields and nothing else, or, with None, may do anything.
+
+        Columns that the function does not read are not made Python values.
+        """
+        if self._values is None and self._given is not None and read is not None:
+            values = (self.form or self.shape).values_read(self._given, read, self._order)
+            if values is not None:
+                return values
+        return self.values
 
     @property
     def columns(self) -> pa.RecordBatch:
         """The values as columns."""
-        if self._columns is not None:
-            return self._columns
+        if self.has_columns:
+            return typing.cast(pa.RecordBatch, self._columns)
         if self._made is None:
-            self._made = to_columns(typing.cast(list[Any], self._values), self.shape)
+            self._made = to_columns(self.values, self.shape)
         return self._made
 
     @property
     def has_columns(self) -> bool:
         """Whether the messages came as columns.
 
-        Columns that were made of values do not count: they may not give the same values back.
+        Columns that were made of values do not count: they may not give the same values back, or not have declared types.
         """
-        return self._columns is not None
+        return self._given is not None and self.form is None
+
+    @property
+    def carried(self) -> pa.RecordBatch | None:
+        """The columns that give the very same values back, be it by the stream's shape or by `form`; None if there are none."""
+        return self._columns
 
     @property
     def is_columns_only(self) -> bool:
         """Whether the messages, and their keys if they have any, are columns so far, and have no timestamps."""
         has_other_parts = self._values is not None or self._keys is not None or self.times is not None
-        return self._columns is not None and not has_other_parts
+        return self._given is not None and not has_other_parts
+
+    def exact(self) -> Batch:
+        """Return the same messages as columns that give the very same values back, or as they are where there are none."""
+        if self._given is not None or not self._values:
+            return self
+        found = exact_columns(self._values, self._origin)
+        if found is None:
+            return self
+        form, columns = found
+        return Batch(
+            self.shape, columns=columns, form=form, keys=self._keys, key_column=self.key_column, times=self.times
+        )
 
     @property
     def keyed(self) -> bool:
@@ -83,7 +148,7 @@ class Batch:
     def keys(self) -> list[Any]:
         """The keys as Python objects."""
         if self._keys is None:
-            self._keys = typing.cast(pa.Array, self.key_column).to_pylist()
+            self._keys = column_values(self.key_column)
         return self._keys
 
     @property
@@ -103,11 +168,14 @@ class Batch:
         if len(batches) == 1:
             return batches[0]
         # Columns that nobody declared may change their type from batch to batch; values always fit together.
-        columnar = _alike([batch._columns.schema if batch._columns is not None else None for batch in batches])
+        columnar = _alike(
+            [None if batch._columns is None else (batch._columns.schema, batch.form) for batch in batches]
+        )
         by_column = _alike([batch.key_column.type if batch.key_column is not None else None for batch in batches])
         return Batch(
             batches[0].shape,
-            columns=pa.concat_batches([batch.columns for batch in batches]) if columnar else None,
+            columns=pa.concat_batches([batch._columns for batch in batches]) if columnar else None,
+            form=batches[0].form if columnar else None,
             values=None if columnar else [value for batch in batches for value in batch.values],
             keys=None if by_column or not batches[0].keyed else [key for batch in batches for key in batch.keys],
             key_column=pa.concat_arrays([batch.key_column for batch in batches]) if by_column else None,
@@ -116,7 +184,10 @@ class Batch:
 
     def with_values(self, shape: Shape, values: list[Any]) -> Batch:
         """Return the same messages with other values."""
-        return Batch(shape, values=values, keys=self._keys, key_column=self.key_column, times=self.times)
+        batch = Batch(shape, values=values, keys=self._keys, key_column=self.key_column, times=self.times)
+        if self._lists is not None and self._columns is not None:
+            batch._origin = Origin(self._columns, self._lists)
+        return batch
 
     def with_columns(self, shape: Shape, columns: pa.RecordBatch) -> Batch:
         """Return the same messages with other values, given as columns."""
@@ -124,38 +195,40 @@ class Batch:
 
     def keyed_by(self, *, keys: list[Any] | None = None, column: pa.Array | None = None) -> Batch:
         """Return the same messages under other keys."""
-        return Batch(
-            self.shape,
-            columns=self._columns,
-            values=self._values,
-            keys=keys,
-            key_column=column,
-            times=self.times,
-        )
+        return self._same_values(keys, column, self.times)
 
     def with_times(self, times: list[int]) -> Batch:
         """Return the same messages with other timestamps."""
-        return Batch(
+        return self._same_values(self._keys, self.key_column, times)
+
+    def _same_values(self, keys: list[Any] | None, key_column: pa.Array | None, times: list[int] | None) -> Batch:
+        batch = Batch(
             self.shape,
             columns=self._columns,
+            form=self.form,
             values=self._values,
-            keys=self._keys,
-            key_column=self.key_column,
+            keys=keys,
+            key_column=key_column,
             times=times,
         )
+        batch._lists, batch._origin = self._lists, self._origin
+        return batch
 
     def reordered(self, order: pa.Array) -> Batch:
-        """Return messages that are columns only in another order."""
-        assert self._columns is not None
+        """Return messages that are columns only in another order; a column is put in order when it is read."""
         key_column = None if self.key_column is None else self.key_column.take(order)
-        return Batch(self.shape, columns=self._columns.take(order), key_column=key_column)
+        batch = Batch(self.shape, columns=self._columns, form=self.form, key_column=key_column)
+        batch._order = order
+        return batch
 
-    def take(self, positions: list[int]) -> Batch:
+    def take(self, positions: Positions) -> Batch:
         """Return the messages at these positions, in their order."""
-        indices = None if self._columns is None and self.key_column is None else pa.array(positions, pa.int64())
+        columns = self._columns
+        indices = None if columns is None and self.key_column is None else pa.array(positions, pa.int64())
         return Batch(
             self.shape,
-            columns=None if self._columns is None else self._columns.take(indices),
+            columns=None if columns is None else columns.take(indices),
+            form=self.form,
             values=_picked(self._values, positions),
             keys=_picked(self._keys, positions),
             key_column=None if self.key_column is None else self.key_column.take(indices),
@@ -167,5 +240,7 @@ def _alike(kinds: list[Any]) -> bool:
     return kinds[0] is not None and all(kind == kinds[0] for kind in kinds)
 
 
-def _picked(items: list[Any] | None, positions: list[int]) -> list[Any] | None:
-    return None if items is None else [items[position] for position in positions]
+def _picked(items: list[Any] | None, positions: Positions) -> list[Any] | None:
+    if items is None:
+        return None
+    return [items[position] for position in (positions if isinstance(positions, list) else positions.tolist())]

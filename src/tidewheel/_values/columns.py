@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +17,48 @@ def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def values(column: pa.Array) -> list[Any]:
-    """Return a column's Python values, maps as dicts."""
+    """Return a column's Python values, maps as dicts, exactly as `to_pylist` gives them."""
+    kind = column.type
+    if kinds.is_timestamp(kind) and kind.unit != "ns":
+        return _filled(column, _times)
+    if kinds.is_date32(kind):
+        return _filled(column, _dates)
+    if kinds.is_dictionary(kind):
+        # Each distinct value is made once.
+        distinct = values(column.dictionary)
+        return _filled(column.indices, lambda indices: list(map(distinct.__getitem__, indices.to_numpy().tolist())))
     # Asking for dicts takes twenty times as long, also where there are none.
-    return column.to_pylist(maps_as_pydicts="strict") if _has_maps(column.type) else column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist(maps_as_pydicts="strict") if _has_maps(kind) else column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _filled(column: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
+    """Return what `convert` makes of a column without its nulls, and None where they are."""
+    try:
+        if column.null_count == 0:
+            return convert(column)
+        present = convert(column.drop_null())
+    except (OverflowError, ValueError, TypeError):
+        # A time that Python does not have: `to_pylist` says it in its own words.
+        return column.to_pylist()  # type: ignore[no-any-return]
+    rest = iter(present)
+    return [next(rest) if there else None for there in column.is_valid().to_pylist()]
+
+
+def _times(column: pa.Array) -> list[Any]:
+    """Return times as datetimes: all at once, where `to_pylist` asks the zone for each (7 us a time with one)."""
+    # Arrow notices numbers that are too large in microseconds, numpy does not.
+    since = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy().view("m8[us]").tolist()
+    if column.type.tz is None:
+        return list(map(datetime(1970, 1, 1).__add__, since))
+    zone = pa.lib.string_to_tzinfo(column.type.tz)
+    return list(map(zone.fromutc, map(datetime(1970, 1, 1, tzinfo=zone).__add__, since)))
+
+
+def _dates(column: pa.Array) -> list[Any]:
+    dates: list[Any] = column.cast(pa.int32()).to_numpy().astype("M8[D]").tolist()
+    if {*map(type, dates)} - {date}:
+        raise OverflowError("numpy gives a number for a date that Python does not have")
+    return dates
 
 
 def is_bytes(kind: pa.DataType) -> bool:

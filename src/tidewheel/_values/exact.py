@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from operator import attrgetter, itemgetter
-from typing import Any
+from collections.abc import Iterator, Sequence
+from operator import attrgetter, is_, itemgetter
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tidewheel._values.records import is_record
-from tidewheel._values.row import Row, row_class
-from tidewheel._values.shape import takes_positions
+from tidewheel._values.row import Row
+from tidewheel._values.shape import DICT, ROW, SCALAR, Shape, takes_positions
 
 _PLAIN = {int, str, float, bytes, bool}
 
@@ -35,28 +35,57 @@ def _array(values: list[Any]) -> pa.Array | None:
         return None
 
 
-def exact_columns(values: list[Any]) -> tuple[type, pa.RecordBatch] | None:
-    """Return rows or records that are all of one class and have plain fields as that class and columns, else None.
+class Origin(NamedTuple):
+    """The columns that values were made from, and the Python values of each, by position."""
 
-    The class of rows is `Row`: the columns tell which rows.
+    columns: pa.RecordBatch
+    lists: Sequence[list[Any]]
+
+    def unchanged(self, name: str, values: list[Any]) -> pa.Array | None:
+        """Return the column of a name if these are the very values that were made of it, else None.
+
+        A list or dict may have been changed since; other values cannot.
+        """
+        at = self.columns.schema.get_field_index(name)
+        if at < 0 or pa.types.is_nested(self.columns.column(at).type) or not all(map(is_, values, self.lists[at])):
+            return None
+        return self.columns.column(at)
+
+
+def exact_columns(values: list[Any], origin: Origin | None = None) -> tuple[Shape, pa.RecordBatch] | None:
+    """Return plain values, or dicts, rows or records of plain fields, as columns and the shape that gives them back, else None.
+
+    They must be of one type, dicts with the same keys in the same order. `origin` is what values of as many messages were made
+    from before: a field that has come through as it was is the same column again, whatever its type.
     """
+    array = optional_array(values)
+    if array is not None:
+        return SCALAR, pa.RecordBatch.from_arrays([array], [SCALAR.column])
     kind = type(values[0])
-    if any(type(value) is not kind for value in values):
+    if {*map(type, values)} != {kind}:
         return None
     names, columns = _fields(kind, values)
     arrays = []
-    for column in columns:
-        array = optional_array(column)
+    for name, column in zip(names, columns, strict=True):
+        array = origin.unchanged(name, column) if origin is not None else None
+        if array is None:
+            array = optional_array(column)
         if array is None:
             return None
         arrays.append(array)
     if not arrays:
         return None
-    return Row if issubclass(kind, Row) else kind, pa.RecordBatch.from_arrays(arrays, list(names))
+    form = DICT if kind is dict else ROW if issubclass(kind, Row) else Shape("record", kind)
+    return form, pa.RecordBatch.from_arrays(arrays, list(names))
 
 
 def _fields(kind: Any, values: list[Any]) -> tuple[tuple[str, ...], Iterator[list[Any]]]:
     """Return the names of the fields and the values of each, or nothing where a value is more than its fields."""
+    if kind is dict:
+        names = tuple(values[0])
+        if {*map(type, names)} != {str} or {*map(tuple, values)} != {names}:
+            return (), iter(())
+        return names, (list(map(itemgetter(name), values)) for name in names)
     if issubclass(kind, Row):
         return kind._columns, map(list, zip(*values, strict=True))
     names = takes_positions(kind) if is_record(kind) and not hasattr(kind, "__post_init__") else ()
@@ -67,9 +96,3 @@ def _fields(kind: Any, values: list[Any]) -> tuple[tuple[str, ...], Iterator[lis
     if {*map(len, attributes)} != {len(names)}:
         return (), iter(())
     return names, (list(map(itemgetter(name), attributes)) for name in names)
-
-
-def from_exact(kind: Any, columns: pa.RecordBatch) -> list[Any]:
-    """Return the values that `exact_columns` was given."""
-    make_value = row_class(tuple(columns.schema.names)) if kind is Row else kind
-    return list(map(make_value, *(column.to_pylist() for column in columns.columns)))

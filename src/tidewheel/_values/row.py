@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 
@@ -33,6 +34,15 @@ class Row(tuple[Any, ...]):
 
 def _restore(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
     return row_class(names)(*values)
+
+
+def rows_of(names: tuple[str, ...], lists: Sequence[list[Any]], count: int) -> list[Row]:
+    """Return `count` rows, from the values of each of their columns."""
+    kind = row_class(names)
+    if not names:
+        return [kind()] * count
+    # Past the class's own constructor, which is Python code: that takes most of the time.
+    return list(map(partial(tuple.__new__, kind), zip(*lists, strict=True)))
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewheel import Row
 from tidewheel._state.codec import pickle_codec
 from tidewheel.errors import GraphError
 from unit.operators.running import failure, run
@@ -231,3 +232,12 @@ def test_a_named_tuple_of_two_is_a_tuple():
         return stream.key_by("by", lambda value: "k").stateful_map("sum", lambda k, v, s: Pair(v, v), default=0)
 
     assert run(build, [1]).values() == [1]
+
+
+def test_a_function_that_reads_one_field_and_fails_shows_the_whole_record():
+    text = failure(
+        lambda s: s.key_by("k", "user").stateful_map("sum", lambda key, row, total: (1 // row.amount, 0)),
+        [{"user": "ada", "amount": 0, "place": "Rome"}],
+        value=Row,
+    )
+    assert "user='ada', amount=0, place='Rome'" in text

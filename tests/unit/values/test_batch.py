@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._core.fields_read import FieldsRead
 from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, shape_of
 
 COLUMNS = pa.RecordBatch.from_pydict({"user": ["ada", "bob", "eve"], "n": [1, None, 3]})
@@ -112,3 +114,87 @@ def test_batches_whose_columns_differ_are_joined_as_values(right):
     joined = Batch.joined([left, right])
     assert joined.values == [*left.values, *right.values]
     assert joined.keys == [*left.keys, *right.keys]
+
+
+READ = FieldsRead(frozenset({"n"}), "attribute")
+
+
+@pytest.mark.parametrize("shape", [ROW, shape_of(Click)])
+def test_a_function_that_reads_one_field_gets_that_field(shape):
+    batch = Batch(shape, columns=COLUMNS)
+    values = batch.values_read(READ)
+    assert [value.n for value in values] == [1, None, 3]
+    assert not any(hasattr(value, "user") for value in values)
+    assert [value.user for value in batch.values] == ["ada", "bob", "eve"]
+
+
+def test_a_function_that_reads_what_is_not_there_gets_the_whole_value():
+    missing = FieldsRead(frozenset({"n", "other"}), "attribute")
+    assert Batch(ROW, columns=COLUMNS).values_read(missing) == Batch(ROW, columns=COLUMNS).values
+    assert Batch(DICT, columns=COLUMNS).values_read(READ) == Batch(DICT, columns=COLUMNS).values
+    assert Batch(ROW, columns=COLUMNS).values_read(None) == Batch(ROW, columns=COLUMNS).values
+
+
+def test_values_that_are_made_already_are_those_that_a_function_gets():
+    batch = Batch(DICT, columns=COLUMNS)
+    batch.values[0]["n"] = 7
+    assert batch.values_read(FieldsRead(frozenset({"n"}), "item")) is batch.values
+
+
+@dataclasses.dataclass
+class Computed:
+    user: str
+    n: int | None
+
+    def __post_init__(self) -> None:
+        self.n = 10 * (self.n or 0)
+
+
+@dataclasses.dataclass
+class Guarded:
+    user: str
+    n: int | None
+
+    def __getattribute__(self, name):
+        return "guarded" if name == "n" else super().__getattribute__(name)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Computed, [10, 0, 30]), (Guarded, ["guarded"] * 3)])
+def test_a_class_that_computes_its_fields_is_made_whole(kind, expected):
+    assert [value.n for value in Batch(shape_of(kind), columns=COLUMNS).values_read(READ)] == expected
+
+
+def test_messages_in_another_order_are_read_in_that_order():
+    batch = Batch(ROW, columns=COLUMNS, key_column=KEYS).reordered(pa.array([2, 0, 1]))
+    assert len(batch) == 3
+    assert [value.n for value in batch.values_read(READ)] == [3, 1, None]
+    assert [value.user for value in batch.values] == ["eve", "ada", "bob"]
+    assert batch.keys == ["c", "a", "b"]
+    assert batch.columns.column(0).to_pylist() == ["eve", "ada", "bob"]
+
+
+def test_a_field_that_came_through_is_the_same_column_again():
+    columns = pa.RecordBatch.from_pydict(
+        {
+            "at": pa.array([1, 2], pa.timestamp("us", "Asia/Tokyo")),
+            "n": pa.array([1, 2], pa.int16()),
+            "tags": [["a"], []],
+        }
+    )
+    batch = Batch(DICT, columns=columns)
+    mapped = batch.with_values(ANY, [{"at": v["at"], "n": v["n"], "more": 2 * v["n"]} for v in batch.values])
+    exact = mapped.keyed_by(keys=["a", "b"]).exact()
+    assert exact.carried.schema.types == [pa.timestamp("us", "Asia/Tokyo"), pa.int16(), pa.int64()]
+    assert not exact.has_columns
+    assert exact.values == mapped.values
+    changed = batch.with_values(ANY, [{"at": v["at"] + datetime.timedelta(1)} for v in batch.values])
+    assert changed.exact() is changed
+
+
+def test_a_list_may_have_been_changed_and_is_not_taken_for_its_column():
+    batch = Batch(DICT, columns=pa.RecordBatch.from_pydict({"tags": [["a"], []]}))
+    for value in batch.values:
+        value["tags"].append("b")
+    mapped = batch.with_values(ANY, list(batch.values))
+    assert mapped.exact() is mapped
+    assert mapped.values == [{"tags": ["a", "b"]}, {"tags": ["b"]}]

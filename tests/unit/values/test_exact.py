@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections import OrderedDict
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._values import row_class
-from tidewheel._values.exact import exact_columns, from_exact, optional_array, plain_array
+from tidewheel._values.exact import exact_columns, optional_array, plain_array
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PLAIN = st.none() | st.integers() | TEXT | st.floats(allow_nan=False) | st.booleans() | st.binary(max_size=3)
@@ -76,7 +77,8 @@ def test_records_and_rows_come_back_as_they_were_or_have_no_columns(kind):
     def check(values):
         exact = exact_columns(values)
         if exact is not None:
-            back = from_exact(*exact)
+            form, columns = exact
+            back = form.values(columns)
             assert back == values
             assert [type(value) for value in back] == [type(value) for value in values]
             assert [list(map(type, parts(value))) for value in back] == [list(map(type, parts(v))) for v in values]
@@ -90,11 +92,21 @@ def parts(value) -> tuple:
     return dataclasses.astuple(value) if dataclasses.is_dataclass(value) else msgspec.structs.astuple(value)
 
 
-@pytest.mark.parametrize("values", [[Click("a", 1), Click("b")], [Order("a", 1)], [Lone(1), Lone(2)], [Slotted("a")]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [Click("a", 1), Click("b")],
+        [Order("a", 1)],
+        [Lone(1), Lone(2)],
+        [Slotted("a")],
+        [{"a": 1, "b": "x"}, {"a": None, "b": "y"}],
+    ],
+)
 def test_plain_records_have_columns(values):
     exact = exact_columns(values)
     assert exact is not None
-    assert from_exact(*exact) == values
+    form, columns = exact
+    assert form.values(columns) == values
 
 
 def more(click: Click) -> Click:
@@ -116,7 +128,12 @@ def more(click: Click) -> Click:
         [Checked(1)],
         [Turned(1, 2)],
         [Keyworded(a=1)],
-        [{"a": 1}],
+        [{"a": 1}, {"b": 1}],
+        [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+        [{"a": 1}, {"a": 1, "b": 2}],
+        [{1: 1}],
+        [{}],
+        [{"a": 1}, OrderedDict(a=1)],
         [(1, 2)],
         [row_class(("a",))(1), row_class(("b",))(1)],
         [row_class(())()],

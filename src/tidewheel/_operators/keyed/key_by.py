@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewheel._core.fields_read import fields_read
 from tidewheel._core.keys import kinds_of, to_stored
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, without
 from tidewheel._values import Batch, Shape
@@ -110,7 +111,14 @@ class _ByColumn(Process):
         self.column, self.operator, self.context = column, operator, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        keys = key_array(column_of(self.context, batch, self.column), self.context.operator)
+        # Values are made columns once: for the key, and for the shuffle behind it.
+        batch = batch.exact()
+        carried = batch.carried
+        if batch.form is not None and carried is not None and self.column in carried.schema.names:
+            column = carried.column(self.column)
+        else:
+            column = column_of(self.context, batch, self.column)
+        keys = key_array(column, self.context.operator)
         refused = _not_keys(keys)
         if refused:
             for position in refused:
@@ -142,9 +150,10 @@ def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:
 class _ByFunction(Process):
     def __init__(self, function: Callable[[Any], Any], operator: KeyBy, context: Context) -> None:
         self.function, self.operator, self.context = function, operator, context
+        self.read = fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        keys, rejected = each(self.context, batch, self.function)
+        keys, rejected = each(self.context, batch, self.function, self.read)
         batch = without(batch, rejected)
         column = plain_array(keys)
         if column is None or pa.types.is_floating(column.type):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
@@ -112,6 +113,7 @@ class StatefulMap(Operator):
 class _Mapping(Process):
     def __init__(self, operator: StatefulMap, context: Context) -> None:
         self.function, self.context = operator.function, context
+        self.read = fields_read(operator.function, 1)
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
         self.messages = MessageBuffer()
@@ -126,7 +128,7 @@ class _Mapping(Process):
         key_batch = self.state.open(batch.keys_made, batch.key_column)
         if self._by_key(key_batch, batch):
             return
-        rest = zip(key_batch.places(), batch.values, strict=True)
+        rest = zip(key_batch.places(), batch.values_read(self.read), strict=True)
         out: list[Any] = []
         rejected: list[int] = []
         run = self._careful if self.context.keeps_rejected() else self._fast
@@ -154,7 +156,7 @@ class _Mapping(Process):
         order, counts = together
         batch = batch.reordered(order)
         function, default = self.function, self.state.default
-        rest = iter(batch.values)
+        rest = iter(batch.values_read(self.read))
         out: list[Any] = []
         left: list[Any] = []
         append, keep = out.append, left.append

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape
 
@@ -27,10 +30,11 @@ class Filter(Operator):
 class _Filtering(Process):
     def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
         self.function, self.context = function, context
+        self.read = fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        verdicts, rejected = each(self.context, batch, self.function)
+        verdicts, rejected = each(self.context, batch, self.function, self.read)
         batch = without(batch, rejected)
         if not all(verdicts):
-            batch = batch.take([position for position, keep in enumerate(verdicts) if keep])
+            batch = batch.take(np.flatnonzero(np.fromiter(map(bool, verdicts), bool, len(verdicts))))
         self.context.emit(batch)

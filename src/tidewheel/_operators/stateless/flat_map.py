@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tidewheel._core.fields_read import FieldsRead, fields_read
 from tidewheel._operators.annotations import item_of, returned
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape, shape_of
@@ -22,7 +23,7 @@ class FlatMap(Operator):
     kind = "flat_map"
 
     def start(self, context: Context) -> Process:
-        return _Flattening(self.all_items, context)
+        return _Flattening(self.all_items, fields_read(self.function, 0), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type of an item, or the function's annotation."""
@@ -45,7 +46,7 @@ class FilterMap(Operator):
     kind = "filter_map"
 
     def start(self, context: Context) -> Process:
-        return _Flattening(self.at_most_one, context)
+        return _Flattening(self.at_most_one, fields_read(self.function, 0), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or T where the function is annotated to return T or None: None is left out."""
@@ -58,11 +59,11 @@ class FilterMap(Operator):
 
 
 class _Flattening(Process):
-    def __init__(self, function: Callable[[Any], list[Any]], context: Context) -> None:
-        self.function, self.context = function, context
+    def __init__(self, function: Callable[[Any], list[Any]], read: FieldsRead | None, context: Context) -> None:
+        self.function, self.read, self.context = function, read, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        lists, rejected = each(self.context, batch, self.function)
+        lists, rejected = each(self.context, batch, self.function, self.read)
         batch = without(batch, rejected)
         origin = [position for position, items in enumerate(lists) for _ in items]
         out = [item for items in lists for item in items]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape
 
@@ -30,7 +31,8 @@ class Inspect(Operator):
 class _Inspecting(Process):
     def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
         self.function, self.context = function, context
+        self.read = fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        _, rejected = each(self.context, batch, self.function)
+        _, rejected = each(self.context, batch, self.function, self.read)
         self.context.emit(without(batch, rejected))

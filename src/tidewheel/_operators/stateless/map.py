@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape, shape_of
@@ -30,7 +31,8 @@ class Map(Operator):
 class _Mapping(Process):
     def __init__(self, operator: Map, context: Context) -> None:
         self.function, self.context = operator.function, context
+        self.read = fields_read(operator.function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        out, rejected = each(self.context, batch, self.function)
+        out, rejected = each(self.context, batch, self.function, self.read)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))

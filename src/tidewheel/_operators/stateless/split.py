@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tidewheel._core.fields_read import FieldsRead, fields_read
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError
@@ -44,13 +45,24 @@ class Chooser:
         """Return the outputs that take a value."""
         return [number for number, predicate in enumerate(self.predicates) if predicate(value)]
 
+    def fields_read(self) -> FieldsRead | None:
+        """Return the fields of a value that the predicates read together."""
+        together = [fields_read(predicate, 0) for predicate in self.predicates]
+        ways = {read.by for read in together if read is not None and read.by is not None}
+        if None in together or len(ways) > 1:
+            return None
+        names = frozenset(name for read in together if read is not None for name in read.names)
+        return FieldsRead(names, next(iter(ways), None))
+
 
 class _Splitting(Process):
     def __init__(self, operator: Split, context: Context) -> None:
         self.operator, self.context = operator, context
+        function = operator.function
+        self.read = function.fields_read() if isinstance(function, Chooser) else fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        chosen, rejected = each(self.context, batch, self._outputs)
+        chosen, rejected = each(self.context, batch, self._outputs, self.read)
         batch = without(batch, rejected)
         dropped = sum(not outputs for outputs in chosen)
         if dropped:

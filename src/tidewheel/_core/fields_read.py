@@ -1,0 +1,87 @@
+"""Which fields of an argument a function reads, where its code proves that it does nothing else with the argument.
+
+Most functions of a program take a record and read a few of its fields: `lambda flight: flight.delay > 15`. Such a function
+cannot tell a whole record from one that has these fields only, and making nine fields of which one is read is most of the
+time. Whatever else a function does with its argument (passes it on, keeps it, changes it, asks for its type) makes it need the
+whole record, and so does code that cannot be read.
+"""
+
+from __future__ import annotations
+
+import dis
+from functools import lru_cache
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Literal, NamedTuple
+
+_LOOKS_AT_FRAMES = {
+    "locals",
+    "vars",
+    "dir",
+    "eval",
+    "exec",
+    "breakpoint",
+    "_getframe",
+    "currentframe",
+    "set_trace",
+    "stack",
+}
+"""Names by which a function may see its own variables as a whole."""
+
+
+class FieldsRead(NamedTuple):
+    """The fields that are read, and how: `record.field` or `record["field"]`."""
+
+    names: frozenset[str]
+    by: Literal["attribute", "item"] | None
+    """None where no field is read at all."""
+
+
+def fields_read(function: Any, position: int) -> FieldsRead | None:
+    """Return the fields that a function reads of its argument at a position; None: it may do anything with it.
+
+    >>> fields_read(lambda flight: flight.delay > 15 and not flight.cancelled, 0).names == {"delay", "cancelled"}
+    True
+    >>> fields_read(lambda flight: print(flight), 0) is None
+    True
+    """
+    if isinstance(function, MethodType):
+        function, position = function.__func__, position + 1
+    if not isinstance(function, FunctionType):
+        return None
+    return _read_in(function.__code__, position)
+
+
+@lru_cache(maxsize=256)
+def _read_in(code: CodeType, position: int) -> FieldsRead | None:
+    if position >= code.co_argcount or not _LOOKS_AT_FRAMES.isdisjoint(code.co_names):
+        return None
+    argument = code.co_varnames[position]
+    if argument in code.co_cellvars:
+        return None  # A function inside it has the argument too.
+    attributes: set[str] = set()
+    items: set[str] = set()
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
+        used = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        if not instruction.opname.startswith(("LOAD_FAST", "STORE_FAST", "DELETE_FAST")) or argument not in used:
+            continue
+        if not instruction.opname.startswith("LOAD_FAST") or used.index(argument) != len(used) - 1:
+            return None  # Set anew, or loaded with something above it on the stack.
+        after = instructions[at + 1 : at + 3]
+        if after and after[0].opname == "LOAD_ATTR":
+            attributes.add(after[0].argval)
+        elif len(after) == 2 and after[0].opname == "LOAD_CONST" and _subscripts(after[1]):
+            if not isinstance(after[0].argval, str):
+                return None
+            items.add(after[0].argval)
+        else:
+            return None
+    if attributes and items:
+        return None
+    return FieldsRead(frozenset(attributes or items), "attribute" if attributes else "item" if items else None)
+
+
+def _subscripts(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "BINARY_SUBSCR" or (
+        instruction.opname == "BINARY_OP" and instruction.argrepr == "[]"  # Since Python 3.14.
+    )
