@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs lock clean \
+.PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs wheel lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-route bench-connectors bench-growth bench-records
+	bench-start bench-route bench-connectors bench-growth bench-records
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,6 +52,9 @@ lint: setup  ## ruff, mypy, and the types that users' programs get
 docs: setup  ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs
 
+wheel: setup  ## the package as a file that pip installs, in dist/
+	@$(BIN)/python -m hatchling build -t wheel -d dist
+
 # Benchmarks: a table, and as the last line one JSON object.
 
 bench-state: setup  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
@@ -80,6 +83,9 @@ bench-rescale: setup  ## rescale a running job, beside Spark's own offline repar
 
 bench-hosts: setup  ## what it costs when shards change hosts
 	@$(BIN)/python -m benchmarks.hosts $(BENCH)
+
+bench-start: setup  ## from the command to the first commit, beside a bare PySpark program; and `tidewheel --version`
+	@$(BIN)/python -m benchmarks.start $(BENCH)
 
 bench-route: setup  ## events into inboxes, beside plain appends to the same transports
 	@$(BIN)/python -m benchmarks.route $(BENCH)

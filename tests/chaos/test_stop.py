@@ -62,7 +62,7 @@ def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
         )
     os.close(terminal)
     text = b""
-    while b"batch 1 " not in text:
+    while b"batch 1:" not in text:
         text += os.read(leader, 4096)
     os.close(leader)
     assert process.wait(120) == 0, (tmp_path / "errors").read_text()

@@ -2,81 +2,33 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Annotated, Any, Literal
-
-import typer
+import sys
+from typing import TYPE_CHECKING, Any
 
 from tidewheel import __version__
-from tidewheel._cli.failures import Commands, Verbose
 
-COMMANDS = (
-    "run",
-    "status",
-    "ui",
-    "stop",
-    "reset",
-    "graph",
-    "sinks",
-    "rescale",
-    "route",
-    "bridge",
-    "node",
-    "cells",
-    "checkpoints",
-    "state",
-    "fleet",
-)
-"""The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of several commands."""
-
-
-class _Commands(Commands):
-    """Imports a command when it is used, so that one command does not pay for what another needs."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"tidewheel._cli.{cmd_name}")
-        if hasattr(module, "app"):
-            command: Any = typer.main.get_group(module.app)
-        else:
-            single = typer.Typer(add_completion=False, rich_markup_mode=_MARKUP)
-            single.command()(getattr(module, cmd_name))
-            command = typer.main.get_command(single)
-        command.name = cmd_name
-        return command
-
-
-_MARKUP: Literal["markdown"] = "markdown"
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=_MARKUP,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"tidewheel {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def tidewheel(
-    show_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-    verbose: Verbose = False,
-) -> None:
-    """Keyed, stateful stream programs in plain Python, run on Spark: exactly once, and fast."""
+if TYPE_CHECKING:
+    from tidewheel._cli.commands import app as app
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    if sys.argv[1:] == ["--version"]:
+        # Asked by scripts, and often: it needs none of what the commands import.
+        print(f"tidewheel {__version__}")
+        return
+    _app()()
+
+
+def _app() -> Any:
+    from tidewheel._cli.commands import app
+
+    return app
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "app":
+            return _app()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

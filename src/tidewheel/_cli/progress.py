@@ -1,11 +1,11 @@
-"""What a run shows while it goes: a line per batch, for people or for machines."""
+"""What a run shows while it goes: phases of the start and a line per batch, for people or for machines."""
 
 from __future__ import annotations
 
 import json
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -13,16 +13,22 @@ from rich.text import Text
 from tidewheel._core.lost_terminal import survive_loss
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from tidewheel._program.job import Job
     from tidewheel._spark.progress import BatchProgress, RunResult
 
 
 class Progress(ABC):
-    """Told what a run does, in the order it does it."""
+    """Told what a run does, in the order it does it. A context manager: at its end nothing is shown any more."""
 
     @abstractmethod
     def started(self, job: Job) -> None:
         """The run begins; Spark takes some seconds to be there."""
+
+    @abstractmethod
+    def phase(self, phase: str | None) -> None:
+        """The start has come to a phase; None: it is over."""
 
     @abstractmethod
     def batch(self, batch: BatchProgress) -> None:
@@ -32,16 +38,37 @@ class Progress(ABC):
     def ended(self, result: RunResult) -> None:
         """The run is at its end."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to clear away
+        """Leave the terminal to others."""
+
 
 def progress_for(as_json: bool) -> Progress:
-    """Return what suits the reader: JSON if asked for, colours on a terminal, plain lines otherwise."""
-    return JsonProgress() if as_json else LineProgress(Console(highlight=False))
+    """Return what suits the reader: JSON if asked for, a line that changes on a terminal, plain lines otherwise."""
+    if as_json:
+        return JsonProgress()
+    console = Console(highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        from tidewheel._cli.live_line import LiveProgress
+
+        return LiveProgress(console)
+    return LineProgress(console)
 
 
 class JsonProgress(Progress):
     """One JSON object per batch, and nothing else."""
 
     def started(self, job: Job) -> None:
+        """Say nothing."""
+
+    def phase(self, phase: str | None) -> None:
         """Say nothing."""
 
     def batch(self, batch: BatchProgress) -> None:
@@ -53,13 +80,14 @@ class JsonProgress(Progress):
 
 
 class LineProgress(Progress):
-    """A line per batch; aligned and coloured where the console is a terminal."""
+    """A line for each phase of the start, then a line per batch."""
 
     def __init__(self, console: Console) -> None:
         """Take the console."""
         self.console = console
-        self.rows = self.batches = 0
+        self.rows = self.batches = self.rejected = 0
         self.began = time.monotonic()
+        self.start = Start()
 
     def started(self, job: Job) -> None:
         """Say what is run."""
@@ -67,28 +95,69 @@ class LineProgress(Progress):
             f"{job.name}: state at {job.state}; Ctrl-C finishes the batch and stops, a second one aborts", "dim"
         )
 
+    def phase(self, phase: str | None) -> None:
+        """Say what the start is at, and when it is over how long that took."""
+        self._print(self.start.enter(phase), "dim")
+
     def batch(self, batch: BatchProgress) -> None:
         """Print the line."""
-        self.rows += batch.rows
-        self.batches += 1
+        self._count(batch)
         self._print(line(batch), "" if batch.batch is not None else "cyan")
         if batch.rejected:
             self._print(f"  {batch.rejected:,} records went to the dead-letter sink", "red")
 
     def ended(self, result: RunResult) -> None:
         """Sum up."""
-        seconds = time.monotonic() - self.began
         how = "stopped as asked, start again to go on" if result.stopped else "done"
-        counts = f"{self.batches:,} batches, {self.rows:,} rows in {seconds:.1f} s"
         self._print(
-            f"{result.job}: {how}; {counts}, at sequence {result.sequence}", "yellow" if result.stopped else "green"
+            f"{result.job}: {how}; {self.counts()}, at sequence {result.sequence}",
+            "yellow" if result.stopped else "green",
         )
+
+    def counts(self) -> str:
+        """Return what the run has done so far."""
+        seconds = time.monotonic() - self.began
+        text = f"{self.batches:,} batches, {self.rows:,} rows in {seconds:.1f} s"
+        return f"{text}, {self.rejected:,} to the dead-letter sink" if self.rejected else text
+
+    def _count(self, batch: BatchProgress) -> None:
+        self.rows += batch.rows
+        self.batches += 1
+        self.rejected += batch.rejected
 
     def _print(self, text: str, style: str) -> None:
         # SIGHUP ends the run in order; it must not fail for want of a reader.
         with survive_loss(self.console.file):
             self.console.print(Text(text, style=style), soft_wrap=True)
             self.console.file.flush()
+
+
+class Start:
+    """The phases of a start so far, and how long each took."""
+
+    def __init__(self) -> None:
+        self.current: str | None = None
+        """The phase that the start is at; None: it is over, or has not begun."""
+        self._since = 0.0
+        self._seconds: dict[str, float] = {}
+
+    def enter(self, phase: str | None) -> str:
+        """Begin a phase; return a line about it, or about all of them when the start is over."""
+        now = time.monotonic()
+        if self.current is not None:
+            self._seconds[self.current] = self._seconds.get(self.current, 0.0) + now - self._since
+        self.current, self._since = phase, now
+        if phase is not None:
+            return f"starting: {phase}"
+        text = f"started in {sum(self._seconds.values()):.1f} s: " + ", ".join(
+            f"{name} {seconds:.1f}" for name, seconds in self._seconds.items()
+        )
+        self._seconds = {}
+        return text
+
+    def elapsed(self) -> float:
+        """Return the seconds since the first phase began."""
+        return sum(self._seconds.values()) + time.monotonic() - self._since
 
 
 def line(batch: BatchProgress) -> str:

@@ -10,6 +10,7 @@ import typer
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import progress_for
+from tidewheel._spark.early_start import start_early
 
 _INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h|days?)")
 
@@ -156,9 +157,10 @@ def run(
     options |= {name: value for name, value in choices.items() if value is not None}
     if history is not None:
         options["history"] = None if history == "none" else history
+    start_early(master, options["conf"])
     job = load_job(program)
     if state is not None:
         job.state = state
-    progress = progress_for(as_json)
-    progress.started(job)
-    progress.ended(job.run(**options, progress=progress.batch))
+    with progress_for(as_json) as progress:
+        progress.started(job)
+        progress.ended(job.run(**options, progress=progress.batch, on_phase=progress.phase))

@@ -304,6 +304,7 @@ class Job:
         spark: SparkSession | None = None,
         conf: Mapping[str, str] | None = None,
         progress: Callable[[BatchProgress], None] | None = None,
+        on_phase: Callable[[str | None], None] | None = None,
         tick: float = 1.0,
         serve: int | None = None,
         history: str | timedelta | None = "7 days",
@@ -329,6 +330,8 @@ class Job:
           tasks run on other hosts.
         - `spark`, `conf`: a session to use, or settings for the one that is made.
         - `progress`: called with each committed batch.
+        - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first
+          batch"; with None when the first batch is committed, or the sources have nothing for one.
         - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
@@ -362,6 +365,7 @@ class Job:
             spark=spark,
             conf=conf,
             progress=progress,
+            on_phase=on_phase,
             tick=tick,
             serve=serve,
             history=history,

@@ -48,6 +48,7 @@ class RunArguments(TypedDict, total=False):
     spark: SparkSession | None
     conf: Mapping[str, str] | None
     progress: Callable[[BatchProgress], None] | None
+    on_phase: Callable[[str | None], None] | None
     tick: float
     serve: int | None
     history: str | timedelta | None
@@ -129,7 +130,7 @@ class Run:
             return RunStatus("failed", error=self._error)
         if self._ended.is_set():
             return RunStatus("stopped")
-        phase = "preparing" if self._driver is None else self._driver.phase
+        phase = "checking" if self._driver is None else self._driver.phase
         return RunStatus("running") if phase is None else RunStatus("starting", phase)
 
     @property

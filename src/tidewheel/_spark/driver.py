@@ -70,8 +70,6 @@ _POLL_SECONDS = 0.2
 _POLLS_PER_STATUS = 25
 _STARTING = "Initializing sources"
 """What Spark says of a query that has no sources yet."""
-
-
 _WAITING = "Waiting for data to arrive"
 """What Spark says of a query that has read all there is."""
 
@@ -93,7 +91,7 @@ class Driver:
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
         self.phase: str | None = "checking"
-        """What the start is at; None: the query runs."""
+        """What the start is at; None: it has run its first batch, or waits for data."""
         self._query: StreamingQuery | None = None
         self.spark: SparkSession
         self.sources: QuerySources
@@ -120,6 +118,7 @@ class Driver:
             metrics=self.options.metrics,
             local=str(self.local),
         )
+        self._enter("checking")
         try:
             self.run.reserve()
             self.plan = self.run.plan
@@ -132,7 +131,7 @@ class Driver:
                     node.operator.source.check()
             self._start_spark()
             self._continued(self.run.checkpoints.latest())
-            self.phase = "claiming"
+            self._enter("claiming")
             self.run.begin()
             self.telling.started()
             with Interrupts(self):
@@ -162,11 +161,11 @@ class Driver:
 
     def _start_spark(self) -> None:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
-        self.phase = "Spark"
+        self._enter("Spark")
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
         check_session(self.spark)
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
-        self.phase = "hosts"
+        self._enter("hosts")
         ship(self.spark, self.plan)
         check_hosts(self.spark, self.plan)
         tick = self.options.tick if self._ticks else None
@@ -220,7 +219,8 @@ class Driver:
 
     def _attempt(self) -> None:
         """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
-        self.error, self.phase = None, "rebuilding"
+        self.error = None
+        self._enter("rebuilding")
         self.run.recall()
         self.run.publish(self.spark)
         faults.point(PUBLISHED_AGAIN)
@@ -231,10 +231,11 @@ class Driver:
         writer = self.sources.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
         query = self._query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
-        self.phase = None
+        self._enter("first batch")
         try:
             self._await(query)
         finally:
+            self._enter(None)
             # With a JVM that has ended there is nothing to stop.
             with contextlib.suppress(*jvm.CONNECTION_ERRORS):
                 query.stop()
@@ -247,7 +248,10 @@ class Driver:
     def _await(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
-                self.telling.turned(self._waiting(query))
+                waiting = self._waiting(query)
+                self.telling.turned(waiting)
+                if waiting and self._idle.is_set():
+                    self._enter(None)
                 if self.run.cells.told_to_stop(self.run.token):
                     self.stop()
                 # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
@@ -261,9 +265,17 @@ class Driver:
             raise
 
     def _waiting(self, query: StreamingQuery) -> bool:
-        """Whether the query waits for data that is not there yet. Spark is asked every few seconds."""
+        """Whether the query waits for data that is not there yet. Spark is asked every few seconds, and while it starts."""
         self._polls += 1
-        return self._polls % _POLLS_PER_STATUS == 0 and query.status["message"] == _WAITING
+        asks = self._polls % _POLLS_PER_STATUS == 0 or self.phase is not None
+        return asks and query.status["message"] == _WAITING
+
+    def _enter(self, phase: str | None) -> None:
+        """Begin a phase of the start, or with None what comes after it."""
+        told = phase == self.phase != "checking"
+        self.phase = phase
+        if self.options.on_phase is not None and not told:
+            self.options.on_phase(phase)
 
     # One batch.
 
@@ -388,6 +400,7 @@ class Driver:
         )
         self.batches.append(progress)
         del self.batches[:-_KEEP_BATCHES]
+        self._enter(None)
         if self.options.progress is not None:
             self.options.progress(progress)
 

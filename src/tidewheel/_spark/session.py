@@ -78,17 +78,22 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     Python that Spark starts is the one this program runs in, unless tasks run on other hosts and `PYSPARK_PYTHON` or
     `spark.pyspark.python` names theirs.
     """
-    with _starting:
-        running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-        if running is None:
-            running = _start(master, conf or {})
-            _started.append(running.sparkContext)
-            small_files.write_plainly(running)
-    own = running.newSession()
+    own = started(master, conf or {}).newSession()
     small_files.rename_plainly(own)
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():
         own.conf.set(name, value)
     return own
+
+
+def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of the Spark that runs in this process, or of one that is started now."""
+    with _starting:
+        running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if running is None:
+            running = _start(master, conf)
+            _started.append(running.sparkContext)
+            small_files.write_plainly(running)
+    return running
 
 
 def is_own(spark: SparkSession) -> bool:

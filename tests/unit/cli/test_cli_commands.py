@@ -30,7 +30,7 @@ job.source("in", iterable([1, 2, 3])).map("double", lambda n: 2 * n).sink("out",
 """
 BATCHES = [
     BatchProgress(2, 0, 250_000, 10_000, 0.5, 12.4, 2),
-    BatchProgress(3, None, 0, 7, 0.0, 3.0, 2, rejected=1),
+    BatchProgress(3, None, 0, 7, 0.0, 3.0, 2, rejected=1, kind="flush"),
 ]
 
 
@@ -49,7 +49,7 @@ def ran(monkeypatch):
     """Stands in for `Job.run`: keeps the options, tells two batches; a test may put an error in its way."""
     calls = {}
 
-    def run(self, *, progress, **options):
+    def run(self, *, progress, on_phase, **options):
         calls.update(options, state=self.state)
         if "error" in calls:
             raise calls["error"]
@@ -58,6 +58,7 @@ def ran(monkeypatch):
         return RunResult(self.name, 3, 250_000, BATCHES, calls.get("stopped", False))
 
     monkeypatch.setattr(Job, "run", run)
+    monkeypatch.setattr("tidewheel._cli.run.start_early", lambda *_: None)
     return calls
 
 

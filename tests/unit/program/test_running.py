@@ -66,7 +66,7 @@ def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
     assert str(run.status) == "stopped"
 
 
-def test_before_there_is_a_driver_the_run_is_preparing_and_may_be_stopped():
+def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
     there = threading.Event()
     driver = Driver()
 
@@ -75,7 +75,7 @@ def test_before_there_is_a_driver_the_run_is_preparing_and_may_be_stopped():
         return driver
 
     run = in_background(Run(job(), make))
-    assert (str(run.status), run.progress) == ("starting: preparing", [])
+    assert (str(run.status), run.progress) == ("starting: checking", [])
     run.stop()
     there.set()
     assert run.wait(60).stopped
@@ -175,7 +175,7 @@ def test_a_result_and_a_batch_are_one_line_each():
     assert str(BATCH) == (
         "batch 0, sequence 2: 250 rows in 0.50 s (500 rows/s), 10 keys changed, commit 12 ms, 2 tasks"
     )
-    assert str(BatchProgress(3, None, 0, 7, 0.0, 3.0, 1, rejected=1)) == (
+    assert str(BatchProgress(3, None, 0, 7, 0.0, 3.0, 1, rejected=1, kind="flush")) == (
         "flush, sequence 3: 0 rows in 0.00 s (0 rows/s), 7 keys changed, commit 3 ms, 1 task, 1 rejected"
     )
     assert str(RunResult("clicks", 3, 250, [])) == "clicks: done at sequence 3, 250 events since its first start"
