@@ -111,7 +111,8 @@ class _Values:
         return bytes(self.data[self.offsets[0] : self.offsets[-1]])
 
     def ends(self) -> NDArray[np.uint32]:
-        return (self.offsets[1:] - self.offsets[0]).astype(np.uint32)
+        ends: NDArray[np.uint32] = (self.offsets[1:] - self.offsets[0]).astype(np.uint32)
+        return ends
 
 
 @dataclass(slots=True, frozen=True)

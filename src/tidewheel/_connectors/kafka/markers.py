@@ -171,10 +171,10 @@ def half_ended(target: Target, name: str, found: Forgotten) -> ConnectorError:
     """Return the error of a transaction of which the brokers ended one part."""
     parts = ", ".join(f"{target.topic}/{partition}" for partition in sorted(found.partitions)) or "none"
     return ConnectorError(
-        f"the brokers {target.connection.brokers} ended the last transaction of {name} in a part of its partitions only, and count "
-        f"it as over: it has no end in {target.markers}/0 and in {parts}. Its records are neither all seen nor all dropped, so "
-        "nothing is sent on top of them. Find out which are there (read the partitions as committed and as uncommitted), "
-        "end the transaction with kafka-transactions.sh, and begin with another sink name or marker topic"
+        f"the brokers {target.connection.brokers} ended the last transaction of {name} in a part of its partitions only, and "
+        f"count it as over: it has no end in {target.markers}/0 and in {parts}. Its records are neither all seen nor all "
+        "dropped, so nothing is sent on top of them. Find out which are there (read the partitions as committed and as "
+        "uncommitted), end the transaction with kafka-transactions.sh, and begin with another sink name or marker topic"
     )
 
 

@@ -170,8 +170,8 @@ class Transactions:
         producer.poll(0)
         if not at or not topic.is_decided(at[0]):
             raise _NotDecided(
-                f"a transaction of {self._name} was committed, and readers at the Kafka brokers {self._connection.brokers} do not "
-                "see its end"
+                f"a transaction of {self._name} was committed, and readers at the Kafka brokers {self._connection.brokers} do "
+                "not see its end"
             )
         self._marker, self._ends = marker, ends
 
