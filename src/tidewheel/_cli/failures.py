@@ -9,7 +9,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tidewheel._core.logs import logger
+from tidewheel._observe.logs import is_json
 from tidewheel.errors import HeldError, TidewheelError
+
+_LOG = logger(__name__)
 
 FAILED = 1
 HELD = 2
@@ -56,7 +60,10 @@ class Commands(TyperGroup):
 
 
 def show(message: str) -> None:
-    """Print an error."""
+    """Print an error, or log it where stderr is for machines."""
+    if is_json():
+        _LOG.error(message)
+        return
     from rich.console import Console
     from rich.text import Text
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._cli.failures import Verbose
+from tidewheel._cli.log_options import LogFormat, LogLevel, start_logs
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import facts, line
 from tidewheel._fleet.membership import LEASE_SECONDS
@@ -81,6 +82,8 @@ def node(
             metavar="TIME", help="How long figures and errors stay at the state URL; 'none': nothing is noted."
         ),
     ] = "7 days",
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -99,6 +102,7 @@ def node(
     from tidewheel._spark.node import SparkEngine
     from tidewheel._spark.options import RunOptions
 
+    start_logs(log_level, log_format)
     loaded = load_job(job)
     if state is not None:
         loaded.state = state

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._cli.failures import Verbose
+from tidewheel._cli.log_options import LogFormat, LogLevel, start_logs
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import progress_for
 from tidewheel._spark.early_start import start_early
@@ -116,6 +117,8 @@ def run(
             help="How long figures and errors stay at the state URL, by default '7 days'; 'none': nothing is noted.",
         ),
     ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -137,6 +140,7 @@ def run(
 
     Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
     """
+    start_logs(log_level, log_format)
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
     options |= {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import added
 from tidewheel._engine.plan import Plan
@@ -17,7 +17,7 @@ from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Pub
 from tidewheel._observe.run_history import Sizes
 from tidewheel._time.duration import MAX_TIME
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _SHARDS_SECONDS = 60.0
 """How often the sizes of all shards go into a record."""
@@ -103,6 +103,7 @@ class Figures:
         except Exception:
             _LOG.exception("the figures of commit %d cannot be told", manifest.sequence)
             return
+        _LOG.debug("commit %d: %d rows in %.3f s, steps %s", record.sequence, record.rows, record.seconds, record.steps)
         for told in self._told:
             try:
                 told.committed(record)

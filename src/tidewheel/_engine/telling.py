@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._connectors.source import Source, Unread
+from tidewheel._core import logs
 from tidewheel._engine.figures import Figures, Told, operator_records
 from tidewheel._observe.lag import LagMonitor
 from tidewheel._observe.run_history import RunHistory
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidewheel._engine.run import ChainRun
     from tidewheel._observe.metrics import Metrics
 
-_LOG = logging.getLogger(__name__)
+_LOG = logs.logger(__name__)
 
 
 class Telling:
@@ -39,6 +39,9 @@ class Telling:
         `local` is the folder of local copies on this machine.
         """
         self._run, self._node, self._metrics = run, node, metrics
+        self.context = logs.RunContext(run.job.name, run.token, node, self._sequence)
+        """For the logs of the run's threads."""
+        logs.begin(self.context)
         self._history: RunHistory | None = None
         told: list[Told] = []
         if history_seconds is not None:
@@ -71,6 +74,7 @@ class Telling:
                 (name for name, source in self._sources().items() if isinstance(source, InboxSource)), None
             )
             self._metrics.claimed(self._run.token, __version__)
+        _LOG.info("run %s has the job, from commit %s on", self._run.token, self._sequence())
 
     def turned(self, waiting: bool = False) -> None:
         """The run's loop has turned; `waiting`: its sources have nothing that it has not read."""
@@ -94,12 +98,18 @@ class Telling:
 
     def close(self) -> None:
         """The run is over."""
+        _LOG.info("run %s is over, at commit %s", self._run.token, self._sequence())
+        logs.end(self.context)
         if self._lag is not None:
             self._lag.close()
         if self._metrics is not None:
             self._metrics.ended()
         if self._history is not None:
             self._history.close()
+
+    def _sequence(self) -> int | None:
+        head = getattr(self._run, "head", None)
+        return None if head is None else head.sequence
 
     def _sources(self) -> dict[str, Source]:
         nodes = [(node.name, node.operator) for node in self._run.plan.sources()]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from tidewheel._checkpoint.names import stream_of
+from tidewheel._core.logs import logger
 from tidewheel._observe import places
 from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, Form, RunRecord, Stored
 from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import CorruptError, NotFound, StorageError
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _READERS = 8
 _NODES = 32

@@ -6,7 +6,6 @@ cannot be written is logged and dropped.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -14,12 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from tidewheel._core.logs import logger
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._observe import places
 from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, RunRecord
 from tidewheel._storage import Entry, Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 KEEP_SECONDS = 7 * 24 * 3600.0
 """How old history becomes, unless told otherwise."""

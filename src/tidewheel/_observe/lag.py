@@ -7,16 +7,16 @@ the nearest look, when the first record that is not read yet was appended. No re
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tidewheel._core.logs import logger
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._observe.records import Behind
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 LOOK_SECONDS = 10.0
 _SAMPLES = 256

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -12,13 +11,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from tidewheel._core.logs import logger
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter
 from tidewheel._observe.records import CommitRecord, ErrorRecord, OperatorRecord, RunRecord, Stored
 from tidewheel._observe.redaction import without_secrets
 from tidewheel._storage import Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 _LONGEST = 64 << 10
 """How many characters of an error's text, and of its traceback, are kept."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._core import faults
+from tidewheel._core.logs import logger, of_run
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
@@ -54,6 +54,8 @@ from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelErro
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
+
+_LOG = logger(__name__)
 
 PUBLISHED_AGAIN = faults.declare("start.published", "the newest commit's output was published again")
 REBUILT = faults.declare("start.rebuilt", "Spark's folder is rebuilt, the query not started")
@@ -123,7 +125,7 @@ class Driver:
             self.run.reserve()
             self.plan = self.run.plan
             for notice in self.run.notices:
-                print(f"job {self.job.name!r}: {notice}", file=sys.stderr, flush=True)
+                _LOG.warning("job %r: %s", self.job.name, notice)
             for node in self.plan.nodes:
                 if isinstance(node.operator, SinkOperator):
                     node.operator.sink.start(self.run.stream)
@@ -196,7 +198,7 @@ class Driver:
                     raised = self._readable(error)
                     raise raised from (error.__cause__ if raised is error else error)
                 self.telling.failed(error, self.failed_batch, restarted=True)
-                print(f"job {self.job.name!r}: {again.why}", file=sys.stderr, flush=True)
+                _LOG.warning("job %r: %s", self.job.name, again.why)
                 self._stop.wait(again.seconds)
 
     def _check_fenced(self, error: Exception) -> None:
@@ -284,7 +286,8 @@ class Driver:
         try:
             if self.stopping:
                 raise _Stopped
-            self._run_batch(frame, batch)
+            with of_run(self.telling.context):
+                self._run_batch(frame, batch)
         except BaseException as error:
             # What passes through the JVM comes back as text; this keeps the error itself.
             self.error = error

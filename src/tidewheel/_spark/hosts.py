@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pyspark.sql import SparkSession
 
+from tidewheel._core.logs import logger
 from tidewheel._engine.plan import Plan
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.modules import used
 from tidewheel.errors import ConfigError
+
+_LOG = logger(__name__)
 
 NEEDED = ("cloudpickle", "lmdb", "msgspec", "numpy", "obstore", "pandas", "pyarrow", "xxhash", "zstandard")
 """The packages without which no task of Tidewheel runs; Tidewheel itself is sent."""
@@ -57,8 +60,9 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
 
 
 def _tell_of_waiting(master: str) -> None:
-    text = f"waiting for executors of {master}: it must have a worker with the cores and memory that the job asks for"
-    print(text, file=sys.stderr, flush=True)
+    _LOG.warning(
+        "waiting for executors of %s: it must have a worker with the cores and memory that the job asks for", master
+    )
 
 
 def refuse(answers: Iterable[Found]) -> None:
@@ -73,7 +77,6 @@ def _asking(names: list[str]) -> Callable[[Iterable[int]], Iterable[Found]]:
         # It travels by value and must run where nothing is installed.
         import importlib.util
         import socket
-        import sys
 
         missing = [name for name in names if importlib.util.find_spec(name) is None]
         yield socket.gethostname(), sys.executable, missing

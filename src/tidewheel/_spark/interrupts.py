@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -9,7 +10,10 @@ import threading
 from types import FrameType
 from typing import Any, Protocol
 
+from tidewheel._core.logs import logger
 from tidewheel._core.lost_terminal import survive_loss
+
+_LOG = logger(__name__)
 
 _ABORTED = 130
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -57,5 +61,10 @@ class Interrupts:
             return
         # First: a second signal may come while this one is being told.
         self._run.stop()
+        text = "stopping when the batch is committed; press Ctrl-C again to abort"
+        if logging.getLogger("tidewheel").handlers:
+            _LOG.warning(text)
+            return
+        # Not by `logging`'s last resort, which fails when the terminal has gone away.
         with survive_loss(sys.stderr):
-            print("stopping when the batch is committed; press Ctrl-C again to abort", file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)

@@ -315,7 +315,7 @@ def test_a_stopped_run_that_holds_the_lock_is_sent_away(harness, rows, postgres,
     assert rows() == [(1,)]
 
 
-def test_a_run_that_takes_long_to_publish_is_waited_for(harness, rows, postgres, table, monkeypatch, capfd):
+def test_a_run_that_takes_long_to_publish_is_waited_for(harness, rows, postgres, table, monkeypatch, caplog):
     """Holder and taker of a hand-over publish the same commit: neither ends the other's session."""
     from tidewheel._connectors.postgres import table as postgres_table
 
@@ -332,7 +332,7 @@ def test_a_run_that_takes_long_to_publish_is_waited_for(harness, rows, postgres,
     for each in drivers:
         each.join()
     assert len(rows()) == 10
-    assert "is away" not in capfd.readouterr().err
+    assert "is away" not in caplog.text
 
 
 def test_two_drivers_at_once_add_a_batch_once(harness, rows):
@@ -346,14 +346,14 @@ def test_two_drivers_at_once_add_a_batch_once(harness, rows):
     assert len(rows()) == 1000
 
 
-def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, postgres, capfd):
+def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, postgres, caplog):
     harness = harness(retry_s=60)
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
     publishing = threading.Thread(target=harness.publish, args=(2, token))
     publishing.start()
     try:
-        wait_until(lambda: "is away" in capfd.readouterr().err)
+        wait_until(lambda: "is away" in caplog.text)
     finally:
         postgres.start()
     publishing.join()

@@ -15,7 +15,6 @@ each job and sink for as long as the topic lives.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -28,6 +27,7 @@ from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
 from tidewheel._core import faults
+from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, FencedError, TidewheelError
 
 SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")
@@ -38,7 +38,7 @@ COMMITTED = faults.declare(
 Message = tuple[bytes | None, bytes | None]
 """Key and value."""
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _ENDINGS, _ENDINGS_WITHOUT_MARKER = 5, 2
 """How often a sink tries to end what was forgotten: brokers may forget the ending too. Without its marker among it, it is most
 often a transaction of another producer that is open.

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, TidewheelError
 
 if TYPE_CHECKING:
     import psycopg
 
     Connection = psycopg.Connection[tuple[Any, ...]]
+
+_LOG = logger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 # A server that is there and says no; whatever else it says at the door, because it starts, ends or is full, passes.
@@ -93,9 +95,8 @@ class Server:
                     "lost: start again when it is back, and the output is published"
                 )
             if not announced:
-                print(
-                    f"{who}: PostgreSQL at {self.describe()} is away ({text}); trying for {self.retry_s:g} s",
-                    file=sys.stderr,
+                _LOG.warning(
+                    "%s: PostgreSQL at %s is away (%s); trying for %g s", who, self.describe(), text, self.retry_s
                 )
                 announced = True
             time.sleep(wait)

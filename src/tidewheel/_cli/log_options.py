@@ -1,0 +1,40 @@
+"""The options of commands that log: `--log-level` and `--log-format`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidewheel._observe.logs import LEVELS, configure
+from tidewheel.errors import ConfigError
+
+_LEVEL, _FORMAT = "--log-level", "--log-format"
+
+
+def _checked(level: str | None, form: str | None, option: str) -> None:
+    try:
+        configure(level, form)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        _LEVEL,
+        metavar="LEVEL",
+        envvar="TIDEWHEEL_LOG_LEVEL",
+        help=f"From which level on to log: {', '.join(LEVELS)}; by default warning, with JSON info.",
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(_FORMAT, metavar="FORMAT", envvar="TIDEWHEEL_LOG_FORMAT", help="How to log to stderr: text or json."),
+]
+
+
+def start_logs(level: str | None, form: str | None) -> None:
+    """Log to stderr as the options say; a usage error if they say nothing that can be done."""
+    _checked(None, form, _FORMAT)
+    _checked(level, form, _LEVEL)
