@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+import secrets
 import threading
 
 import pytest
+from confluent_kafka import Producer
+from msgspec.structs import replace
 
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel._connectors.kafka import transactions
-from tidewheel._connectors.kafka.markers import Forgotten, Sent
+from tidewheel._connectors.kafka.markers import Last, Open, Sent, newest_marker, to_send_again
 from tidewheel.errors import TidewheelError
 from tidewheel.testing.connectors import DrivenSink
 from unit.connectors.test_kafka_sink import MortalTopic, Topic
@@ -17,30 +21,79 @@ from unit.connectors.test_kafka_transactions import in_transaction
 
 SEED = 20261116
 HERE = Sent({2: 1}, {0: (0, 5), 1: (3, 9)})
+NOTE, SEEN_NOTE = Last(HERE, True, False), Last(replace(HERE, seen=True), True, False)
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"),
+    ("last", "seen", "again"),
     [
-        (Forgotten(), "none"),
-        # Without a marker nothing was committed.
-        (Forgotten(None, frozenset({1})), "abort"),
-        # Nothing is seen, so all of it may be dropped and sent again.
-        (Forgotten(HERE, frozenset({0, 1})), "abort"),
-        (Forgotten(HERE, frozenset({1}), {0: False}), "abort"),
-        (Forgotten(HERE, frozenset(), {0: False, 1: False}), "abort"),
-        (Forgotten(Sent({2: 1}, {})), "abort"),
-        # All is seen but the marker.
-        (Forgotten(HERE, frozenset(), {0: True, 1: True}), "commit"),
-        (Forgotten(HERE, frozenset(), {0: True}), "commit"),
-        # A part is seen, and the rest can neither be shown nor sent again.
-        (Forgotten(HERE, frozenset({1}), {0: True}), "unknown"),
-        (Forgotten(HERE, frozenset(), {0: True, 1: False}), "unknown"),
-        (Forgotten(Sent({2: 1}), frozenset({1})), "unknown"),
+        (None, {}, None),
+        # Nothing was dropped since readers saw the marker.
+        (Last(HERE, False, True), {}, None),
+        # Nothing is seen: whoever wants it published sends all of it.
+        (Last(HERE, False, False), {0: False, 1: False}, None),
+        (NOTE, {0: False, 1: False}, None),
+        (NOTE, {}, None),
+        # A part is seen: the rest is sent again, and the marker.
+        (Last(HERE, False, False), {0: True, 1: False}, [1]),
+        (NOTE, {0: True, 1: False}, [1]),
+        (NOTE, {0: True, 1: True}, []),
+        # The marker was seen, so nobody will send it.
+        (SEEN_NOTE, {0: False, 1: False}, [0, 1]),
+        (SEEN_NOTE, {0: True}, []),
     ],
 )
-def test_all_is_seen_or_nothing(found, remedy):
-    assert found.remedy == remedy
+def test_all_is_seen_or_nothing(last, seen, again):
+    assert to_send_again(last, seen) == again
+
+
+@pytest.mark.parametrize(
+    ("found", "concerns"),
+    [
+        (Open(None, False, frozenset({0})), False),
+        (Open(Last(HERE, False, False), True, frozenset()), True),
+        (Open(Last(HERE, False, True), False, frozenset({1, 2})), True),
+        (Open(Last(HERE, False, True), False, frozenset({2})), False),
+        (Open(NOTE, True, frozenset({1})), False),
+    ],
+)
+def test_a_marker_is_noted_before_it_or_its_records_may_be_dropped(found, concerns):
+    assert found.concerns_last is concerns
+
+
+def partly_ended(topic: Topic, name: str, drop_marker: bool) -> None:
+    """Leave what a commit leaves of which the brokers ended the second partition only, after the sink has dropped the rest.
+
+    A note stands for the marker, as if the sink had been killed then.
+    """
+    settings = {"bootstrap.servers": topic.server.brokers, "transactional.id": secrets.token_hex(4)}
+    rows = [json.dumps(row).encode() for row in topic.rows([1, 2, 3, 4]).to_pylist()]
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for number, ending in ((0, producer.abort_transaction), (1, producer.commit_transaction)):
+        producer.begin_transaction()
+        for row in rows[number * 2 : number * 2 + 2]:
+            producer.produce(topic.name, row, b"k", number)
+        assert producer.flush(30) == 0
+        ending(30)
+    sent = Sent({2: 77}, {0: (0, 2), 1: (0, 2)}, seen=not drop_marker)
+    plain = Producer({"bootstrap.servers": topic.server.brokers})
+    plain.produce(f"{topic.name}-markers", sent.encoded(), f"{name} noted".encode(), 0)
+    assert plain.flush(30) == 0
+
+
+@pytest.mark.parametrize("drop_marker", [False, True])
+def test_what_was_dropped_of_a_commit_is_sent_again_from_the_log(real_kafka, drop_marker):  # noqa: F811
+    topic = Topic(real_kafka, 2)
+    sink = DrivenSink(topic)
+    sink.sink.start("orders")
+    partly_ended(topic, "orders/out", drop_marker)
+    for sequence in (3, 4):
+        sink.publish(sink.stage(sequence, topic.rows([sequence * 10])))
+    assert sorted(row["id"] for row in topic.contents()) == [1, 2, 3, 4, 30, 40]
+    found = newest_marker(sink.sink.target, "orders/out")
+    assert found.published[2] == 77
+    assert found.sequence == 4
 
 
 def test_the_marker_says_where_its_records_are(real_kafka):  # noqa: F811

@@ -1,7 +1,8 @@
 """Random histories of producers and an inbox: every acknowledged event is read once, in order within a producer and key.
 
 Errors come before and after an append takes effect; producers are killed and come back by replaying, with numbers of their
-own, or as somebody new; they fork; the inbox is trimmed behind its reader and opened anew. A failure names its seed.
+own, as somebody new, or as a bridge that begins at the offsets that Kafka knows; they fork; the inbox is trimmed behind its
+reader. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import msgspec
 import pytest
 
 from memory_inbox import MemoryInbox, in_a_child
+from memory_topic import Killed, MemoryTopic, to_memory
+from nats_server import running_nats
 from tidewheel._connectors.inbox import Inbox, decode_events
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
 from tidewheel._connectors.inbox.file import FileInbox
+from tidewheel._connectors.inbox.nats import NatsInbox
 from tidewheel._core.keys import from_stored
+from tidewheel._fleet.kafka_bridge import BridgeSettings, KafkaBridge
 from tidewheel._fleet.router import Router
+from tidewheel.errors import TidewheelError
 
 SEEDS = int(os.environ.get("TIDEWHEEL_DELIVERIES", "1000"))
 SHARDS = 4
@@ -97,11 +103,69 @@ class Producer:
             return
         self.acknowledged.update(range(self.began + 1, self.at + 1))
 
+    def finish(self) -> None:
+        """Send what is known to be lost otherwise, and close."""
+        assert self.router is not None
+        if self.kind != "anonymous":
+            self.send(max(self.taken, 1) - self.at)
+        self.flush()
+        self.router.close()
+
     def kill(self) -> None:
         """Stop without delivering what waits."""
         assert self.router is not None
         self.router.abandon()
         self.router = None
+
+
+class Bridge(Producer):
+    """A topic that somebody writes to, and bridges that carry it over, one after the other. What Kafka knows is stored."""
+
+    def __init__(self, name: str, rng: random.Random) -> None:
+        super().__init__(name, "bridge", rng)
+        self.topic = MemoryTopic(name, 2, rng)
+
+    def start(self, inbox: Inbox) -> None:
+        self.inbox, self.router = inbox, None
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.taken += 1
+            key, payload = self.event(self.taken)
+            self.topic.append(int(key[1:]) % 2, key.encode(), msgspec.json.encode(payload))
+        self.carry(self.rng.randint(0, 3))
+
+    def carry(self, polls: int, to_the_end: bool = False) -> None:
+        """Run a bridge for some polls; it is killed then, or told to stop."""
+        left, killed = iter(range(polls)), self.rng.random() < 0.5
+
+        def stop() -> bool:
+            if to_the_end or next(left, None) is not None:
+                return False
+            if killed:
+                raise Killed
+            return True
+
+        bridge = KafkaBridge(BridgeSettings(self.topic.connection, self.name, None, "bridge"), self.inbox)
+        try:
+            bridge.run(stop, to_the_end)
+        except (Killed, TidewheelError):
+            assert not to_the_end
+
+    def flush(self) -> None:
+        for records, known in zip(self.topic.records, self.topic.committed, strict=True):
+            self.acknowledged.update(msgspec.json.decode(value)["n"] for _, value in records[:known])
+        if self.rng.random() < 0.3:
+            self.topic.forget()
+
+    def kill(self) -> None:
+        self.topic.rate = self.rng.choice([0.0, 0.3])
+
+    def finish(self) -> None:
+        self.topic.rate = 0.0
+        self.carry(0, to_the_end=True)
+        self.flush()
+        assert len(self.acknowledged) == self.taken
 
 
 class Faults:
@@ -115,13 +179,29 @@ class Faults:
             raise InboxUnavailable("the server is away")
 
 
-class FaultyFile(FileInbox):
+class Faulty:
     before = after = staticmethod(lambda: None)
 
     def append(self, producer, session, blocks):
         self.before()
         super().append(producer, session, blocks)
         self.after()
+
+
+class FaultyFile(Faulty, FileInbox):
+    pass
+
+
+class FaultyNats(Faulty, NatsInbox):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def bridges_to_memory(monkeypatch):
+    """Let bridges read from memory, tell Kafka often, and try again at once."""
+    monkeypatch.setattr("tidewheel._fleet.kafka_bridge.client", to_memory)
+    monkeypatch.setattr("tidewheel._fleet.kafka_bridge._FLUSH_S", 0.0)
+    monkeypatch.setattr("tidewheel._fleet.router._FIRST_PAUSE_S", 0.0)
 
 
 def history(seed: int, make, steps: int) -> Counter[str]:
@@ -131,8 +211,11 @@ def history(seed: int, make, steps: int) -> Counter[str]:
     inbox.before, inbox.after = faults, faults
     inbox.max_block_bytes = rng.choice([10_000, 2**20])
     reader = Reader(inbox)
-    kinds = rng.choices(["replay", "numbers", "anonymous"], k=3)
-    producers = [Producer(f"{kind}-{number}", kind, rng) for number, kind in enumerate(kinds)]
+    kinds = rng.choices(["replay", "numbers", "anonymous", "bridge"], k=3)
+    producers = [
+        Bridge(f"bridge-{number}", rng) if kind == "bridge" else Producer(f"{kind}-{number}", kind, rng)
+        for number, kind in enumerate(kinds)
+    ]
     happened: Counter[str] = Counter()
     try:
         for _ in range(steps):
@@ -153,17 +236,14 @@ def history(seed: int, make, steps: int) -> Counter[str]:
                 reader.read(inbox)
                 inbox.trim(reader.at)
                 happened["trim"] += 1
-            elif seed % 20 == 0:
+            elif seed % 20 == 0 and producer.router is not None:
                 assert in_a_child(lambda router=producer.router: router.route("k", 1)) == InboxError.__name__
                 happened["fork"] += 1
         faults.rate = 0.0
         for producer in producers:
             if producer.router is None:
                 producer.start(inbox)
-            if producer.kind != "anonymous":
-                producer.send(max(producer.taken, 1) - producer.at)
-            producer.flush()
-            producer.router.close()
+            producer.finish()
         reader.read(inbox)
     finally:
         for producer in producers:
@@ -215,6 +295,23 @@ def test_the_same_with_an_inbox_in_a_folder(tmp_path):
     assert happened["trim"]
 
 
+def test_the_same_with_a_nats_server(tmp_path):
+    with running_nats(tmp_path) as server:
+        numbers = iter(range(10**9))
+        happened = histories(
+            range(max(SEEDS // 100, 1)), lambda: FaultyNats(server.url(f"inbox-{next(numbers)}"), SHARDS), 30
+        )
+    assert happened["kill"]
+    assert happened["trim"]
+
+
+def _told_before(bridge: KafkaBridge, flush) -> None:
+    routers, bridge._routers = bridge._routers, {}
+    flush(bridge)
+    bridge._routers = routers
+    flush(bridge)
+
+
 @pytest.mark.parametrize(
     "break_a_rule",
     [
@@ -230,6 +327,10 @@ def test_the_same_with_an_inbox_in_a_folder(tmp_path):
                 Router, "flush", lambda self, real=Router.flush: None if self._error is not None else real(self)
             ),
             id="flush returns without its events",
+        ),
+        pytest.param(
+            lambda m: m.setattr(KafkaBridge, "_flush", lambda self, real=KafkaBridge._flush: _told_before(self, real)),
+            id="a bridge tells Kafka before the records are stored",
         ),
     ],
 )

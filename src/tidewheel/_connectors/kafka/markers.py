@@ -1,20 +1,27 @@
 """The marker topic, and what a transaction left behind that the brokers never ended in the logs.
 
-Brokers may forget to end a transaction. Its fate is in the log of their coordinator first, and in the logs of its partitions
-afterwards. A coordinator that has just begun again, while the leaders of those partitions are not back yet, takes the
-partitions for deleted and counts the transaction as over (seen with Apache Kafka 4.3). Readers of committed records then wait
-there for good. The next transaction of the same producer in such a partition ends both: it brings the forgotten
-records to light if it is committed, and drops them if it is aborted. So a sink never sends on top of forgotten records.
-It finds out what they are, and ends them first.
+Brokers may forget to end a transaction, or end it in a part of its partitions. Its fate is in the log of their coordinator
+first, and in the logs of its partitions afterwards. A coordinator that has just begun again, while the leaders of those
+partitions are not back yet, takes the partitions for deleted and counts the transaction as over (seen with Apache Kafka 4.3).
+Readers of committed records then wait there for good. The next transaction of the same producer in such a partition ends
+both: it brings the forgotten records to light if it is committed, and drops them if it is aborted.
+
+So a sink looks before it sends, whenever it begins and whenever the brokers were away:
+
+1. A marker says in which ranges of the target its records are, all of which are in the log before the marker is.
+2. What has no end is dropped, by a transaction of the sink's own in the same partitions, which is aborted. Before that, the
+   marker that may be dropped with it is noted in the topic, outside of any transaction.
+3. Then nothing is open, and the last marker or note tells what is seen of its records. Nothing: they are sent as if they
+   had never been. Something: the records that were dropped are in the log still, and are sent again from there, under the
+   same marker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -46,6 +53,8 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     published: dict[int, int] = {}
     where: dict[int, Range] | None = None
+    seen: bool = False
+    """In a note: readers saw the marker, so its records must be seen too."""
 
     def encoded(self) -> bytes:
         """Return it as JSON: a person may have to read it."""
@@ -53,30 +62,42 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """What a sink's last transaction left without an end. Nothing of it is open any more: the coordinator counts it as over."""
+class Last:
+    """The last that a sink wrote to the marker topic."""
 
-    marker: Sent | None = None
-    """The marker, if it is among what has no end."""
-    partitions: frozenset[int] = frozenset()
-    """The partitions of the target in which something has no end."""
-    ended: Mapping[int, bool] = field(default_factory=dict)
-    """Of the marker's other partitions, whether the records there are seen by readers."""
+    sent: Sent
+    is_note: bool
+    is_seen: bool
+
+
+@dataclass(frozen=True)
+class Open:
+    """What has no end, after `init_transactions`. What is the sink's own will get none by itself."""
+
+    last: Last | None
+    marker: bool
+    """Whether the sink's marker has none."""
+    partitions: frozenset[int]
+    """The partitions of the target in which something has none; it may be of another producer."""
 
     @property
-    def remedy(self) -> Literal["none", "abort", "commit", "unknown"]:
-        """What ends it so that either all is seen, or nothing.
+    def concerns_last(self) -> bool:
+        """Whether the last marker has to be noted before anything is dropped."""
+        if self.last is None or self.last.is_note:
+            return False
+        return self.marker or bool(self.partitions & (self.last.sent.where or {}).keys())
 
-        Without its marker a transaction was never committed. With it, the coordinator may have decided for either:
-        where nothing is seen yet, all is dropped, and sent again under the same marker.
-        """
-        if self.marker is None:
-            return "abort" if self.partitions else "none"
-        if self.marker.where is None:
-            return "unknown"
-        if not any(self.ended.values()):
-            return "abort"
-        return "commit" if not self.partitions and all(self.ended.values()) else "unknown"
+
+def to_send_again(last: Last | None, seen: Mapping[int, bool]) -> list[int] | None:
+    """Return the partitions whose records are to be sent again from the log; None: the last marker needs nothing.
+
+    `seen` says of each partition with records of the last marker whether readers see them. Nothing is open.
+    """
+    if last is None or (last.is_seen and not last.is_note):
+        return None
+    if not last.sent.seen and not any(seen.values()):
+        return None  # As if it had never been: whoever wants it published sends it.
+    return sorted(partition for partition, each in seen.items() if not each)
 
 
 class MarkerTopic:
@@ -85,7 +106,8 @@ class MarkerTopic:
     def __init__(self, target: Target, name: str) -> None:
         """Take the target, and the sink's name in the topic; nothing is contacted yet."""
         assert target.markers is not None
-        self._target, self._own, self._partition = target, name.encode(), f"{target.markers}/0"
+        self._target, self._partition = target, f"{target.markers}/0"
+        self.key, self.note_key, self.drop_key = (f"{name}{kind}".encode() for kind in ("", " noted", " dropped"))
         topics = (target.topic, target.markers)
         self._committed, self._all = _log(target, topics, "read_committed"), _log(target, topics, "read_uncommitted")
 
@@ -98,108 +120,136 @@ class MarkerTopic:
         """Return the ends of the target's partitions, with what is not decided."""
         return self._of_target(self._all.listed_ends())
 
-    def is_decided(self, offset: int) -> bool:
-        """Tell whether readers are past an offset of the marker topic; wait a moment for it."""
+    def is_decided(self, offset: int, where: Mapping[int, Range]) -> tuple[bool, bool]:
+        """Tell whether readers are past an offset of the marker topic, and past ranges of the target; wait a moment for it."""
         deadline = time.monotonic() + _GRACE
-        while self._committed.listed_ends()[self._partition] <= offset:
-            if time.monotonic() > deadline:
-                return False
+        while True:
+            ends = self._committed.listed_ends()
+            of_target = self._of_target(ends)
+            found = ends[self._partition] > offset, all(of_target[number] >= end for number, (_, end) in where.items())
+            if all(found) or time.monotonic() > deadline:
+                return found
             time.sleep(_LOOK_AGAIN)
-        return True
 
-    def forgotten(self) -> Forgotten:
-        """Return what has no end, after `init_transactions`: whatever is left then will get none by itself.
-
-        In the target it may be of another producer, whose transaction is open: to end it a second time does no harm.
-        """
-        marker = self._forgotten_marker()
-        where = {} if marker is None else marker.where or {}
-        ends = self.ends() if marker is None else {number: end for number, (_, end) in where.items()}
+    def open(self) -> Open:
+        """Return what has no end. Transactions of others are waited for in the marker topic, and a moment in the target."""
+        marker, ends = self._is_marker_open(), self.ends()
         deadline = time.monotonic() + _GRACE
         while True:
             committed = self._of_target(self._committed.listed_ends())
-            undecided = frozenset(partition for partition, end in ends.items() if committed[partition] < end)
-            if not undecided or time.monotonic() > deadline:
-                break
+            partitions = frozenset(number for number, end in ends.items() if committed[number] < end)
+            if not partitions or time.monotonic() > deadline:
+                return Open(self.last(), marker, partitions)
             time.sleep(_LOOK_AGAIN)
-        seen = {partition: self._is_seen(partition, where[partition]) for partition in where.keys() - undecided}
-        return Forgotten(marker, undecided, {partition: each for partition, each in seen.items() if each is not None})
+
+    def last(self) -> Last | None:
+        """Return the last marker or note of the sink, committed or not."""
+        found = _newest(self._all, self._partition, self._all.listed_ends()[self._partition], self.key, self.note_key)
+        if found is None:
+            return None
+        key, value, offset = found
+        end = self._committed.listed_ends()[self._partition]
+        seen = _newest(self._committed, self._partition, end, self.key)
+        return Last(_decoded(value), key == self.note_key, seen is not None and seen[2] == offset)
+
+    def seen(self, where: Mapping[int, Range]) -> dict[int, bool]:
+        """Tell of each range with records whether readers see them. Transactions of others are waited for."""
+        patience = _patience_with_others(self._target, self._target.topic)
+        while True:
+            committed = self._of_target(self._committed.listed_ends())
+            if all(committed[number] >= end for number, (_, end) in where.items()):
+                break
+            patience.check()
+            time.sleep(_LOOK_AGAIN)
+        found = {}
+        for number, (first, end) in where.items():
+            there, hidden = (
+                sum(1 for _ in each) for each in (self._there(number, first, end), self.dropped(number, first, end))
+            )
+            # A range may hold nothing but the end of the transaction before.
+            if there:
+                found[number] = not hidden
+        return found
+
+    def dropped(self, partition: int, first: int, end: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Give keys and values of the records of a range that readers do not see, in order."""
+        name = f"{self._target.topic}/{partition}"
+        seen = {
+            offset for batch in self._committed.read(name, first, end) for offset in batch.column("offset").to_pylist()
+        }
+        for offset, key, value in self._there(partition, first, end):
+            if offset not in seen:
+                yield key, value
 
     def newest(self) -> Marker:
         """Return the newest marker that readers see."""
-        return newest_marker(self._target, self._own.decode())
+        return newest_marker(self._target, self.key.decode())
+
+    def _there(self, partition: int, first: int, end: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        yield from _records(self._all, f"{self._target.topic}/{partition}", first, end)
 
     def _of_target(self, offsets: Mapping[str, int]) -> dict[int, int]:
         places = {split(name): offset for name, offset in offsets.items()}
         return {number: offset for (topic, number), offset in places.items() if topic == self._target.topic}
 
-    def _forgotten_marker(self) -> Sent | None:
-        """Return the sink's own marker that has no end; transactions of others are waited for."""
-        patience = _patience_with_others(self._target)
+    def _is_marker_open(self) -> bool:
+        """Tell whether the sink's own marker has no end; transactions of others are waited for."""
+        patience = _patience_with_others(self._target, self._target.markers)
         since = time.monotonic()
         newest = self._all.listed_ends()[self._partition]
         while (end := self._committed.listed_ends()[self._partition]) < newest:
-            first = next(
-                (
-                    (key, value)
-                    for batch in self._all.read(self._partition, end, newest)
-                    for key, value in zip(
-                        batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True
-                    )
-                ),
-                None,
-            )
+            first = next(_records(self._all, self._partition, end, newest), None)
             if first is None:  # The end was written meanwhile, and is all that there is.
-                return None
-            if first[0] == self._own:
-                if time.monotonic() > since + _GRACE:
-                    return _decoded(first[1])
-            else:
+                return False
+            if first[1] not in (self.key, self.drop_key):
                 patience.check()
+            elif time.monotonic() > since + _GRACE:
+                return True
             time.sleep(_LOOK_AGAIN)
-        return None
-
-    def _is_seen(self, partition: int, where: Range) -> bool | None:
-        """Tell whether readers see all records of a range, and not a part of them; None if there are none."""
-        name = f"{self._target.topic}/{partition}"
-        seen, there = (sum(batch.num_rows for batch in log.read(name, *where)) for log in (self._committed, self._all))
-        # A range may hold nothing but the end of the transaction before.
-        return seen == there if there else None
+        return False
 
 
-def half_ended(target: Target, name: str, found: Forgotten) -> ConnectorError:
-    """Return the error of a transaction of which the brokers ended one part."""
-    parts = ", ".join(f"{target.topic}/{partition}" for partition in sorted(found.partitions)) or "none"
+def half_known(target: Target, name: str) -> ConnectorError:
+    """Return the error of a transaction without an end whose marker does not say where its records are."""
     return ConnectorError(
-        f"the brokers {target.connection.brokers} ended the last transaction of {name} in a part of its partitions only, and "
-        f"count it as over: it has no end in {target.markers}/0 and in {parts}. Its records are neither all seen nor all "
-        "dropped, so nothing is sent on top of them. Find out which are there (read the partitions as committed and as "
-        "uncommitted), end the transaction with kafka-transactions.sh, and begin with another sink name or marker topic"
+        f"the brokers {target.connection.brokers} left the last transaction of {name} to {target.topic} without an end, and its "
+        f"marker in {target.markers}, of an earlier version of Tidewheel, does not say where its records are. Find out which of "
+        "them readers of committed records see, and begin with another sink name or marker topic"
     )
 
 
 def newest_marker(target: Target, name: str) -> Marker:
-    """Return the marker of a job and sink, looking from the end of the marker topic backwards, in ever larger steps."""
+    """Return the marker of a job and sink that readers see; transactions of others are waited for."""
     assert target.markers is not None
-    partition, wanted, size = f"{target.markers}/0", name.encode(), _TAIL
+    partition = f"{target.markers}/0"
     with closing(_log(target, (target.markers,), "read_committed")) as log:
-        first, last = log.oldest(partition), _decided_end(target, log, partition)
-        while last > first:
-            begin = max(first, last - size)
-            found = None
-            for batch in log.read(partition, begin, last):
-                for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
-                    found = value if key == wanted else found
-            if found is not None:
-                return Marker.decoded(found)
-            last, size = begin, size * 10
-    return Marker()
+        found = _newest(log, partition, _decided_end(target, log, partition), name.encode())
+    return Marker() if found is None else Marker.decoded(found[1])
+
+
+def _newest(log: KafkaLog, partition: str, end: int, *keys: bytes) -> tuple[bytes, bytes | None, int] | None:
+    """Return key, value and offset of the newest record with one of the keys, looking backwards in ever larger steps."""
+    first, size = log.oldest(partition), _TAIL
+    while end > first:
+        begin, found = max(first, end - size), None
+        for offset, key, value in _records(log, partition, begin, end):
+            if key in keys:
+                found = key, value, offset
+        if found is not None:
+            return found
+        end, size = begin, size * 10
+    return None
+
+
+def _records(log: KafkaLog, partition: str, first: int, end: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    for batch in log.read(partition, first, end):
+        yield from zip(*(batch.column(name).to_pylist() for name in ("offset", "key", "value")), strict=True)
 
 
 def _decided_end(target: Target, log: KafkaLog, partition: str) -> int:
     """Return an end of the marker topic before which everything is decided that was there at the time of the call."""
     assert target.markers is not None
-    patience = _patience_with_others(target)
+    patience = _patience_with_others(target, target.markers)
     with closing(_log(target, (target.markers,), "read_uncommitted")) as undecided:
         newest = undecided.end({})[partition]
     while (end := log.end({})[partition]) < newest:
@@ -208,10 +258,10 @@ def _decided_end(target: Target, log: KafkaLog, partition: str) -> int:
     return end
 
 
-def _patience_with_others(target: Target) -> Patience:
+def _patience_with_others(target: Target, topic: str | None) -> Patience:
     doing = (
-        f"find the newest marker in {target.markers!r} behind an open transaction of another producer (the brokers end it after "
-        "its transaction.timeout.ms)"
+        f"find the newest marker in {topic!r} behind an open transaction of another producer (the brokers end it after its "
+        "transaction.timeout.ms)"
     )
     return Patience(target.connection, LastError(), doing)
 

@@ -16,13 +16,15 @@ each job and sink for as long as the topic lives.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidewheel._connectors.kafka.client import Connection, LastError, client
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
-from tidewheel._connectors.kafka.markers import Forgotten, MarkerTopic, Sent, Target, half_ended
+from tidewheel._connectors.kafka.markers import Last, MarkerTopic, Range, Sent, Target, half_known, to_send_again
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
@@ -35,14 +37,12 @@ COMMITTED = faults.declare(
     "kafka.committed", "a Kafka transaction with a batch's records and their marker is committed"
 )
 
-Message = tuple[bytes | None, bytes | None]
-"""Key and value."""
+Message = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, int]
+"""Key and value, and the partition if it is known."""
 
 _LOG = logger(__name__)
-_ENDINGS, _ENDINGS_WITHOUT_MARKER = 5, 2
-"""How often a sink tries to end what was forgotten: brokers may forget the ending too. Without its marker among it, it is most
-often a transaction of another producer that is open.
-"""
+_ENDINGS, _ENDINGS_IN_TARGET = 6, 2
+"""How often a sink drops what has no end: brokers may forget the ending too. What is left in the target is of others."""
 _LIMIT = "transaction.timeout.ms"
 _DEFAULT_LIMIT = 60_000
 """How many milliseconds a transaction may last, as librdkafka has it."""
@@ -84,7 +84,9 @@ class Transactions:
 
     def _publish(self, publication: Publication) -> None:
         try:
-            if self._producer is None:
+            if self._producer is None or self._errors.error is not None:
+                # Brokers that were away may have forgotten the end of what was committed before.
+                self._close()
                 self._begin()
             if not self._marker.has(publication):
                 self._send(publication)
@@ -99,17 +101,36 @@ class Transactions:
             self._topic = None
 
     def _begin(self) -> None:
-        self._topic = MarkerTopic(self._target, self._name)
+        """Take the transactional id, and see to it that what was sent under it before is seen whole, or not at all."""
+        topic = self._topic = MarkerTopic(self._target, self._name)
         for number in range(_ENDINGS):
             self._open()
-            found = self._topic.forgotten()
-            if found.remedy == "none" or (found.marker is None and number == _ENDINGS_WITHOUT_MARKER):
+            found = topic.open()
+            in_target = bool(found.partitions) and number < _ENDINGS_IN_TARGET
+            if not found.marker and not in_target:
                 break
-            if found.remedy == "unknown":
-                raise half_ended(self._target, self._name, found)
-            _LOG.warning("the brokers left a transaction of %s without an end: %s it", self._name, found.remedy)
-            self._end(found)
-        self._marker, self._ends = self._topic.newest(), self._topic.ends()
+            _LOG.warning("the brokers left a transaction without an end, perhaps of %s", self._name)
+            if found.last is not None and found.concerns_last:
+                self._note(found.last)
+            if in_target:
+                self._drop(self._target.topic, found.partitions)
+            else:
+                assert self._target.markers is not None
+                self._drop(self._target.markers, [0])
+        self._ends = topic.ends()
+        last = topic.last()
+        if last is not None and (last.is_note or not last.is_seen):
+            if last.sent.where is None:
+                raise half_known(self._target, self._name)
+            again = to_send_again(last, topic.seen(last.sent.where))
+            if again is not None:
+                _LOG.warning(
+                    "%s sends again what brokers dropped of a commit, in %d partitions", self._name, len(again)
+                )
+                self._send_again(topic, last.sent.published, last.sent.where, again)
+        self._marker = topic.newest()
+        # From now on an error says that the brokers were away; one of several addresses may be closed from the beginning.
+        self._errors.error = None
 
     def _open(self) -> None:
         from confluent_kafka import Producer
@@ -119,44 +140,67 @@ class Transactions:
         self._producer = _producer(Producer, self._connection, self._errors, **identity)
         self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
 
-    def _end(self, found: Forgotten) -> None:
-        """End what was forgotten, by a transaction in the same partitions.
+    def _note(self, last: Last) -> None:
+        """Write down a marker that may be dropped; durable when this returns."""
+        from confluent_kafka import Producer
 
-        What is in the target goes first. Until the marker has its end, whoever comes next knows that there is something to do.
-        """
-        own, timeout = self._name.encode(), self._connection.timeout
-        if found.partitions:
-            self._do("begin a transaction", self._producer.begin_transaction)
-            for partition in found.partitions:
-                self._do("end a transaction", self._producer.produce, self._target.topic, None, own, partition)
-        elif found.marker is not None:
-            self._do("begin a transaction", self._producer.begin_transaction)
-            data = found.marker.encoded()
-            self._do("end a transaction", self._producer.produce, self._target.markers, data, own, 0)
-        self._flush("end a transaction")
-        commits = found.remedy == "commit"
-        ending = self._producer.commit_transaction if commits else self._producer.abort_transaction
-        self._do("end a transaction", ending, timeout)
+        assert self._topic is not None
+        doing, refused = "note a marker", list[Any]()
+        note = replace(last.sent, seen=last.is_seen).encoded()
+        plain = _producer(Producer, self._connection, self._errors)
+        plain.produce(
+            self._target.markers,
+            note,
+            self._topic.note_key,
+            0,
+            lambda error, _: refused.append(error) if error else None,
+        )
+        if plain.flush(self._connection.timeout) or refused:
+            raise self._connection.failed(doing, refused[0] if refused else self._errors.text("no answer"))
+
+    def _drop(self, topic: str, partitions: Iterable[int]) -> None:
+        """Drop what has no end in some partitions: a transaction that is aborted there ends it too."""
+        assert self._topic is not None
+        doing = f"end a transaction in {topic}"
+        self._do(doing, self._producer.begin_transaction)
+        for partition in partitions:
+            self._do(doing, self._producer.produce, topic, b"", self._topic.drop_key, partition)
+        self._flush(doing)
+        self._do(doing, self._producer.abort_transaction, self._connection.timeout)
 
     def _send(self, publication: Publication) -> None:
-        producer, marker, topic = self._producer, self._marker.after(publication), self._topic
+        marker = self._marker.after(publication)
+        self._transact(payloads(publication), marker.published, {})
+        self._marker = marker
+
+    def _send_again(
+        self, topic: MarkerTopic, published: dict[int, int], where: Mapping[int, Range], partitions: Iterable[int]
+    ) -> None:
+        chosen = {partition: where[partition] for partition in partitions}
+        messages = ((*each, number) for number, place in chosen.items() for each in topic.dropped(number, *place))
+        kept = {partition: each for partition, each in where.items() if partition not in chosen}
+        self._transact(messages, published, kept)
+
+    def _transact(self, messages: Iterable[Message], published: dict[int, int], kept: Mapping[int, Range]) -> None:
+        """Send messages and the marker that says where they are; `kept` are ranges where others of the same marker are."""
+        producer, topic = self._producer, self._topic
         assert topic is not None
         self._begun = time.monotonic()
         at: list[int] = []
         self._do("begin a transaction", producer.begin_transaction)
         try:
-            self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, payloads(publication))
+            self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, messages)
             self._flush(f"send to {self._target.topic}")
             faults.point(SENT)
             ends = topic.ends()
             grown = {number: (self._ends.get(number, 0), end) for number, end in ends.items()}
-            sent = Sent(marker.published, {number: each for number, each in grown.items() if each[0] < each[1]})
+            where = {**{number: each for number, each in grown.items() if each[0] < each[1]}, **kept}
             self._do(
                 "send a marker",
                 producer.produce,
                 self._target.markers,
-                sent.encoded(),
-                self._name.encode(),
+                Sent(published, where).encoded(),
+                topic.key,
                 0,
                 lambda error, message: None if error else at.append(message.offset()),
             )
@@ -168,12 +212,14 @@ class Transactions:
             raise
         faults.point(COMMITTED)
         producer.poll(0)
-        if not at or not topic.is_decided(at[0]):
+        marker, records = topic.is_decided(at[0], where) if at else (False, False)
+        # Records may be behind an open transaction of another producer, unless brokers were away.
+        if not marker or not (records or self._errors.error is None):
             raise _NotDecided(
                 f"a transaction of {self._name} was committed, and readers at the Kafka brokers {self._connection.brokers} do "
                 "not see its end"
             )
-        self._marker, self._ends = marker, ends
+        self._ends = ends
 
     def _flush(self, doing: str) -> None:
         from confluent_kafka import KafkaException
@@ -223,10 +269,10 @@ class Transactions:
 def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
     """Hand messages to the producer, and wait where it is full."""
     produce = producer.produce
-    for key, value in messages:
+    for key, value, *partition in messages:
         while True:
             try:
-                produce(topic, value, key, **more)
+                produce(topic, value, key, *partition, **more)
                 break
             except BufferError:
                 producer.poll(0.05)
