@@ -18,6 +18,7 @@ from tidewheel._observe.history_writer import HistoryWriter
 from tidewheel._observe.records import (
     Behind,
     CommitRecord,
+    DeadLetter,
     ErrorRecord,
     OperatorRecord,
     Published,
@@ -90,6 +91,9 @@ def write_history(url: str, commits: int = 30, name: str = "clicks", n_shards: i
                 published={"out": Published(100, 0.02)},
                 cells={"threshold": 0},
                 events=100 * number,
+                letters=(DeadLetter("count", HOSTILE, f'{{"user": "{HOSTILE}"}}', "ValueError: odd", "fail.py:6"),)
+                if number == commits - 1
+                else (),
             )
         )
     writer.failed(ErrorRecord(now, "run1", f"operator 'count': {HOSTILE}", "OperatorError", f"Traceback\n  {HOSTILE}"))

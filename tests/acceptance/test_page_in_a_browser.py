@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
 import pytest
 
+from fleet_nodes import Fleet, started
 from page_site import HOSTILE, TOKEN, browsing, go, served, stored_job, write_history
 from tidewheel import StoredJob
 
@@ -86,3 +94,89 @@ def test_a_thousand_operators_and_4096_shards_are_drawn(tmp_path):
         assert window.evaluate("document.querySelector('canvas').height") > 100
         go(window, "clicks", "batches")
         assert "1,000 commits" in window.inner_text("main")
+
+
+PROGRAM = """
+from tidewheel import Job, sinks, sources
+
+job = Job("live", state={state!r})
+lines = job.source("in", sources.files({inbox!r}, format="json", schema="user string, cents long"))
+counted = lines.key_by("by-user", "user").stateful_map("count", lambda key, row, n: (n + 1, n + 1), default=0)
+counted.sink("out", sinks.discard())
+"""
+
+
+def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays_to_be_seen(tmp_path):
+    state, inbox, program = f"{tmp_path}/state", tmp_path / "in", tmp_path / "live.py"
+    inbox.mkdir()
+    program.write_text(PROGRAM.format(state=state, inbox=str(inbox)))
+
+    def send(number):
+        (tmp_path / "next.json").write_text(f'{{"user": "u{number}", "cents": 1}}\n' * 10)
+        (tmp_path / "next.json").rename(inbox / f"{number}.json")
+
+    send(0)
+    command = [sys.executable, "-m", "tidewheel", "run", str(program), "--ui", "--master", "local[1]"]
+    environment = os.environ | {"TIDEWHEEL_LOCAL": f"{tmp_path}/local"}
+    with (
+        subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        ) as process,
+        browsing() as window,
+    ):
+        try:
+            address = next(match[1] for line in process.stderr if (match := re.search(r"the page is at (\S+)", line)))
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            window.goto(address)
+            window.wait_for_selector("body[data-view=jobs]")
+            window.wait_for_selector(".badge.running", timeout=120_000)
+            go(window, "live", "batches")
+            window.wait_for_selector("tbody tr", timeout=120_000)
+            before = window.locator("tbody tr").count()
+            window.evaluate("window.stayed = true")
+            send(1)
+            window.locator("tbody tr").nth(before).wait_for(timeout=120_000)
+            assert window.evaluate("window.stayed"), "the page was not loaded again"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    with served(state) as page, browsing() as window:
+        window.goto(page.url)
+        window.wait_for_selector("body[data-view=jobs]")
+        window.wait_for_selector(".badge.stopped")
+        for view in VIEWS:
+            go(window, "live", view)
+            assert window.locator("main .trouble").count() == 0
+        go(window, "live", "overview")
+        assert window.locator(".graph .node").count() == 4
+        go(window, "live", "state")
+        assert "u1" in window.inner_text("main")
+
+
+def test_a_fleet_shows_its_nodes_and_who_holds_which_shard(tmp_path):
+    fleet = Fleet(tmp_path)
+    try:
+        nodes = started(fleet, "north", "south")
+        fleet.send(100)
+        for node in nodes:
+            node.step()
+        places = {"cells": f"{tmp_path}/cells", "inbox": f"{tmp_path}/inbox"}
+        with served(f"{tmp_path}/state", **places) as page, browsing() as window:
+            window.goto(page.url)
+            window.wait_for_selector(".badge.fleet")
+            for view in VIEWS:
+                go(window, "orders", view)
+                assert window.locator("main .trouble").count() == 0, window.inner_text("main")
+            go(window, "orders", "fleet")
+            text = window.inner_text("main")
+            assert all(word in text for word in ("north", "south", "member", "8"))
+            go(window, "orders", "shards")
+            window.select_option("select", "holders")
+        with served(f"{tmp_path}/state") as page, browsing() as window:
+            window.goto(page.url)
+            window.wait_for_selector(".badge.fleet")
+            go(window, "orders", "fleet")
+            assert "--cells and --inbox" in window.inner_text("main"), "what is missing is said"
+    finally:
+        for node in nodes:
+            node.close()
+        fleet.close()

@@ -14,6 +14,7 @@ COMMANDS = (
     "run",
     "status",
     "ui",
+    "top",
     "stop",
     "reset",
     "graph",

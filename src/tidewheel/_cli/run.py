@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, start_logs
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import progress_for
+from tidewheel._cli.ui import page_of
 from tidewheel._spark.early_start import start_early
 
 _INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h|days?)")
@@ -119,6 +121,9 @@ def run(
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the page of the job's state URL meanwhile, as `tidewheel ui` does.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -165,6 +170,6 @@ def run(
     job = load_job(program)
     if state is not None:
         job.state = state
-    with progress_for(as_json) as progress:
+    with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
         progress.started(job)
         progress.ended(job.run(**options, progress=progress.batch, on_phase=progress.phase))

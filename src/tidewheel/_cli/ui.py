@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.stored import CellsUrl, State
+from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tidewheel._program.job import Job
     from tidewheel._ui.server import PageServer
 
 
 def ui(
-    state: State,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 7080,
+    state: State = DEFAULT_STATE,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="The port; 0: any free one; by default 7080, or a free one if that is taken."
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen at. Others than this machine need the token.")] = (
         "127.0.0.1"
     ),
@@ -50,10 +58,18 @@ def ui(
         page.wait()
 
 
+@contextmanager
+def page_of(job: Job) -> Iterator[None]:
+    """Serve the page of a job's state URL for a block, and say where."""
+    with page_server(job.state, cells=job.cells_at) as page:
+        typer.echo(f"the page is at {page.url}", err=True)
+        yield
+
+
 def page_server(
     state: str,
-    host: str,
-    port: int,
+    host: str = "127.0.0.1",
+    port: int | None = None,
     names: tuple[str, ...] = (),
     changes: bool = False,
     cells: str | None = None,

@@ -19,6 +19,8 @@ from tidewheel._time.duration import MAX_TIME
 
 _LOG = logger(__name__)
 
+_LETTERS = 10
+"""How many dead letters the record of a commit holds."""
 _SHARDS_SECONDS = 60.0
 """How often the sizes of all shards go into a record."""
 
@@ -168,6 +170,7 @@ def record_of(
         events=manifest.event_count,
         held=None if spec.shards is None else len(spec.shards),
         skew=round(sizes.skew, 3),
+        letters=tuple(letter for report in reports for letter in report.letters)[:_LETTERS],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidewheel._observe.records import DeadLetter
 from tidewheel._state.references import PartRef
 
 
@@ -55,6 +56,8 @@ class Report(msgspec.Struct, frozen=True):
     """Seconds that the task waited for the rows of its sources."""
     dead: dict[str, int] = {}
     """Records of each operator that went to the dead-letter sink."""
+    letters: tuple[DeadLetter, ...] = ()
+    """A few of these."""
     stored: dict[str, dict[int, tuple[int, int]]] = {}
     """Keys and bytes of each operator by shard, as of the base: of shards that the task opened and whose turn it is."""
     caught_up: int = 0

@@ -297,6 +297,7 @@ class _Step:
             busy=self.busy.seconds,
             reading=self.reading,
             dead=self.output.rejected_by,
+            letters=tuple(self.output.letters),
             stored=self.state.sizes(),
             caught_up=self.state.caught_up,
         )

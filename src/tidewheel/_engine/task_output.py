@@ -12,6 +12,8 @@ from tidewheel._core.text import shortened
 from tidewheel._core.user_code import described, summary, user_traceback
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Staged
+from tidewheel._observe.records import DeadLetter
+from tidewheel._observe.redaction import without_secrets
 from tidewheel._operators.graph import Node
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._values import Batch
@@ -25,6 +27,9 @@ DEAD_LETTER_SCHEMA = pa.schema([(name, pa.string()) for name in ("operator", "ke
 
 _DEAD_LETTERS = 1000
 """How many rejected records are written at once."""
+_LETTERS = 3
+"""How many of an operator's rejected records a task tells of."""
+_LETTER_TEXT, _LETTER_TRACEBACK = 500, 4000
 
 
 class TaskOutput:
@@ -37,6 +42,8 @@ class TaskOutput:
         self._dead_letters: list[dict[str, str | None]] = []
         self.rejected = 0
         self.rejected_by: dict[str, int] = {}
+        self.letters: list[DeadLetter] = []
+        """The first few rejected records of each operator, cut short."""
 
     def write(self, node: Node, columns: pa.RecordBatch) -> None:
         """Write rows to the sink of a node."""
@@ -55,17 +62,18 @@ class TaskOutput:
             raise OperatorError(
                 f"operator {node.name!r}, {about}record {shortened(record)}: {described(error)}"
             ) from error
-        self._dead_letters.append(
-            {
-                "operator": node.name,
-                "key": None if key is None else key_text(key),
-                "record": json_text(record),
-                "error": summary(error),
-                "traceback": user_traceback(error) or None,
-            }
-        )
+        letter = {
+            "operator": node.name,
+            "key": None if key is None else key_text(key),
+            "record": json_text(record),
+            "error": summary(error),
+            "traceback": user_traceback(error) or None,
+        }
+        self._dead_letters.append(letter)
         self.rejected += 1
-        self.rejected_by[node.name] = self.rejected_by.get(node.name, 0) + 1
+        number = self.rejected_by[node.name] = self.rejected_by.get(node.name, 0) + 1
+        if number <= _LETTERS:
+            self.letters.append(_told(letter))
         if len(self._dead_letters) >= _DEAD_LETTERS:
             self._write_dead_letters()
 
@@ -82,3 +90,14 @@ class TaskOutput:
             rows = pa.RecordBatch.from_pylist(self._dead_letters, schema=DEAD_LETTER_SCHEMA)
             self.write(self._plan.nodes[self._plan.dead_letter], rows)
             self._dead_letters = []
+
+
+def _told(letter: dict[str, str | None]) -> DeadLetter:
+    key, traceback = letter["key"], without_secrets(letter["traceback"] or "")
+    return DeadLetter(
+        letter["operator"] or "",
+        None if key is None else key[:_LETTER_TEXT],
+        (letter["record"] or "")[:_LETTER_TEXT],
+        without_secrets(letter["error"] or "")[:_LETTER_TEXT],
+        traceback[-_LETTER_TRACEBACK:],
+    )

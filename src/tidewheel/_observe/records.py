@@ -40,6 +40,16 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 0.0
 
 
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A record that an operator put aside, cut short: whole it is in the dead-letter sink."""
+
+    operator: str
+    key: str | None
+    record: str
+    error: str
+    traceback: str = ""
+
+
 class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """The figures of one commit. Mappings are by operator unless it says otherwise; absent names stand for 0.
 
@@ -103,6 +113,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """How many shards the run has; None: all."""
     skew: float = 0.0
     """Keys of the largest shard, divided by the mean of all shards that hold any; 0 if none does."""
+    letters: tuple[DeadLetter, ...] = ()
+    """A few of the records that were put aside."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):

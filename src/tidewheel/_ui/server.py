@@ -18,20 +18,19 @@ DEFAULT_PORT = 7080
 
 
 class PageServer:
-    """Serves a page until the block ends, or `wait` returns. Port 0 takes a free one; `port` says which."""
+    """Serves a page until the block ends, or `wait` returns; `port` says where.
 
-    def __init__(self, site: Site, guard: Guard, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
+    Port 0 takes a free one; None the usual one, or a free one if that is taken.
+    """
+
+    def __init__(self, site: Site, guard: Guard, host: str = "127.0.0.1", port: int | None = None) -> None:
         """Listen; a `ConfigError` if that cannot be done."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._socket.bind((host, port))
-            # Who asks before the server turns is answered when it does.
-            self._socket.listen()
-        except (OSError, OverflowError) as error:
-            self._socket.close()
-            raise ConfigError(f"the page cannot be served at {host}, port {port}: {error}; choose another") from error
+            self._socket = _listening(host, DEFAULT_PORT if port is None else port)
+        except ConfigError:
+            if port is not None:
+                raise
+            self._socket = _listening(host, 0)
         self.port = int(self._socket.getsockname()[1])
         self._host, self._site, self._guard = host, site, guard
         config = uvicorn.Config(
@@ -72,3 +71,16 @@ class PageServer:
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        # Who asks before the server turns is answered when it does.
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise ConfigError(f"the page cannot be served at {host}, port {port}: {error}; choose another") from error
+    return listener

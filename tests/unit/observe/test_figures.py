@@ -128,3 +128,22 @@ def test_the_graph_is_told_with_its_levels_and_inputs():
     assert (graph["in"].kind, graph["in"].level, graph["in"].inputs) == ("source", 0, ())
     assert (graph["total"].kind, graph["total"].level, graph["total"].stateful) == ("stateful_map", 1, True)
     assert graph["out"].inputs == (("large", 0),)
+
+
+def test_a_few_dead_letters_are_told_with_their_line_and_without_secrets(kept):
+    job = Job("letters", state="memory:letters")
+    job.dead_letter("dead", sinks.collect())
+
+    def refuse(row):
+        raise ValueError("cannot reach nats://ada:s3cret@host:4222")
+
+    job.source("in", sources.iterable([])).map("refuse", refuse).sink("out", sinks.discard())
+    with run_of(job, kept, parallelism=2, partitions=2) as run:
+        run.batch({"in": [{"text": "x" * 10_000}] * 50})
+    (record,) = kept.records
+    assert record.dead == {"refuse": 50}
+    assert 0 < len(record.letters) <= 10
+    letter = record.letters[0]
+    assert (letter.operator, len(letter.record) <= 500) == ("refuse", True)
+    assert "refuse" in letter.traceback
+    assert "s3cret" not in repr(record)

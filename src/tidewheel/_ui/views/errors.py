@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import msgspec
+
 from tidewheel._ui.site import Site
 from tidewheel._ui.views.jobs import newest_records
 
@@ -12,11 +14,16 @@ _SHOWN = 100
 
 
 def errors(site: Site, name: str) -> dict[str, Any]:
-    """Return the newest errors, newest first, and how many records each operator put aside of late."""
+    """Return the newest errors, newest first; how many records each operator put aside of late, and some of these."""
     dead: dict[str, int] = {}
+    letters: list[dict[str, Any]] = []
     for record in newest_records(site, name):
         for operator, count in record.dead.items():
             dead[operator] = dead.get(operator, 0) + count
+        letters += [
+            {"at": record.at / 1e9, "sequence": record.sequence, **msgspec.structs.asdict(letter)}
+            for letter in record.letters
+        ]
     newest = site.history.errors(name)[-_SHOWN:]
     return {
         "errors": [
@@ -34,5 +41,6 @@ def errors(site: Site, name: str) -> dict[str, Any]:
             for each in reversed(newest)
         ],
         "dead": dead,
+        "letters": letters[: -_SHOWN - 1 : -1],
         "now": time.time(),
     }

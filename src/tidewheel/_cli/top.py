@@ -1,0 +1,155 @@
+"""`tidewheel top`: all jobs at a state URL, or one job and its operators, live in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidewheel._cli.failures import Verbose
+from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State, size, when
+from tidewheel._ui.site import Site
+from tidewheel._ui.views.batches import batches
+from tidewheel._ui.views.figures import STEPS
+from tidewheel._ui.views.jobs import jobs, overview
+
+_COLOURS = {
+    "running": "green",
+    "fleet": "green",
+    "perhaps": "yellow",
+    "failed": "bold red",
+    "unreadable": "bold red",
+    "stopped": "dim",
+    "gone": "dim",
+}
+_STEP_COLOURS = ("bright_black", "cyan", "blue", "yellow", "magenta", "white")
+_BAR = 28
+_BATCHES = 12
+
+
+def top(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; by default all.")] = None,
+    state: State = DEFAULT_STATE,
+    cells: CellsUrl = None,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show all jobs at a state URL, or one job with its operators and newest batches, until Ctrl-C.
+
+    It is what `tidewheel ui` shows, for a terminal. Runs are not disturbed.
+
+    For example:
+
+        tidewheel top --state s3://bucket/state
+
+        tidewheel top clicks --state s3://bucket/state
+    """
+    site = Site(state, cells=cells)
+    console = Console()
+    look: Callable[[], RenderableType] = (lambda: all_jobs(jobs(site))) if job is None else (lambda: one_job(site, job))
+    try:
+        if once:
+            console.print(look())
+            return
+        with Live(look(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(look(), refresh=True)
+    except KeyboardInterrupt:
+        return
+    finally:
+        site.close()
+
+
+def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
+    """Return the list of jobs as a table."""
+    if not rows:
+        return Text("there is no job here yet; start one with this state URL, and it appears by itself")
+    table = Table("job", "state", "rows/s", "behind", "commit", "last commit", "where", "last error", box=None)
+    for column in (2, 3, 4):
+        table.columns[column].justify = "right"
+    table.columns[0].no_wrap = table.columns[1].no_wrap = table.columns[7].no_wrap = True
+    for row in rows:
+        error = row.get("error")
+        table.add_row(
+            plain(row["name"]),
+            Text(row["state"], _COLOURS.get(row["state"], "")),
+            _number(row.get("rate")),
+            _number(row.get("rows_behind")),
+            _number(row.get("sequence")),
+            _ago(row.get("committed_at"), row.get("now")),
+            plain(row.get("host") or ""),
+            plain(error["text"].partition("\n")[0] if error else "", "red"),
+        )
+    return table
+
+
+def one_job(site: Site, name: str) -> RenderableType:
+    """Return one job: what it does, its operators, its newest batches."""
+    told = overview(site, name)
+    head = Text.assemble(
+        (name, "bold"),
+        "  ",
+        (told["state"], _COLOURS.get(told["state"], "")),
+        f"  {_number(told.get('rate'))} rows/s  {_number(told.get('rows_behind'))} behind  "
+        f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}",
+    )
+    error = told.get("error")
+    trouble = [plain(error["text"], "red")] if error else []
+    operators = Table("operator", "kind", "in/s", "out/s", "busy", "keys", "state", "late", "dead", box=None)
+    for column in range(2, 9):
+        operators.columns[column].justify = "right"
+    for each in told.get("operators", ()):
+        operators.add_row(
+            plain(each["name"], "bold yellow" if each["slowest"] else ""),
+            plain(each["kind"], "dim"),
+            _number(each["in_rate"]),
+            _number(each["out_rate"]),
+            f"{each['busy']:.0%}",
+            _number(each["keys"]),
+            "" if each["bytes"] is None else size(each["bytes"]),
+            _number(each["late"]),
+            _number(each["dead"]),
+        )
+    return Group(head, *trouble, Text(), operators, Text(), _newest(batches(site, name)["bars"][-_BATCHES:]))
+
+
+def _newest(bars: list[dict[str, Any]]) -> RenderableType:
+    legend = Text("  ")
+    for step, colour in zip((*STEPS, "other"), _STEP_COLOURS, strict=True):
+        legend.append("█ ", colour)
+        legend.append(f"{step}  ", "dim")
+    table = Table("commit", "made (UTC)", "rows", "took", "", box=None)
+    for column in (0, 2, 3):
+        table.columns[column].justify = "right"
+    most = max((bar["seconds"] for bar in bars), default=0.0)
+    for bar in reversed(bars):
+        line = Text()
+        for step, colour in zip((*STEPS, "other"), _STEP_COLOURS, strict=True):
+            line.append("█" * round(bar["steps"][step] / most * _BAR if most else 0), colour)
+        table.add_row(
+            _number(bar["sequence"]), when(int(bar["at"] * 1e9)), _number(bar["rows"]), f"{bar['seconds']:.2f} s", line
+        )
+    return Group(table, legend) if bars else Text("no batch is in the history yet", "dim")
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return text of a job's, without what a terminal would obey."""
+    return Text(
+        "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text), style
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _ago(at: float | None, now: float | None) -> str:
+    return "–" if at is None else f"{max(0.0, (now or time.time()) - at):.0f} s ago"
