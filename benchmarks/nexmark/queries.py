@@ -1,6 +1,6 @@
 """The queries as Tidewheel programs: each takes a stream of the events that it is about and returns the stream of its results.
 
-What can be said in columns is said in columns; Spark reads and passes on only the events and columns that `READS` names.
+What can be said in columns is said in columns; a query begins with the events and columns that `READS` names.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,15 @@ def q0(bids: Stream) -> Stream:
     return bids
 
 
-def _in_euros(bids: pa.RecordBatch) -> pa.RecordBatch:
-    price = pc.divide(pc.multiply(bids.column("price"), 908), 1000)
-    return bids.set_column(bids.schema.get_field_index("price"), "price", price)
-
-
 def q1(bids: Stream) -> Stream:
     """Prices in another currency."""
-    return bids.map_batches("euros", _in_euros)
+    return bids.with_columns("euros", price=pc.field("price") * 908 / 1000)
 
 
 def q2(bids: Stream) -> Stream:
     """Bids on some auctions."""
-    return bids.map_batches("chosen", lambda rows: rows.filter(pa.array(rows.column("auction").to_numpy() % 123 == 0)))
+    auction = pc.field("auction")
+    return bids.filter("chosen", auction - auction / 123 * 123 == 0)
 
 
 class LocalAuctions(StatefulLogic[dict[str, Any]]):
@@ -199,3 +195,9 @@ READS: dict[str, tuple[tuple[int, ...], str]] = {
     "q18": ((BID,), "number auction bidder price"),
 }
 """The kinds of events that each query is about, and the columns of them."""
+
+
+def chosen(events: Stream, query: str) -> Stream:
+    """Return the events and columns that a query is about."""
+    kinds, columns = READS[query]
+    return events.filter("wanted", pc.field("kind").isin(kinds)).select("wanted-columns", *columns.split())

@@ -10,16 +10,14 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.nexmark.check import expected, normal
 from benchmarks.nexmark.generator import write
 from benchmarks.nexmark.native import NATIVE, ROCKSDB
-from benchmarks.nexmark.queries import QUERIES, READS
+from benchmarks.nexmark.queries import QUERIES, chosen
 from benchmarks.state import session
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidewheel import Job
 from tidewheel.sinks import collect, discard
@@ -29,21 +27,15 @@ WARM_UP = 2
 CHECKED = 20_000
 
 
-def read(query: str, folder: Path, **options: Any) -> Callable[[SparkSession], DataFrame]:
-    """Return the source of the events that a query is about; Spark chooses them and their columns, as it does in its own."""
-    kinds, columns = READS[query]
-    source = files(str(folder), **options)
-    return lambda spark: source.load(spark).where(f"kind in ({', '.join(map(str, kinds))})").select(*columns.split())
-
-
 def ours(spark: SparkSession, query: str, folder: Path, work: Path, per_batch: int) -> float:
     """Return the events a second of a query as a Tidewheel program."""
     job = Job(f"nexmark-{query}", state=f"file://{work}/state")
-    QUERIES[query](job.source("events", read(query, folder, max_files_per_trigger=1))).sink("results", discard())
+    events = job.source("events", files(str(folder), max_files_per_trigger=1))
+    QUERIES[query](chosen(events, query)).sink("results", discard())
     result = job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
     # The flush at the end has no events of its own, and is part of the work.
     timed = result.batches[WARM_UP:]
-    # All events of a file count, also those that Spark has left out before Python sees them, as they do in its own queries.
+    # All events of a file count, also those that a query is not about, as they do in Spark's own queries.
     return per_batch * sum(batch.rows > 0 for batch in timed) / sum(batch.seconds for batch in timed)
 
 
@@ -61,7 +53,7 @@ def native(spark: SparkSession, query: str, folder: Path, work: Path, per_batch:
 def check(spark: SparkSession, query: str, folder: Path, work: Path) -> None:
     """Refuse results that Spark SQL does not find as well."""
     job, out = Job(f"check-{query}", state=f"file://{work}/checked"), collect()
-    QUERIES[query](job.source("events", read(query, folder))).sink("results", out)
+    QUERIES[query](chosen(job.source("events", files(str(folder))), query)).sink("results", out)
     job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
     if normal(out.records, query) != expected(spark, spark.read.parquet(str(folder)), query):
         raise SystemExit(f"{query}: the results are not those of Spark SQL")

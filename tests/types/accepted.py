@@ -37,6 +37,16 @@ from tidewheel.connectors import Sink, Source
 HOUR = datetime.timedelta(hours=1)
 
 
+class Column:
+    """What stubs of pyarrow would have for an expression; pyarrow itself has no types."""
+
+    def is_valid(self) -> Column:
+        return self
+
+    def is_nan(self) -> Column:
+        return self
+
+
 @dataclass
 class Order:
     user: str
@@ -75,6 +85,9 @@ assert_type(job.source("as-dicts", sources.files("x/"), value=dict[str, Any]), S
 rows = job.source("more-rows", sources.files("rows/"))
 assert_type(orders.map("cents", lambda order: order.cents), Stream[int])
 assert_type(orders.filter("big", lambda order: order.cents > 100), Stream[Order])
+assert_type(orders.filter("big-column", Column()), Stream[Order])
+assert_type(orders.with_columns("euros", euros=Column()), Stream[Row])
+assert_type(orders.select("users", "user", cents=Column()), Stream[Row])
 assert_type(orders.filter_map("some", lambda order: order.user if order.cents else None), Stream[str])
 assert_type(orders.flat_map("letters", lambda order: list(order.user)), Stream[str])
 assert_type(orders.inspect("look", print), Stream[Order])
@@ -105,6 +118,9 @@ assert_type(by_user, KeyedStream[str, Order])
 assert_type(orders.key_by("by-column", "user"), KeyedStream[Any, Order])
 assert_type(orders.key_by("one-column", "user", value="cents"), KeyedStream[Any, Any])
 assert_type(by_user.map("keyed-cents", lambda order: order.cents), KeyedStream[str, int])
+assert_type(by_user.filter("keyed-big-column", Column()), KeyedStream[str, Order])
+assert_type(by_user.with_columns("keyed-euros", euros=Column()), KeyedStream[str, Row])
+assert_type(by_user.select("keyed-users", "user"), KeyedStream[str, Row])
 assert_type(by_user.filter("keyed-big", lambda order: order.cents > 100), KeyedStream[str, Order])
 assert_type(by_user.flat_map("keyed-letters", lambda order: list(order.user)), KeyedStream[str, str])
 assert_type(by_user.key_by("by-cents", lambda order: order.cents), KeyedStream[int, Order])

@@ -43,6 +43,9 @@ limit = job.cell("limit", int, default=100)
 
 orders.map("m", lambda order: order.centz)  # error: centz
 orders.filter("f", lambda order: order.centz > 3)  # error: centz
+orders.filter("f2", "cents > 3")  # error: filter
+orders.with_columns("w0", euros=3)  # error: with_columns
+orders.select("s0", 3)  # error: select
 orders.key_by("k", lambda order: order.centz)  # error: centz
 orders.flat_map("fm", lambda order: order.cents)  # error: int
 orders.map("m2", lambda order: order.cents).map("m3", lambda cents: cents.upper())  # error: upper

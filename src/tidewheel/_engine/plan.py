@@ -7,14 +7,18 @@ through the ones between.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from tidewheel._cells.live import JobCell
 from tidewheel._operators.graph import Graph, Node, Port
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._time.frontier import Input
 from tidewheel._values import Shape
+from tidewheel.errors import GraphError
 
 
 @dataclass(frozen=True)
@@ -132,32 +136,52 @@ def keyed_by_spark(plan: Plan, types: dict[str, Any]) -> str | None:
     return key
 
 
-def columns_read(plan: Plan, source: Node) -> list[str] | None:
+Schemas = Mapping[Port, pa.Schema | None]
+
+
+def known_columns(plan: Plan, sources: Mapping[int, pa.Schema]) -> Schemas:
+    """Return the columns at every output as far as they are known, given those of the sources, by node.
+
+    Raise a `GraphError` that names the operator whose expressions do not fit them.
+    """
+    schemas: dict[Port, pa.Schema | None] = {}
+    for node in plan.nodes:
+        try:
+            outputs = node.operator.schemas(tuple(schemas.get(port) for port in node.inputs))
+        except GraphError as error:
+            raise GraphError(f"operator {node.name!r} ({node.operator.kind}): {error}") from None
+        if node.id in sources and node.shapes[0].kind != "record":
+            outputs = (sources[node.id],)
+        schemas.update((Port(node.id, port), schema) for port, schema in enumerate(outputs))
+    return schemas
+
+
+def columns_read(plan: Plan, source: Node, schemas: Schemas | None = None) -> list[str] | None:
     """Return the columns of a source that the program reads, or None for all: what is not read need not be carried."""
-    columns = _read_behind(plan, Port(source.id))
+    columns = _read_behind(plan, Port(source.id), schemas or {})
     return sorted(columns) if columns else None
 
 
-def _read_behind(plan: Plan, port: Port) -> set[str] | None:
+def _read_behind(plan: Plan, port: Port, schemas: Schemas) -> set[str] | None:
     """Return the columns of an output that are read, by operators that say which they read; None: perhaps all."""
     wanted: set[str] = set()
     targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
     for number, _ in targets:
-        columns = _read_by(plan, plan.nodes[number])
+        columns = _read_by(plan, plan.nodes[number], schemas.get(port), schemas)
         if columns is None:
             return None
         wanted |= columns
     return wanted
 
 
-def _read_by(plan: Plan, node: Node) -> set[str] | None:
-    reads = node.operator.reads()
+def _read_by(plan: Plan, node: Node, columns_there: pa.Schema | None, schemas: Schemas) -> set[str] | None:
+    reads = node.operator.reads_of(columns_there)
     if reads is None:
         return None
     columns = set(reads.columns)
     for port in reads.passed_on:
-        behind = _read_behind(plan, Port(node.id, port))
+        behind = _read_behind(plan, Port(node.id, port), schemas)
         if behind is None:
             return None
-        columns |= behind
+        columns |= behind - set(reads.made)
     return columns

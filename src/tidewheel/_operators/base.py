@@ -83,6 +83,8 @@ class Reads:
 
     columns: Collection[str]
     passed_on: tuple[int, ...] = ()
+    made: Collection[str] = ()
+    """Columns of what goes on that the operator made itself: nobody need give it these."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,17 @@ class Operator(ABC):
     def reads(self) -> Reads | None:
         """Return the columns that it reads. None: it may read all. Columns that no operator reads are not carried."""
         return None
+
+    def reads_of(self, columns: pa.Schema | None) -> Reads | None:
+        """As `reads`, for an operator that can tell only where the columns of its input are known."""
+        return self.reads()
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        """Return the columns at each output where they follow from those of the inputs, which may be known or None.
+
+        Raise a `GraphError` for columns that the operator cannot work with.
+        """
+        return (None,) * self.ports
 
     def input(self, name: str) -> Input | None:
         """Return what the operator adds to the job's clock. None: it generates no epochs."""

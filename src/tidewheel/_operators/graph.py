@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._values import Shape
@@ -37,6 +39,8 @@ class Node:
     """The name of the key's column where the output is keyed, else None."""
     timed: bool | None = None
     """Whether the messages at its outputs have timestamps; None: some may."""
+    schemas: tuple[pa.Schema | None, ...] = ()
+    """The columns at each output where they are known before the run."""
 
 
 class Graph:
@@ -65,10 +69,11 @@ class Graph:
         try:
             operator.check(shapes)
             outputs = operator.shapes(shapes)
+            schemas = operator.schemas(tuple(self.nodes[port.node].schemas[port.port] for port in inputs))
             timed = operator.timed(tuple(self.nodes[port.node].timed for port in inputs))
         except GraphError as error:
             raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None
-        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs), timed)
+        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs), timed, schemas)
         self.nodes.append(node)
         self._names.add(name)
         return node

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._time.duration import Duration
     from tidewheel._values import Row
+    from tidewheel._values.expressions import Expression
 
 New = TypeVar("New")
 
@@ -44,7 +45,11 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
         ) -> KeyedStream[Key, New]: ...
         def map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
 
-        def filter(self, name: str, function: Callable[[Value], Any]) -> KeyedStream[Key, Value]: ...
+        def filter(self, name: str, function: Callable[[Value], Any] | Expression) -> KeyedStream[Key, Value]: ...
+
+        def with_columns(self, name: str, /, **columns: Expression) -> KeyedStream[Key, Row]: ...
+
+        def select(self, name: str, /, *columns: str, **computed: Expression) -> KeyedStream[Key, Row]: ...
 
         @overload
         def filter_map(

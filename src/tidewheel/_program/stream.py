@@ -13,6 +13,7 @@ from tidewheel._connectors.sink import Sink
 from tidewheel._operators.graph import Port
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.stateless.decode import DEAD, Decode
+from tidewheel._operators.stateless.expressions import Where
 from tidewheel._operators.stateless.filter import Filter
 from tidewheel._operators.stateless.flat_map import FilterMap, FlatMap
 from tidewheel._operators.stateless.inspect import Inspect
@@ -22,8 +23,10 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
 from tidewheel._program.arguments import checked_function
+from tidewheel._program.column_steps import ColumnSteps
 from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
+from tidewheel._values.expressions import Expression, is_expression
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
@@ -35,7 +38,7 @@ New = TypeVar("New")
 NewKey = TypeVar("NewKey")
 
 
-class Stream(TimeSteps[Value]):
+class Stream(ColumnSteps[Value], TimeSteps[Value]):
     """Messages without a key. Every step takes its name first and returns the stream behind it.
 
     A name has letters, digits, '_', '-' and '.', and is unique in its job: it is the identity of the step's state. The
@@ -65,18 +68,23 @@ class Stream(TimeSteps[Value]):
         """
         return self._same(name, Map(checked_function(name, function), returns))
 
-    def filter(self, name: str, function: Callable[[Value], Any]) -> Stream[Value]:
-        """Keep the values for which the function returns something true.
+    def filter(self, name: str, function: Callable[[Value], Any] | Expression) -> Stream[Value]:
+        """Keep the values for which the function returns something true, or for which an expression is true.
 
-        - `function`: called with each value.
+        - `function`: called with each value; or an expression of `pyarrow.compute` over columns of the stream, for which no
+          Python runs, and which is not true where it is null.
 
+        >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("odd")
-        >>> _ = job.source("in", sources.iterable([1, 2, 3])).filter("odd", lambda n: n % 2).sink("out", sinks.collect())
+        >>> odd = job.source("in", sources.iterable([1, 2, 3])).filter("odd", lambda n: n % 2)
+        >>> _ = odd.filter("large", pc.field("value") > 2).sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]
-        [{'value': 1}, {'value': 3}]
+        [{'value': 3}]
         """
+        if is_expression(function):
+            return self._same(name, Where(function))
         return self._same(name, Filter(checked_function(name, function)))
 
     @overload

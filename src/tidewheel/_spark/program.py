@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidewheel._connectors.schema import arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark
+from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, known_columns
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
@@ -85,7 +88,17 @@ def _hashable(column: str, kind: str) -> str:
 
 def pruned(plan: Plan, frames: list[DataFrame]) -> list[DataFrame]:
     """Return each source's DataFrame with the columns that the program reads."""
-    return [_pruned(plan, node, frame) for node, frame in zip(plan.sources(), frames, strict=True)]
+    sources = dict(zip((node.id for node in plan.sources()), map(_arrow_columns, frames), strict=True))
+    schemas = known_columns(plan, {number: schema for number, schema in sources.items() if schema is not None})
+    return [_pruned(plan, node, frame, schemas) for node, frame in zip(plan.sources(), frames, strict=True)]
+
+
+def _arrow_columns(frame: DataFrame) -> pa.Schema | None:
+    """Return the columns that Python will get, or None where one has no type of Arrow: the batch says so itself."""
+    try:
+        return arrow_schema(frame.schema, frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
+    except PySparkException:
+        return None
 
 
 def source_frame(chosen: list[DataFrame]) -> DataFrame:
@@ -114,10 +127,10 @@ def with_ticks(frame: DataFrame, ticks: DataFrame) -> DataFrame:
     return frame.union(ticks.where(F.lit(False)).select(*nothing))
 
 
-def _pruned(plan: Plan, node: Node, frame: DataFrame) -> DataFrame:
+def _pruned(plan: Plan, node: Node, frame: DataFrame, schemas: Schemas) -> DataFrame:
     if not frame.isStreaming:
         raise ConfigError(f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
-    wanted = columns_read(plan, node)
+    wanted = columns_read(plan, node, schemas)
     shape = node.shapes[0]
     if shape.kind == "record":
         wanted = list(shape.columns() or ())

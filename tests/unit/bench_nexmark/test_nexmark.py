@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from benchmarks.nexmark.check import expected, normal
 from benchmarks.nexmark.generator import AUCTION, BID, PERSON, events, write
-from benchmarks.nexmark.queries import QUERIES, READS
-from benchmarks.nexmark.run import read
+from benchmarks.nexmark.queries import QUERIES, chosen
 
 from tidewheel import Job
 from tidewheel.sinks import collect
+from tidewheel.sources import files
 from tidewheel.testing import run_in_memory
 
 EVENTS = 3000
@@ -41,10 +41,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("query", QUERIES)
 def test_query(query, spark, folder):
     job = Job(f"nexmark-{query}", state="memory:nexmark")
-    QUERIES[query](job.source("events", lambda spark: None)).sink("results", collect())
-    kinds, columns = READS[query]
-    rows = [event for event in events(0, EVENTS).to_pylist() if event["kind"] in kinds]
-    rows = [{name: event[name] for name in columns.split()} for event in rows]
+    QUERIES[query](chosen(job.source("events", lambda spark: None), query)).sink("results", collect())
+    rows = events(0, EVENTS).to_pylist()
     batches = [{"events": rows[at : at + 700]} for at in range(0, len(rows), 700)]
     result = run_in_memory(job, batches, parallelism=2)
     got = normal(result.outputs["results"], query)
@@ -55,6 +53,8 @@ def test_query(query, spark, folder):
 @pytest.mark.parametrize("query", ["q5", "q8"])
 def test_query_on_spark(query, spark, folder, tmp_path):
     job, out = Job(f"nexmark-{query}", state=f"file://{tmp_path}/state"), collect()
-    QUERIES[query](job.source("events", read(query, folder, max_files_per_trigger=1))).sink("results", out)
+    QUERIES[query](chosen(job.source("events", files(str(folder), max_files_per_trigger=1)), query)).sink(
+        "results", out
+    )
     job.run(bounded=True, spark=spark, local=f"{tmp_path}/local", parallelism=2)
     assert normal(out.records, query) == expected(spark, spark.read.parquet(str(folder)), query)

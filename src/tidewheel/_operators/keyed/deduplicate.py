@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator, time_of
 from tidewheel._operators.logic import Message, StatefulLogic
@@ -35,6 +37,9 @@ class Deduplicate(TimedOperator):
         return StateSpec(Ids, dict)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return inputs
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return inputs
 
 

@@ -46,6 +46,9 @@ class KeyBy(Operator):
         """Values pass unchanged, unless one column is chosen."""
         return inputs if self.value is None else (Shape("scalar", column=self.value),)
 
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        return inputs if self.value is None else (None,)
+
     def reads(self) -> Reads | None:
         if not isinstance(self.key, str):
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.base import Context, Operator, Process, each, without
@@ -24,6 +25,9 @@ class Filter(Operator):
         return _Filtering(self.function, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return inputs
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return inputs
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from tidewheel._connectors.source import Source
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import Batch, Shape
 from tidewheel._values.declared import as_declared, unfilled
-from tidewheel.errors import OperatorError
+from tidewheel.errors import GraphError, OperatorError
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,12 @@ class SourceOperator(Operator):
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return (self.shape,)
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        """The columns of a declared type; those of other sources are known when Spark is."""
+        with contextlib.suppress(GraphError):  # A type that no column has is told where it is used.
+            return (self.shape.schema(),)
+        return (None,)
 
 
 class _Reading(Process):

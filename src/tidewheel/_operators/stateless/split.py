@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from tidewheel._core.fields_read import FieldsRead, fields_read
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape
@@ -32,6 +34,9 @@ class Split(Operator):
         return _Splitting(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return (inputs[0],) * self.outputs
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return (inputs[0],) * self.outputs
 
 

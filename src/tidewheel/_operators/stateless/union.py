@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import GraphError
@@ -21,6 +23,9 @@ class Union(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """What all inputs have in common, or nothing declared."""
         return (inputs[0],) if all(shape == inputs[0] for shape in inputs) else (ANY,)
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        return (inputs[0],) if all(schema == inputs[0] for schema in inputs) else (None,)
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
         if True in inputs and False in inputs:

@@ -36,6 +36,9 @@ class AssignTimestamps(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
 
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        return inputs
+
     def timed(self, inputs: tuple[bool | None, ...]) -> bool:
         return True
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+import pyarrow as pa
+
 from tidewheel._operators.base import Context, Operator, Process, Reads, without
 from tidewheel._operators.logic import Message
 from tidewheel._time.duration import MAX_TIME
@@ -40,6 +42,9 @@ class GenerateEpochs(Operator):
         return _Generating(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return (inputs[0], inputs[0])
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return (inputs[0], inputs[0])
 
     def reads(self) -> Reads | None:

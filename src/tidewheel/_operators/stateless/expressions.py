@@ -1,0 +1,188 @@
+"""filter, with_columns and select by expressions of Arrow: no Python runs for a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, without
+from tidewheel._values import ROW, Batch, Shape
+from tidewheel._values.expressions import columns_used, evaluated, result_types
+from tidewheel.errors import GraphError, OperatorError
+
+
+@dataclass(frozen=True, eq=False)
+class Where(Operator):
+    """Keep the values for which the expression is true; where it is null, it is not."""
+
+    expression: Any
+    kind = "filter"
+
+    def start(self, context: Context) -> Process:
+        return _Keeping(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return inputs
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        if inputs[0] is not None:
+            self.checked(inputs[0])
+        return inputs
+
+    def checked(self, schema: pa.Schema) -> None:
+        """Refuse, with a `GraphError`, columns over which the expression is not a yes or no."""
+        (kind,) = _types(schema, [self.expression])
+        if not pa.types.is_boolean(kind):
+            raise GraphError(f"{self.expression} is of type {kind}; filter takes an expression that is true or false")
+
+    def reads_of(self, columns: pa.Schema | None) -> Reads | None:
+        return None if columns is None else Reads(columns_used(columns, self.expression), (0,))
+
+
+@dataclass(frozen=True, eq=False)
+class WithColumns(Operator):
+    """Add columns, each what an expression gives, or put them in place of those of the same name."""
+
+    expressions: dict[str, Any]
+    kind = "with_columns"
+
+    def start(self, context: Context) -> Process:
+        return _Computing(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Rows: a declared type has not these columns."""
+        return (ROW,)
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        return (None,) if inputs[0] is None else (self.checked(inputs[0]),)
+
+    def checked(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns behind it; refuse, with a `GraphError`, columns that an expression does not fit."""
+        kinds = _types(schema, list(self.expressions.values()))
+        return _replaced(schema, dict(zip(self.expressions, kinds, strict=True)))
+
+    def computed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns with those that are computed."""
+        arrays = dict(zip(columns.schema.names, columns.columns, strict=True))
+        arrays.update(zip(self.expressions, evaluated(columns, list(self.expressions.values())), strict=True))
+        return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+    def reads_of(self, columns: pa.Schema | None) -> Reads | None:
+        if columns is None:
+            return None
+        used = set().union(*(columns_used(columns, each) for each in self.expressions.values()))
+        return Reads(used, (0,), made=frozenset(self.expressions))
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Operator):
+    """Go on with these columns only, each what an expression gives, in this order."""
+
+    expressions: dict[str, Any]
+    kind = "select"
+
+    def start(self, context: Context) -> Process:
+        return _Computing(self, context)
+
+    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Rows: a declared type has other columns."""
+        return (ROW,)
+
+    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
+        return (None,) if inputs[0] is None else (self.checked(inputs[0]),)
+
+    def checked(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns behind it; refuse, with a `GraphError`, columns that an expression does not fit."""
+        kinds = _types(schema, list(self.expressions.values()))
+        return pa.schema(list(zip(self.expressions, kinds, strict=True)))
+
+    def computed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are chosen."""
+        arrays = evaluated(columns, list(self.expressions.values()))
+        return pa.RecordBatch.from_arrays(arrays, list(self.expressions))
+
+    def reads_of(self, columns: pa.Schema | None) -> Reads | None:
+        if columns is None:
+            return None
+        return Reads(set().union(*(columns_used(columns, each) for each in self.expressions.values())))
+
+
+def _types(schema: pa.Schema, expressions: list[Any]) -> list[pa.DataType]:
+    try:
+        return result_types(schema, expressions)
+    except ValueError as error:
+        raise GraphError(str(error)) from None
+
+
+def _replaced(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
+    return pa.schema({**{field.name: field.type for field in schema}, **kinds})
+
+
+class _Checked(Process):
+    """Checks expressions once for each schema of the data: the driver may not have known it."""
+
+    operator: Where | WithColumns | Select
+
+    def __init__(self, operator: Any, context: Context) -> None:
+        self.operator, self.context = operator, context
+        self._schema: pa.Schema | None = None
+
+    def _fitting(self, batch: Batch) -> pa.RecordBatch:
+        columns = columns_of(self.context, batch)
+        if columns.schema != self._schema:
+            try:
+                self.operator.checked(columns.schema)
+            except GraphError as error:
+                raise OperatorError(f"operator {self.context.operator!r}: {error}") from None
+            self._schema = columns.schema
+        return columns
+
+    def _without_failing(self, batch: Batch, expressions: Sequence[Any]) -> Batch:
+        """Reject the records for which an expression fails, such as a division by zero; return the others."""
+        columns = columns_of(self.context, batch)
+        rejected: list[int] = []
+        # Halves of halves: of many records few fail.
+        parts = [(0, len(batch))]
+        while parts:
+            start, end = parts.pop()
+            try:
+                evaluated(columns.slice(start, end - start), expressions)
+            except pa.ArrowException as error:
+                if end - start == 1:
+                    self.context.reject(OperatorError(str(error)), batch, start)
+                    rejected.append(start)
+                else:
+                    middle = (start + end) // 2
+                    parts += [(middle, end), (start, middle)]
+        return without(batch, rejected)
+
+
+class _Keeping(_Checked):
+    operator: Where
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        columns = self._fitting(batch)
+        try:
+            (mask,) = evaluated(columns, [self.operator.expression])
+        except pa.ArrowException:
+            batch = self._without_failing(batch, [self.operator.expression])
+            (mask,) = evaluated(columns_of(self.context, batch), [self.operator.expression])
+        keep = mask.fill_null(False).to_numpy(zero_copy_only=False)
+        self.context.emit(batch if keep.all() else batch.take(np.flatnonzero(keep)))
+
+
+class _Computing(_Checked):
+    operator: WithColumns | Select
+
+    def on_batch(self, batch: Batch, port: int) -> None:
+        columns = self._fitting(batch)
+        try:
+            columns = self.operator.computed(columns)
+        except pa.ArrowException:
+            batch = self._without_failing(batch, list(self.operator.expressions.values()))
+            columns = self.operator.computed(columns_of(self.context, batch))
+        self.context.emit(batch.with_columns(self.context.shapes[0], columns))

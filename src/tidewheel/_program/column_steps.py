@@ -1,0 +1,83 @@
+"""ColumnSteps: steps that compute columns from columns, by expressions of Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from tidewheel._operators.stateless.expressions import Select, WithColumns
+from tidewheel._program.steps import Steps
+from tidewheel._values.expressions import Expression, is_expression
+from tidewheel._values.type_variables import Value
+from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._program.stream import Stream
+    from tidewheel._values import Row
+
+
+class ColumnSteps(Steps[Value]):
+    """Steps over whole columns; no Python runs for a record."""
+
+    def with_columns(self, name: str, /, **columns: Expression) -> Stream[Row]:
+        """Add columns, or replace those of the same name; the others stay. Keys and timestamps stay, too.
+
+        Records go on as rows, whatever they were.
+
+        - `columns`: the new columns, each an expression of `pyarrow.compute` over columns of the stream. They are checked when
+          the graph is built if the columns are known (a declared type), else when the run starts. A constant is
+          `pc.scalar(…)`. Numbers are as in Arrow: an integer divided by an integer is an integer, and divided by a constant
+          such as 100.0 it is a number of 32 bits; `pc.field("cents").cast("float64") / 100` is as in Python.
+
+        >>> import pyarrow.compute as pc
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("euros")
+        >>> orders = job.source("in", sources.iterable([{"user": "ada", "cents": 250}]))
+        >>> _ = orders.with_columns("euros", euros=pc.field("cents").cast("float64") / 100).sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'user': 'ada', 'cents': 250, 'euros': 2.5}]
+        """
+        return self._same(name, WithColumns(_expressions(name, "with_columns", columns)))
+
+    def select(self, name: str, /, *columns: str, **computed: Expression) -> Stream[Row]:
+        """Go on with these columns only. Keys and timestamps stay; columns that no step reads are not read from the source.
+
+        Records go on as rows, whatever they were.
+
+        - `columns`: names of columns that stay as they are.
+        - `computed`: further columns, each an expression, as in `with_columns`.
+
+        >>> import pyarrow.compute as pc
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("users")
+        >>> orders = job.source("in", sources.iterable([{"user": "ada", "cents": 250, "place": "Rome"}]))
+        >>> _ = orders.select("short", "user", big=pc.field("cents") > 100).sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'user': 'ada', 'big': True}]
+        """
+        for column in columns:
+            if not isinstance(column, str):
+                raise GraphError(
+                    f"operator {name!r}: select takes names of columns, and expressions by name (cents=pc.field(…) * 2), not "
+                    f"{column!r}"
+                )
+        twice = sorted({*columns} & {*computed} | {column for column in columns if columns.count(column) > 1})
+        if twice:
+            raise GraphError(f"operator {name!r}: select has the column {', '.join(twice)} twice")
+        expressions = _expressions(name, "select", {**{column: pc.field(column) for column in columns}, **computed})
+        return self._same(name, Select(expressions))
+
+
+def _expressions(name: str, step: str, columns: dict[str, Any]) -> dict[str, Any]:
+    if not columns:
+        raise GraphError(f"operator {name!r}: {step} was given no columns")
+    for column, expression in columns.items():
+        if not is_expression(expression):
+            raise GraphError(
+                f"operator {name!r}: {column}={expression!r} is not an expression of pyarrow.compute; write pc.field('cents') "
+                "for a column and pc.scalar(…) for a constant"
+            )
+    return columns
