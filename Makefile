@@ -6,7 +6,7 @@ BENCH ?=
 
 .PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs wheel lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-start bench-route bench-connectors bench-growth bench-records
+	bench-start bench-route bench-connectors bench-growth bench-observe bench-records
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -92,6 +92,9 @@ bench-route: setup  ## events into inboxes, beside plain appends to the same tra
 
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
+
+bench-observe: setup  ## what history, metrics and logs cost: all on against all off
+	@$(BIN)/python -m benchmarks.observe $(BENCH)
 
 bench-growth: setup  ## what grows with what: each cost at three sizes
 	@$(BIN)/python -m benchmarks.growth.run $(BENCH)

@@ -43,6 +43,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
     cells: dict[str, PinnedCell] = {}
     """What the batch sees of each cell."""
+    figures: bool = False
+    """Whether anybody wants to know how long operators take and how large their state is."""
 
     def cell_values(self) -> dict[str, bytes]:
         """Return the encoded value of each cell that has been written."""

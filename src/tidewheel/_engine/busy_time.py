@@ -17,7 +17,9 @@ class BusyTime:
     ['map', 'sink']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: bool = True) -> None:
+        """Count, or if nobody wants to know, do nothing."""
+        self._wanted = wanted
         self.seconds: dict[str, float] = {}
         self._turns: list[str] = []
         self._since = 0.0
@@ -33,6 +35,8 @@ class BusyTime:
         self._turns.pop()
 
     def _count(self) -> None:
+        if not self._wanted:
+            return
         now = time.perf_counter()
         if self._turns:
             operator = self._turns[-1]

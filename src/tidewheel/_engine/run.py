@@ -146,6 +146,7 @@ class ChainRun(ABC):
             awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
             snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             cells=self.cells.pin(),
+            figures=self.figures is not None,
         )
 
     @property

@@ -113,7 +113,7 @@ class _Step:
         self.frontiers: dict[str, int | None] = {}
         self.combiners: dict[int, Combiner] = {}
         self.emitted: dict[str, int] = {}
-        self.busy = BusyTime()
+        self.busy = BusyTime(spec.figures)
         self.reading = 0.0
         levels = (0, 1) if self._keyed_by_spark else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
@@ -298,7 +298,7 @@ class _Step:
             reading=self.reading,
             dead=self.output.rejected_by,
             letters=tuple(self.output.letters),
-            stored=self.state.sizes(),
+            stored=self.state.sizes() if self.spec.figures else {},
             caught_up=self.state.caught_up,
         )
 

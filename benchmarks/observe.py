@@ -1,0 +1,125 @@
+"""What it costs to be seen: the throughput with history, metrics that are scraped, and logs, against none of it.
+
+    python -m benchmarks.observe [--rounds 5]
+
+Two cases: large batches, where a cost by row would show, and small ones, where a cost by commit would. Runs with all on and all
+off take turns in one Spark; the time of a case is the median of its batches, without the first ones of each run. `on_vs_off` is
+the throughput with all on divided by that with all off, in the worse of the two cases. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import urllib.request
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidewheel import Job, sinks, sources
+from tidewheel._observe import logs
+from tidewheel._spark.session import session
+
+CASES = {"large": (6, 150_000), "small": (25, 200)}
+"""By name: how many batches, and the rows of each."""
+SKIPPED = 2
+"""The first batches of a run, which are slower."""
+
+
+def written(folder: str, batches: int, rows: int) -> str:
+    """Write the input, a file for each batch; return the folder."""
+    os.makedirs(f"{folder}/in")
+    for number in range(batches):
+        numbers = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
+        pq.write_table(pa.table({"n": numbers}), f"{folder}/in/{number:04}.parquet")
+    return f"{folder}/in"
+
+
+def job_of(name: str, folder: str, batches: int, rows: int) -> Job:
+    """Return a job with a step that keeps state, over so many batches."""
+    job = Job(name, state=f"file://{folder}/state", n_shards=64)
+    numbers = job.source("in", sources.files(written(folder, batches, rows), max_files_per_trigger=1), value=int)
+    totals = numbers.key_by("by", lambda n: n % 5000).stateful_map("total", lambda k, n, t: (t + n, t + n), default=0)
+    totals.map("half", lambda t: t // 2).filter("even", lambda t: t % 2 == 0).sink("out", sinks.discard())
+    return job
+
+
+class Scraper:
+    """Reads the metrics every second, as Prometheus would every fifteen."""
+
+    def __init__(self, port: int) -> None:
+        self._url, self._done, self.scrapes = f"http://127.0.0.1:{port}/metrics", threading.Event(), 0
+        self._thread = threading.Thread(target=self._scrape)
+
+    def __enter__(self) -> Scraper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _scrape(self) -> None:
+        while not self._done.wait(1.0):
+            try:
+                urllib.request.urlopen(self._url, timeout=5).read()
+                self.scrapes += 1
+            except OSError:
+                continue  # The run has not begun, or is over.
+
+
+def seconds(spark: Any, case: str, seen: bool, port: int) -> list[float]:
+    """Run a case once; return the seconds of its batches, as the run itself measures them."""
+    batches, rows = CASES[case]
+    with tempfile.TemporaryDirectory() as folder:
+        job = job_of(f"{case}-{'on' if seen else 'off'}", folder, batches, rows)
+        options: dict[str, Any] = {"spark": spark, "local": f"{folder}/local", "parallelism": 2}
+        options |= {"trigger": "available-now", "history": "1 day" if seen else None}
+        if not seen:
+            return [batch.seconds for batch in job.run(**options).batches]
+        with Scraper(port):
+            return [batch.seconds for batch in job.run(**options, metrics=port).batches]
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--port", type=int, default=19_464)
+    options = parser.parse_args()
+    spark = session("local[2]", {"spark.driver.memory": "1g"})
+    spark.sparkContext.setLogLevel("ERROR")
+    stderr, sys.stderr = sys.stderr, open(os.devnull, "w")  # noqa: SIM115
+    logs.configure("debug", "json")
+    found: dict[tuple[str, bool], list[float]] = {}
+    for turn in range(options.rounds + 1):
+        for case in CASES:
+            # Who goes first changes: what a machine does meanwhile must not fall on one side alone.
+            for seen in (True, False) if turn % 2 else (False, True):
+                taken = seconds(spark, case, seen, options.port)
+                if turn:  # The first turn is for the JVM.
+                    found.setdefault((case, seen), []).extend(taken[SKIPPED:])
+    sys.stderr = stderr
+    spark.stop()
+    result: dict[str, Any] = {"rounds": options.rounds, "cases": {}}
+    print(f"{'case':<8} {'off ms':>10} {'on ms':>10} {'on vs off':>10}")
+    for case in CASES:
+        off, on = (statistics.median(found[case, seen]) for seen in (False, True))
+        result["cases"][case] = {
+            "off_ms": round(off * 1000, 2),
+            "on_ms": round(on * 1000, 2),
+            "on_vs_off": round(off / on, 4),
+        }
+        print(f"{case:<8} {off * 1000:>10.1f} {on * 1000:>10.1f} {off / on:>10.3f}")
+    result["on_vs_off"] = min(case["on_vs_off"] for case in result["cases"].values())
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
