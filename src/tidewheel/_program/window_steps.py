@@ -11,7 +11,8 @@ from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.stateful_map import state_spec
 from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
-from tidewheel._operators.windows.session import SessionWindows, session_aggregates
+from tidewheel._operators.windows.session import SessionWindows
+from tidewheel._operators.windows.session_aggregates import SessionAggregates
 from tidewheel._operators.windows.window import Fold, WindowResult
 from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state
 from tidewheel._program.join_steps import JoinSteps
@@ -118,7 +119,7 @@ class WindowSteps(JoinSteps[Key, Value]):
             else:
                 operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
         elif isinstance(windows, Session):
-            operator = session_aggregates(windows, nanos, checked_aggregates(name, aggregates))
+            operator = SessionAggregates(checked_aggregates(name, aggregates), windows, nanos)
         else:
             operator = FixedAggregates(checked_aggregates(name, aggregates), Panes(windows, nanos))
         return WindowedStream(self.job, self._then(name, operator))

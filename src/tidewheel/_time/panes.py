@@ -22,6 +22,17 @@ FAR = 4_000_000_000_000_000_000
 _LONG = 1_000_000_000_000_000_000
 
 
+def far_times(times: Ints) -> Flags:
+    """Tell which timestamps are too far from 1970 to be reckoned with."""
+    return (times <= -FAR) | (times >= FAR)
+
+
+def no_longer_than(nanoseconds: int, what: str) -> None:
+    """Refuse durations that, added to a timestamp, may leave 64 bits."""
+    if nanoseconds > _LONG:
+        raise GraphError(f"{what} are {_LONG} ns together at the most")
+
+
 @dataclass(frozen=True)
 class Panes:
     """The panes of windows that take messages up to `lateness` after their end."""
@@ -30,8 +41,9 @@ class Panes:
     lateness: int
 
     def __post_init__(self) -> None:
-        if self.windows.length + self.windows.every + self.lateness > _LONG:
-            raise GraphError(f"length, step and allowed lateness of a window are {_LONG} ns together at the most")
+        no_longer_than(
+            self.windows.length + self.windows.every + self.lateness, "length, step and allowed lateness of a window"
+        )
 
     @property
     def length(self) -> int:
@@ -40,7 +52,7 @@ class Panes:
 
     def far(self, times: Ints) -> Flags:
         """Tell which timestamps are too far from 1970 to be in any pane."""
-        return (times <= -FAR) | (times >= FAR)
+        return far_times(times)
 
     def of(self, times: Ints) -> Ints:
         """Return the start of each timestamp's pane; none of them may be far."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from tidewheel import Job, count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel._operators.aggregates.packed_rows import PackedRows
+from tidewheel._operators.aggregates.partial_results import key_batch_of
+from tidewheel._operators.windows.session_aggregates import SessionAggregates
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
@@ -98,3 +104,27 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
         ("b", 10, 1, False),
         ("b", 30, 1, False),
     ]
+
+
+def test_the_state_of_a_key_is_its_sessions_and_any_number_of_aggregates_fits():
+    many = {f"{name}_{column}": of(column) for column in ("n", "at") for name, of in AGGREGATES.items()}
+    ran = run(windowed(session(4), rows=count(), **many), rows(("a", 1, 7), ("a", 3, 5), ("a", 9, 1)), plain=False)
+    numbers = [[2, 2, 12, 5, 7, 2, 4, 1, 3], [1, 1, 1, 1, 1, 1, 9, 9, 9]]
+    assert ran.states["w"] == {"a": [[1, 7, 0, *numbers[0]], [9, 13, 0, *numbers[1]]]}
+    more = {f"{name}_{column}": of(column) for column in ("n", "at", "m", "k") for name, of in AGGREGATES.items()}
+    wide = [{"user": "a", "at": 1, "n": 1, "m": 2, "k": 3}]
+    assert len(run(windowed(session(4), **more), wide, plain=False).states["w"]["a"][0]) == 3 + 16
+
+
+AGGREGATES = {"sum": sum_, "min": min_, "max": max_}
+
+
+def test_sessions_that_were_stored_as_maps_are_rewritten():
+    raw = msgspec.msgpack.encode({10: (25, 0, [2, None]), 40: (55, 2, [1, 2.5])})
+    operator = SessionAggregates({"n": count("x"), "low": min_("x"), "all": count()}, session(15), 0)
+    conversion = operator.conversion("sessions of count:x, min:x")
+    assert conversion.said == "all begins empty"
+    table = SimpleNamespace(get_many=lambda shard, stored: [conversion.convert(raw), None])
+    places, columns = PackedRows(table, 6, "w").read(key_batch_of(pa.array(["a", "b"]), 1))
+    assert places.tolist() == [0, 0]
+    assert [column.tolist() for column in columns] == [[10, 40], [25, 55], [0, 2], [2, 1], [0, 2.5], [0, 0]]

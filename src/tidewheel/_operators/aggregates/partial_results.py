@@ -182,9 +182,11 @@ class Packing:
     """
 
     def __init__(self, size: int) -> None:
-        """Take the number of numbers in a row, at most 15."""
+        """Take the number of numbers in a row."""
         self.size = size
-        fields = [("head", "u1")]
+        # A msgpack array's head: one byte up to 15, three from 16 on.
+        self.head = bytes((0x90 | size,)) if size < 16 else b"\xdc" + size.to_bytes(2, "big")
+        fields: list[tuple[str, str]] = [("head", f"V{len(self.head)}")]
         for position in range(size):
             fields += [(f"tag{position}", "u1"), (f"v{position}", ">i8")]
         self.layout = np.dtype(fields)
@@ -198,7 +200,7 @@ class Packing:
     def pack(self, arrays: list[Array]) -> bytes:
         """Return one row after the other."""
         packed = np.empty(len(arrays[0]), self.layout)
-        packed["head"] = 0x90 | self.size
+        packed["head"] = np.void(self.head)
         for position, array in enumerate(arrays):
             whole = array.dtype.kind == "i"
             packed[f"tag{position}"] = _INT if whole else _FLOAT
@@ -215,7 +217,7 @@ class Packing:
         if len(data) == rows * self.width:
             packed = np.frombuffer(data, self.layout)
             tags = [packed[f"tag{position}"] for position in range(self.size)]
-            if (packed["head"] == 0x90 | self.size).all() and all(((t == _INT) | (t == _FLOAT)).all() for t in tags):
+            if (packed["head"] == np.void(self.head)).all() and all(((t == _INT) | (t == _FLOAT)).all() for t in tags):
                 return [_numbers_of(tag, packed[f"v{position}"]) for position, tag in enumerate(tags)]
         raise StateError(
             f"operator {operator!r}: its stored state has other aggregates than the program; give the changed operator a new "
@@ -248,7 +250,7 @@ class Rewriting:
         old, new = self._old, self._new
         packed = np.frombuffer(data, old.layout)
         rows = np.empty(len(packed), new.layout)
-        rows["head"] = 0x90 | new.size
+        rows["head"] = np.void(new.head)
         for place, source in enumerate(self._places):
             rows[f"tag{place}"] = _INT if source is None else packed[f"tag{source}"]
             rows[f"v{place}"] = 0 if source is None else packed[f"v{source}"]

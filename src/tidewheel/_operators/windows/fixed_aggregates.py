@@ -7,18 +7,16 @@ list of its panes, each its start and its numbers; a window is what its panes ho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._core.keys import to_stored
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
 from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of, names_of, parsed, said
 from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
+from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_of_lists
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
-    Packing,
     grouped,
     key_batch_of,
     merged,
@@ -28,9 +26,10 @@ from tidewheel._operators.base import Context, Conversion, Process, Reads
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
+from tidewheel._operators.windows.due_keys import due_keys
 from tidewheel._operators.windows.window import check_names
 from tidewheel._state.key_batch import KeyBatch
-from tidewheel._state.timers import Timer
+from tidewheel._state.timers import NEVER
 from tidewheel._time.panes import Ints, Panes
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.exact import plain_array
@@ -39,9 +38,6 @@ from tidewheel.errors import OperatorError
 PANE = "~pane"
 """The column of panes' starts, which is the first of partial results: messages have none of this name."""
 _START = "~start"
-_LIST = 0xDD
-"""The msgpack mark of a list whose length is 4 bytes."""
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,7 @@ class FixedAggregates(ColumnAggregates):
         stored = self.stored_numbers(layout)
         if stored is None:
             return None
-        rows = self.rewriting(stored, 1)
-        # A list of rows, with its length before them.
-        return Conversion(lambda raw: raw[:5] + rows.convert(raw[5:]), said(self.aggregates, stored))
+        return Conversion(conversion_of_lists(self.rewriting(stored, 1)), said(self.aggregates, stored))
 
     def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
         """Return the messages that no window takes, and the partial results of the others.
@@ -150,8 +144,8 @@ class _Windowing(Process):
     def __init__(self, operator: FixedAggregates, context: Context) -> None:
         self.operator, self.context = operator, context
         self.panes, self.accumulators = operator.panes, operator.accumulators
-        self.packing = Packing(len(self.accumulators) + 1)
         self.table, self.timers = context.raw_table(), context.timers()
+        self.rows = PackedRows(self.table, len(self.accumulators) + 1, context.operator)
         self.messages, self.partial_results = MessageBuffer(), list[pa.Table]()
 
     def on_batch(self, batch: Batch, port: int) -> None:
@@ -187,31 +181,17 @@ class _Windowing(Process):
 
     def on_epoch(self, epoch: int) -> None:
         """Emit the windows that have ended, and drop the panes that no open window needs."""
-        keys: dict[bytes, Any] = {}
-        firsts: list[int] = []
-        shards: dict[int, slice] = {}
-        for shard in self.context.shards_awake(self.timers):
-            timers: dict[bytes, Timer] = {}
-            for timer in self.timers.due(shard, "event", epoch):
-                self.timers.cancel(timer)
-                # A key has two where a changed lateness has changed when something is due.
-                timers.setdefault(to_stored(timer.key), timer)
-            if timers:
-                shards[shard] = slice(len(keys), len(keys) + len(timers))
-                for stored, timer in sorted(timers.items()):
-                    keys[stored] = timer.key
-                    firsts.append(timer.time)
-        if not keys:
+        key_batch, firsts = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)
+        if not len(firsts):
             return
-        key_batch = KeyBatch(list(keys.values()), [], list(keys), shards)
         stored = self._read(key_batch)
         # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder that had
         # been told less than this one.
-        after = np.array(firsts, np.int64)[_ints(stored, KEY)] - 1
+        after = firsts[_ints(stored, KEY)] - 1
         positions, starts = self.panes.due(_ints(stored, PANE), after, epoch)
         self._emit(key_batch, self._windows(stored, positions, starts), None)
         rest = stored.filter(pa.array(self.panes.dropped(_ints(stored, PANE)) > epoch))
-        self._write(key_batch, np.full(len(keys), _NEVER, np.int64), rest, epoch)
+        self._write(key_batch, np.full(len(firsts), NEVER, np.int64), rest, epoch)
 
     def _correct(self, key_batch: KeyBatch, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
         """Emit the windows that had ended before this batch and got late messages in it."""
@@ -260,40 +240,20 @@ class _Windowing(Process):
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
         """Return the stored panes of the keys, each under its key's number."""
-        raws: list[bytes] = []
-        for shard, part in key_batch.shards.items():
-            raws += [raw or b"" for raw in self.table.get_many(shard, key_batch.stored[part])]
-        width = self.packing.width
-        counts = np.array([len(raw) // width for raw in raws], np.int64)
-        data = b"".join([raw[5:] for raw in raws])
-        numbers = self.packing.unpack(data, int(counts.sum()), self.context.operator)
-        keys = np.repeat(np.arange(len(raws)), counts)
-        return pa.table([keys, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
+        places, numbers = self.rows.read(key_batch)
+        return pa.table([places, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
 
     def _write(self, key_batch: KeyBatch, armed: Ints, table: pa.Table, epoch: int | None) -> None:
         """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
         keys, panes = _ints(table, KEY), _ints(table, PANE)
         order = np.lexsort((panes, keys))
         numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
-        data, width = self.packing.pack(numbers), self.packing.width
-        counts = np.bincount(keys, minlength=len(key_batch.keys))
-        ends = (np.cumsum(counts) * width).tolist()
-        raws: list[bytes | None] = []
-        for count, end in zip(counts.tolist(), ends, strict=True):
-            head = bytes((_LIST,)) + count.to_bytes(4, "big")
-            raws.append(head + data[end - count * width : end] if count else None)
-        for shard, part in key_batch.shards.items():
-            self.table.put(shard, list(zip(key_batch.stored[part], raws[part], strict=True)))
-        due = self._timers(key_batch, table, epoch)
-        for at in np.flatnonzero(armed != due).tolist():
-            if armed[at] != _NEVER:
-                self.timers.cancel(Timer(key_batch.keys[at], int(armed[at])))
-            if due[at] != _NEVER:
-                self.timers.put(Timer(key_batch.keys[at], int(due[at])))
+        self.rows.write(key_batch, keys[order], numbers)
+        self.timers.move(key_batch.stored, key_batch.shards, armed, self._timers(key_batch, table, epoch))
 
     def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""
-        times = np.full(len(key_batch.keys), _NEVER, np.int64)
+        times = np.full(len(key_batch.keys), NEVER, np.int64)
         np.minimum.at(times, _ints(table, KEY), self.panes.next(_ints(table, PANE), epoch))
         return times
 
