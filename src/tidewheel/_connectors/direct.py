@@ -39,13 +39,16 @@ class SourceBatch(NamedTuple):
     """What Spark says is in a batch of one source: the offsets between which it is, and for a file source its files."""
 
     start: Any
-    """None for the first batch of a job: Spark asks the source where to begin, and records no answer."""
+    """None for the first batch of a source: Spark asks it where to begin, and records no answer. `begin` was called before."""
     end: Any
     files: Sequence[ListedFile] = ()
 
 
 class DirectReader(ABC):
     """How the batches of one source are read directly."""
+
+    def begin(self) -> None:  # noqa: B027
+        """Take note of where the first batch begins. It is called before Spark asks the source, for a source without offsets."""
 
     @abstractmethod
     def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:

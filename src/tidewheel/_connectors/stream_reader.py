@@ -96,19 +96,24 @@ class StreamSplit(Split):
 
 
 class DirectStream(DirectReader):
-    """Reads in the job's own tasks what a reader would read in tasks of Spark's Python data source.
-
-    The first batch is Spark's: only Spark knows where it begins.
-    """
+    """Reads in the job's own tasks what a reader would read in tasks of Spark's Python data source."""
 
     def __init__(self, reader: StreamReader, columns: pa.Schema) -> None:
         """Take the reader and the columns that the job reads."""
         self.reader, self.columns = reader, columns
+        self._first: Any = None
+        """Where the first batch begins. It was asked for before Spark did, so that nothing is before it that Spark would read."""
+
+    def begin(self) -> None:
+        if self._first is None:
+            self._first = self.reader.initialOffset()
+            self.reader.stop()
 
     def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
-        if batch.start is None:
+        start = self._first if batch.start is None else batch.start
+        if start is None:
             raise ReadBySpark("where the first batch begins is known to Spark alone")
         return [
             StreamSplit(self.reader, partition, self.columns, self.reader.size_of(partition))
-            for partition in self.reader.partitions(batch.start, batch.end)
+            for partition in self.reader.partitions(start, batch.end)
         ]

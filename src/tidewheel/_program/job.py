@@ -306,6 +306,7 @@ class Job:
         progress: Callable[[BatchProgress], None] | None = None,
         on_phase: Callable[[str | None], None] | None = None,
         tick: float = 1.0,
+        in_driver: bool = False,
         serve: int | None = None,
         history: str | timedelta | None = "7 days",
         metrics: int | str | None = None,
@@ -333,6 +334,8 @@ class Job:
         - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first
           batch"; with None when the first batch is committed, or the sources have nothing for one.
         - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
+        - `in_driver`: batches that fit in one task run in this process, which is quicker. A function of the program that
+          crashes, or takes too much memory, then ends the run.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
         - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
@@ -367,6 +370,7 @@ class Job:
             progress=progress,
             on_phase=on_phase,
             tick=tick,
+            in_driver=in_driver,
             serve=serve,
             history=history,
             metrics=metrics,

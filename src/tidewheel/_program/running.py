@@ -50,6 +50,7 @@ class RunArguments(TypedDict, total=False):
     progress: Callable[[BatchProgress], None] | None
     on_phase: Callable[[str | None], None] | None
     tick: float
+    in_driver: bool
     serve: int | None
     history: str | timedelta | None
     metrics: int | str | None

@@ -32,6 +32,12 @@ class DirectReading:
                 return
             self.readers[node.name] = reader
 
+    def begin(self, offsets: Mapping[str, int | str]) -> None:
+        """Let the sources that have no offset yet take note of where they begin."""
+        for name, reader in self.readers.items():
+            if _offset(offsets.get(name)) is None:
+                reader.begin()
+
     def splits(
         self,
         start: Mapping[str, int | str],

@@ -29,6 +29,7 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.steps import Steps
+from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.telling import Telling
 from tidewheel._engine.wire import REPORT
 from tidewheel._operators.stateless.sink import SinkOperator
@@ -103,6 +104,8 @@ class Driver:
         self._few = False
         """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
         self._polls = 0
+        self._read_by_spark = False
+        """Whether tasks could not read a batch as Spark would, so that Spark's own rows must be at hand from then on."""
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -185,6 +188,10 @@ class Driver:
                     ended = False
                 self._attempt()
                 return
+            except ReadBySpark:
+                # The same batch again, from the same base, over a frame that has its rows.
+                self._idle.wait()
+                self._read_by_spark = True
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
@@ -230,7 +237,7 @@ class Driver:
         head = self.run.head
         self.spark_folder.rebuild(head.spark, self.seen.load(head), self._continued(head))
         faults.point(REBUILT)
-        writer = self.sources.frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
+        writer = self._frame().writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
         query = self._query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
         self._enter("first batch")
@@ -246,6 +253,13 @@ class Driver:
             self._flush()
         elif self.options.ends_by_itself and self.options.finishes:
             self._finish()
+
+    def _frame(self) -> DataFrame:
+        """Return what the query is over: where tasks read the sources themselves, only what makes Spark offer batches."""
+        if self.sources.direct.why_not is not None or self._read_by_spark:
+            return self.sources.frame
+        self.sources.direct.begin(self.run.head.source_offsets)
+        return self.sources.bare
 
     def _await(self, query: StreamingQuery) -> None:
         try:
@@ -326,6 +340,8 @@ class Driver:
             try:
                 return self._run_directly(start, end, fresh, spec)
             except ReadBySpark:
+                if not self._read_by_spark:
+                    raise
                 # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
                 # asked the sources for data while the tasks tried to read them.
                 pass
@@ -348,10 +364,20 @@ class Driver:
             {} if text is None else offsets_by_name(source_offsets(text), self.sources.lines) for text in (start, end)
         )
         splits = self.sources.direct.splits(begin, until, fresh, self.spark_folder.logs, spec.parallelism)
-        few = sum(split.size for _, split in splits) <= SMALL_BYTES
-        pinned = msgspec.structs.replace(spec, parallelism=1) if few else spec
-        rows = self.program.direct_query(hands_of(splits, pinned.parallelism), pinned).collect()
-        return spec, self._reports(rows, list(range(len(self.plan.levels))), pinned), pinned.parallelism
+        levels = list(range(len(self.plan.levels)))
+        if sum(split.size for _, split in splits) <= SMALL_BYTES:
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            return spec, self._decoded(self._run_small(splits, alone), levels, alone), 1
+        rows = self.program.direct_query(hands_of(splits, spec.parallelism), spec).collect()
+        return spec, self._reports(rows, levels, spec), spec.parallelism
+
+    def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
+        """Run a batch that fits in one task: in this process if the caller of the run chose that, else in a task."""
+        if self.options.in_driver:
+            # What fails there, and is not the program's own error, has the attempts of a task left.
+            with contextlib.suppress(Exception):
+                return self.program.in_this_process(splits, spec)
+        return self.program.in_one_task(splits, spec)
 
     def _already_committed(self, batch: int, offsets: str) -> bool:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
@@ -379,7 +405,10 @@ class Driver:
         return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
 
     def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
-        found = [reports.decode(bytes(row.payload)) for row in rows if row.edge == REPORT]
+        return self._decoded([bytes(row.payload) for row in rows if row.edge == REPORT], levels, spec)
+
+    def _decoded(self, payloads: list[bytes], levels: list[int], spec: BatchSpec) -> list[Report]:
+        found = [reports.decode(payload) for payload in payloads]
         check_reports(found, levels, spec.parallelism)
         return found
 

@@ -1,15 +1,19 @@
-"""What Spark calls in its Python workers: the bridge from `mapInArrow` to the task step."""
+"""What Spark calls in its Python workers: the bridge from `mapInArrow`, or from a plain job, to the task step."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
 from tidewheel._core import pickling
+from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
@@ -20,6 +24,8 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RANDOM_BITS = 32
 
 _plans: dict[str, Plan] = {}
+_alone = threading.Lock()
+"""Held by the batch that runs in this process: the values that cells are pinned to are those of the whole process."""
 
 
 def levels_function(
@@ -36,6 +42,37 @@ def levels_function(
     return run
 
 
+def reports_function(
+    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]
+) -> Callable[[Iterable[Any]], list[bytes]]:
+    """Return the function of a job of one partition, which reads the splits itself and gives the reports of all levels.
+
+    It is pickled by its name, so that what travels with each batch is the program's bytes and the batch's own facts.
+    """
+    return partial(_reports_of_task, program, digest, spec, levels, splits)
+
+
+def reports_here(
+    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]
+) -> list[bytes]:
+    """Run all levels of a batch in this process, as one task would, and return their reports."""
+    task = TaskIdentity(0, secrets.randbits(2 * _RANDOM_BITS - 1))
+    with _alone:
+        return _reports(_levels(program, digest, spec, levels, task, iter(()), splits))
+
+
+def _reports_of_task(
+    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], rows: Iterable[Any]
+) -> list[bytes]:
+    for _ in rows:  # A worker whose input was not read to the end is not used again.
+        pass
+    return _reports(_levels(program, digest, spec, levels, _task(), iter(()), splits))
+
+
+def _reports(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
+    return [payload.to_pybytes() for _, edge, payload in wire.unpacked(batches) if edge == wire.REPORT]
+
+
 def _run(
     program: bytes,
     digest: str,
@@ -44,23 +81,39 @@ def _run(
     batches: Iterator[pa.RecordBatch],
     hands: Sequence[Sequence[SourceSplit]],
 ) -> Iterator[pa.RecordBatch]:
-    if digest not in _plans:
-        # One program at a time: a worker that outlives a job must not keep it.
-        _plans.clear()
-        _plans[digest] = pickling.loads(program)
-    context = TaskContext.get()
-    assert context is not None
-    task = TaskIdentity(context.partitionId(), _attempt(context))
-    # Each host has its own folder for local copies unless the driver named one for all.
-    spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
+    task = _task()
     if hands:
         # The one row that Spark gives a partition says no more than that it is there.
         for _ in batches:
             pass
+    return _levels(program, digest, spec, levels, task, batches, hands[task.partition] if hands else ())
+
+
+def _levels(
+    program: bytes,
+    digest: str,
+    spec: BatchSpec,
+    levels: range,
+    task: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+    splits: Sequence[SourceSplit],
+) -> Iterator[pa.RecordBatch]:
+    if digest not in _plans:
+        plan = pickling.loads(program)
+        # One program at a time: a worker that outlives a job must not keep it.
+        _plans.clear()
+        _plans[digest] = plan
+    # Each host has its own folder for local copies unless the driver named one for all.
+    spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:
-        splits = hands[task.partition] if hands and level == 0 else ()
-        batches = run_level(_plans[digest], spec, level, task, batches, splits)
+        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == 0 else ())
     return batches
+
+
+def _task() -> TaskIdentity:
+    context = TaskContext.get()
+    assert context is not None
+    return TaskIdentity(context.partitionId(), _attempt(context))
 
 
 def _attempt(context: TaskContext) -> int:

@@ -43,6 +43,8 @@ class RunOptions:
     finishes: bool = True
     """Whether a run that ends by itself delivers the epochs that are due. Not where it stands for one batch of a longer run."""
     metrics: Metrics | None = None
+    in_driver: bool = False
+    """Whether batches that fit in one task run in this process, and not in a task of Spark's."""
 
     def check_trigger(self) -> None:
         """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
+from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, 
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
-from tidewheel._spark.entry import levels_function
+from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
 from tidewheel.errors import ConfigError
@@ -32,6 +33,8 @@ class Program:
         """Take the plan and the streaming DataFrame that its sources make together."""
         self.plan = plan
         self._session = frame.sparkSession
+        self._one_partition: RDD[None] | None = None
+        """What the job of a small batch runs on, made once."""
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -61,13 +64,28 @@ class Program:
 
     def direct_query(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> DataFrame:
         """Return the query of a batch whose tasks read its splits themselves: a partition for each hand."""
-        session = self._session
-        rows = session.range(0, len(hands), 1, len(hands))
+        rows = self._session.range(0, len(hands), 1, len(hands))
         if len(hands) == 1 and spec.parallelism == 1:
             levels = range(len(self.plan.levels))
             return rows.mapInArrow(levels_function(self._bytes, self._digest, spec, levels, hands), SPARK_SCHEMA)
         first = levels_function(self._bytes, self._digest, spec, range(1), hands)
         return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec)
+
+    def in_one_task(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
+        """Run a batch that is too small to be worth a shuffle in one task that reads its splits; return its reports.
+
+        It is a plain Spark job, not a query: planning a query takes longer than such a batch.
+        """
+        context = self._session.sparkContext
+        if self._one_partition is None:
+            self._one_partition = context.parallelize([None], 1)
+        function = reports_function(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
+        reports: list[bytes] = context.runJob(self._one_partition, function)
+        return reports
+
+    def in_this_process(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
+        """Run a small batch here, with a copy of the program as a task has it; return its reports."""
+        return reports_here(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
 
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidewheel._connectors.spark.ticks import ticks
 from tidewheel._engine.plan import Plan
@@ -22,6 +23,8 @@ class QuerySources:
     """The frame of all sources, what the lines of its offsets are, and who reads the records: tasks themselves, or Spark."""
 
     frame: DataFrame
+    bare: DataFrame
+    """The same sources, and none of their rows: Spark plans next to nothing for a batch that tasks read themselves."""
     lines: tuple[SourceLine, ...]
     direct: DirectReading
 
@@ -45,9 +48,10 @@ def query_sources(
             ) from error
     chosen = pruned(plan, frames)
     frame = source_frame(chosen)
+    bare = frame.where(F.lit(False))
     parts = list(zip((node.name for node in plan.sources()), frames, strict=True))
     if tick is not None:
         clock = ticks(tick).load(spark)
-        frame = with_ticks(frame, clock)
+        frame, bare = with_ticks(frame, clock), with_ticks(bare, clock)
         parts.append((CLOCK, clock))
-    return QuerySources(frame, source_lines(parts, frame), DirectReading(plan, chosen))
+    return QuerySources(frame, bare, source_lines(parts, frame), DirectReading(plan, chosen))

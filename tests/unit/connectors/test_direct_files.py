@@ -248,8 +248,8 @@ def test_a_reader_that_cannot_be_is_refused(tmp_path, spark):
         job.run(bounded=True, spark=spark)
 
 
-@pytest.mark.parametrize("chosen", ["auto", "spark"])
-def test_both_readers_give_the_same_job(tmp_path, spark, chosen):
+@pytest.mark.parametrize(("chosen", "in_driver"), [("auto", False), ("auto", True), ("spark", False)])
+def test_both_readers_give_the_same_job_in_a_task_and_in_the_driver(tmp_path, spark, chosen, in_driver):
     for number in range(3):
         table = pa.table({"user": ["ada", "bob"], "cents": [number, 2 * number]})
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -259,11 +259,12 @@ def test_both_readers_give_the_same_job(tmp_path, spark, chosen):
     job = Job("clicks", state=f"file://{tmp_path}/state")
     stream = job.source("in", files(tmp_path / "in", schema="user string, cents long", reader=chosen))
     stream.key_by("by-user", "user", value="cents").stateful_map(
-        "total", lambda user, cents, total: (total + cents, total + cents), default=0
+        "total", lambda user, cents, total: ((total + cents, os.getpid()), total + cents), default=0
     ).sink("out", sink)
-    result = job.run(bounded=True, spark=spark)
+    result = job.run(bounded=True, spark=spark, in_driver=in_driver)
     assert result.event_count == 8
-    assert max(row["value"] for row in sink.records if row["user"] == "bob") == 6
+    assert max(row["value"][0] for row in sink.records if row["user"] == "bob") == 6
+    assert (os.getpid() in {row["value"][1] for row in sink.records}) is in_driver
 
 
 def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path, spark):

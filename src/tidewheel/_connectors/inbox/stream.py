@@ -128,6 +128,12 @@ class InboxReader(StreamReader):
                 f"--inbox {self.settings.url} {shard} {position} {number}`, or give the source dead_letters="
             )
 
+    def stop(self) -> None:
+        """Let go of the planner's inbox."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
     def _inbox(self) -> Inbox:
         if self._opened is None:
             self._opened = open_inbox(self.settings.url)
