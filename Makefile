@@ -6,7 +6,7 @@ BENCH ?=
 
 .PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs wheel lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-start bench-route bench-connectors bench-growth bench-observe bench-records
+	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -89,6 +89,9 @@ bench-start: setup  ## from the command to the first commit, beside a bare PySpa
 
 bench-route: setup  ## events into inboxes, beside plain appends to the same transports
 	@$(BIN)/python -m benchmarks.route $(BENCH)
+
+bench-many: setup  ## sessions, windows and several branches over flights (BENCH=--before: beside an older commit)
+	@$(BIN)/python -m benchmarks.many.run $(BENCH)
 
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)

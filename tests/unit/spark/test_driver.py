@@ -15,7 +15,7 @@ def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeyp
     times = itertools.count(1)
     driver = Driver.__new__(Driver)
     driver.sources = SimpleNamespace(direct=SimpleNamespace(why_not=None))
-    driver.batches = []
+    driver._few = False
     driver._read_by_spark = True
     driver.program = SimpleNamespace(
         key="user", python_levels=[1], query=lambda frame, spec: SimpleNamespace(collect=lambda: [])
