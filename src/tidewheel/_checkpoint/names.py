@@ -7,6 +7,7 @@ Below the state URL every job has a folder:
     <job>/state/                 state files: deltas and snapshots; pages of manifests
     <job>/staged/                output staged by tasks, not published yet
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
+    <job>/cells/                 the job's cells, unless its program has them elsewhere
     <job>/program.json           what the program of the newest run declares
 
 A file's *name* is its path below the job's folder. A job that shares another's files (a fork) refers to
@@ -23,6 +24,7 @@ import msgspec
 from tidewheel.errors import ConfigError
 
 CHAIN, STATE, STAGED, PINS = "chain", "state", "staged", "pins"
+CELLS = "cells"
 PROGRAM = "program.json"
 DEFAULT_STATE = "file:.tidewheel"
 """Where a job's state is if its program does not say: in the folder that the program is started in."""

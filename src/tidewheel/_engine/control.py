@@ -12,7 +12,7 @@ from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.manifest import PinnedCell
-from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.names import CELLS, folder
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._storage import open_store
 
@@ -36,7 +36,7 @@ class StopOrder(msgspec.Struct, frozen=True):
 
 def cells_url(state: str, job: str) -> str:
     """Return where a job's cells are unless the job says otherwise: beside its state."""
-    return open_store(state).at(f"{folder(job)}/cells").url
+    return open_store(state).at(f"{folder(job)}/{CELLS}").url
 
 
 def cells_of(place: JobPlace) -> str:

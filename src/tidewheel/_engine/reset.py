@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import Connection
-from tidewheel._checkpoint.names import CHAIN, PINS, PROGRAM, STAGED, STATE, folder
+from tidewheel._checkpoint.names import CELLS, CHAIN, folder
 from tidewheel._checkpoint.pins import Pins
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import release
@@ -99,16 +98,13 @@ def reset(place: JobPlace) -> None:
 def _remove_files(job: Store) -> None:
     # The chain goes after all that it refers to, oldest record first: as long as any of it stands, its head does, and a
     # start finds that files are missing. The other way about it would go on from an older state.
-    for part in (STAGED, STATE, PINS):
-        _delete(job, [entry.path for entry in job.list(part)])
-    for entry in job.list(CHAIN):
-        job.delete(entry.path)
-    job.delete(PROGRAM)
-
-
-def _delete(job: Store, paths: Sequence[str]) -> None:
+    # The cells stay, and the lease among them, which is held.
+    paths = [entry.path for entry in job.list() if not entry.path.startswith(f"{CELLS}/")]
+    chain = [path for path in paths if path.startswith(f"{CHAIN}/")]
     with ThreadPoolExecutor(_DELETERS) as deleters:
-        list(deleters.map(job.delete, paths))
+        list(deleters.map(job.delete, set(paths) - set(chain)))
+    for path in chain:
+        job.delete(path)
 
 
 def _clear_cells(connection: Connection) -> None:
