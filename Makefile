@@ -50,7 +50,7 @@ lint: setup  ## ruff, mypy, and the types that users' programs get
 	$(BIN)/python -m pytest tests/types
 
 docs: setup  ## run every example in the docs and docstrings
-	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs
+	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs tests/docs
 
 wheel: setup  ## the package as a file that pip installs, in dist/
 	@$(BIN)/python -m hatchling build -t wheel -d dist

@@ -132,9 +132,8 @@ class _Lives:
         self._live().finish()
 
     def _committed(self) -> int | None:
-        """Return the newest batch that is committed. One that changes nothing is not, and may run again."""
-        head = self._live().run.checkpoints.head
-        return None if head is None else head.batch
+        """Return the newest batch that is over. One that changes nothing is over without a commit of its own."""
+        return self._live().run.head.batch
 
     def _attempt(self, step: Batch | Flush, base: int | None) -> None:
         run = self._live()

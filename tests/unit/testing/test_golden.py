@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Job, count, sum_
 from tidewheel._testing.golden import disturbed
+from tidewheel._testing.play import play_in_memory
 from tidewheel._testing.script import Batch, Flush
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import files
@@ -85,3 +86,18 @@ def test_every_record_is_in_one_batch_in_its_order(seed, inputs, batch_size):
         given_ = [record for step in todo if isinstance(step, Batch) for record in step.inputs.get(name, ())]
         assert given_ == records
     assert isinstance(todo[-1], Flush)
+
+
+def test_a_crash_after_a_batch_without_records_loses_none():
+    job = Job("quiet-batches")
+    numbers = job.source("in", files("/data"), value=dict).key_by(
+        "by-parity", lambda record: record["n"] % 2, value="n"
+    )
+    numbers.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0).sink("out", discard())
+    todo = [
+        Batch({"in": [{"n": 1}, {"n": 2}]}),
+        Batch({"in": []}),
+        Batch({"in": [{"n": 3}, {"n": 4}]}, ("task.reported",)),
+    ]
+    result = play_in_memory(job, todo, 1, 1, None, None)
+    assert result.states["sum"] == {0: 6, 1: 4}
