@@ -70,6 +70,8 @@ class Sink(ABC, Generic[Written]):
     guarantee: Guarantee
     retracts: ClassVar[bool] = False
     """Whether `retract` takes back what was published, so that the job can be restored to before it."""
+    minds_absent_fields: ClassVar[bool] = False
+    """Whether a field that a record lacks differs from one that is null: then records with other fields come apart."""
 
     @abstractmethod
     def open(self, staging: Staging) -> SinkPartition:

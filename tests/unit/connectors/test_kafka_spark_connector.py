@@ -17,6 +17,7 @@ from java_archive import java_options
 from kafka_jars import connector_jars
 from kafka_server import real_kafka, running  # noqa: F401
 from tidewheel._connectors.kafka.client import variable_of
+from tidewheel._connectors.kafka.spark_connector import java_options as java_options_of
 from tidewheel.testing.connectors import DrivenSink
 from unit.connectors import test_kafka_sink
 from unit.connectors.test_kafka_source import Topic, produce
@@ -152,13 +153,17 @@ def test_a_job_stays_with_the_connector_that_it_began_with(topic, reading, tmp_p
 
 
 def test_passwords_and_certificates_are_handed_on(reading, tmp_path, real_kafka):  # noqa: F811
-    with running(ApacheKafka(tmp_path / "kafka", {"ada": PASSWORD, "bob": OTHER}, tls=True)) as server:
-        topic = test_kafka_sink.Topic(server, options=server.options("ada"))
+    tls = tmp_path / "kafka" / "tls"
+    # The broker asks for the client's certificate too.
+    settings = {f"listener.name.client.ssl.{name}": value for name, value in _client_certificates(tls).items()}
+    with running(ApacheKafka(tmp_path / "kafka", {"ada": PASSWORD, "bob": OTHER}, True, settings)) as server:
+        own = {"ssl.certificate.location": str(tls / "server.pem"), "ssl.key.location": str(tls / "server.key")}
+        topic = test_kafka_sink.Topic(server, options={**server.options("ada"), **own})
         sink = DrivenSink(topic)
         sink.publish(sink.stage(2, topic.rows([1])))
         # The password is in the environment of the process that reads.
         right, wrong = (
-            {name: value for name, value in server.options(user).items() if name != "sasl.password"}
+            {name: value for name, value in server.options(user).items() if name != "sasl.password"} | own
             for user in ("ada", "bob")
         )
         found = reading(topic, tmp_path / "right", connector="spark", options=right)
@@ -166,3 +171,27 @@ def test_passwords_and_certificates_are_handed_on(reading, tmp_path, real_kafka)
         refused = reading(topic, tmp_path / "wrong", connector="spark", options=wrong)["error"]
         assert "uthentication failed" in refused
         assert PASSWORD not in refused
+
+
+def _client_certificates(tls: Path) -> dict[str, str]:
+    return {"client.auth": "required", "truststore.type": "PEM", "truststore.location": str(tls / "ca.pem")}
+
+
+def test_certificates_are_named_and_not_shown(monkeypatch):
+    monkeypatch.setenv("TIDEWHEEL_KAFKA_SSL_KEY_PEM", "-----BEGIN PRIVATE KEY-----")
+    options = java_options_of(
+        {
+            "ssl.ca.location": "/etc/ca.pem",
+            "ssl.certificate.location": "/etc/own.pem",
+            "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
+        }
+    )
+    assert {name: value for name, value in options.items() if name.startswith("ssl")} == {
+        "ssl.truststore.certificates": "${file:/etc:ca.pem}",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.certificate.chain": "${file:/etc:own.pem}",
+        "ssl.keystore.key": "${env:TIDEWHEEL_KAFKA_SSL_KEY_PEM}",
+        "ssl.keystore.type": "PEM",
+    }
+    assert options["config.providers"] == "env,file"
+    assert "config.providers" not in java_options_of({"client.id": "tide"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import json
 import pickle
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from postgres_server import PASSWORD
 from tidewheel import Job, count, sinks, sum_
+from tidewheel._connectors.postgres.columns import grouped
 from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, StateError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -145,6 +147,39 @@ def test_upsert_leaves_columns_alone_that_some_records_of_a_batch_do_not_have(ha
     assert rows() == [(1, 11, 20), (2, 10, 22), (3, None, 23)]
     harness.publish(4, harness.stage(4, [{"k": 1, "a": 12}], [{"k": 1, "b": 24}], [{"k": 4, "a": 1}]))
     assert rows() == [(1, 12, 24), (2, 10, 22), (3, None, 23), (4, 1, 7)]
+
+
+def test_records_of_one_batch_may_lack_different_columns(postgres, table):
+    postgres.query(f"CREATE TABLE {table} (k int PRIMARY KEY, a int, b int DEFAULT 7)")
+    job = Job("shapes", state=f"memory:shapes-{table}", n_shards=4)
+    changes = job.source("in", iterable([])).map("decode", lambda row: json.loads(row.value))
+    changes.sink("out", sinks.postgres(postgres.dsn, table, mode="upsert", key="k"))
+    batches = [
+        [{"k": number, "a": number, "b": number} for number in range(4)],
+        [{"k": 0, "a": 10}, {"k": 1, "b": 11}, {"k": 2, "a": 12}, {"k": 2, "b": 13}, {"k": 2, "a": 14}],
+        [{"k": 3, "a": 20, "b": 20}, {"k": 3, "a": 21}, {"k": 3, "a": 22, "b": 22}, {"k": 4, "a": None}],
+    ]
+    with MemoryRun(job) as run:
+        for batch in batches:
+            run.batch({"in": list(map(json.dumps, batch))})
+    assert postgres.query(f"SELECT k, a, b FROM {table} ORDER BY 1") == [
+        (0, 10, 0),
+        (1, 1, 11),
+        (2, 14, 13),
+        (3, 22, 22),
+        (4, None, 7),
+    ]
+
+
+def test_tables_with_the_same_columns_are_added_together_unless_a_key_would_change_its_order():
+    def tables(*rows):
+        return [pa.table({name: [value] for name, value in row.items()}) for row in rows]
+
+    many = tables(*({"k": n, "a": 1} if n % 2 else {"k": n, "b": 1} for n in range(100)))
+    assert [len(group) for group in grouped(many, ["k"])] == [50, 50]
+    same = tables({"k": 1, "a": 1, "b": 1}, {"k": 1, "a": 2}, {"k": 1, "a": 3, "b": 3}, {"k": 2, "a": 4})
+    assert [[table["a"].to_pylist() for table in group] for group in grouped(same, ["k"])] == [[[1]], [[2], [4]], [[3]]]
+    assert [len(group) for group in grouped(same, [])] == [2, 2]
 
 
 def test_inserted_records_without_a_column_get_its_default(harness, rows):

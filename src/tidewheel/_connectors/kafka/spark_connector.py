@@ -25,12 +25,19 @@ _LOGIN = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
-
+_PROVIDERS = "org.apache.kafka.common.config.provider"
 _LOOKED_UP = {
-    "config.providers": "env",
-    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "config.providers": "env,file",
+    "config.providers.env.class": f"{_PROVIDERS}.EnvVarConfigProvider",
     "config.providers.env.param.allowlist.pattern": "TIDEWHEEL_KAFKA_.*",
+    "config.providers.file.class": f"{_PROVIDERS}.DirectoryConfigProvider",
 }
+_CERTIFICATES = {
+    "ssl.ca": ("truststore", "ssl.truststore.certificates"),
+    "ssl.certificate": ("keystore", "ssl.keystore.certificate.chain"),
+    "ssl.key": ("keystore", "ssl.keystore.key"),
+}
+"""What librdkafka takes as `….pem`, PEM as text, or as `….location`, the name of a file with it, and what Java calls it."""
 
 
 def is_there(spark: SparkSession) -> bool:
@@ -90,10 +97,15 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's options as the Java client names them; names that both know stay.
 
     Spark shows the options of a source in plans and logs. So they have no secrets, only the names of the variables of the
-    environment that have them, in which the Java client looks them up.
+    environment, or of the files, that have them, in which the Java client looks them up.
     """
     given = {name: _reference(name, value) if is_secret(name) else value for name, value in options.items()}
-    if given != dict(options):
+    for name, (store, called) in _CERTIFICATES.items():
+        for form in ("location", "pem"):
+            if (value := given.pop(f"{name}.{form}", None)) is not None:
+                given[called] = _content(value) if form == "location" else value
+                given[f"ssl.{store}.type"] = "PEM"
+    if any(value.startswith("${") for value in given.values()):
         given |= _LOOKED_UP
     mechanism = given.pop("sasl.mechanisms", None) or given.get("sasl.mechanism")
     user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
@@ -110,9 +122,13 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
                 'Spark\'s Kafka connector cannot take a password with a quotation mark or a backslash; say connector="python"'
             )
         given["sasl.jaas.config"] = f'{module} required username={json.dumps(user)} password="{password}";'
-    if "ssl.ca.location" in given:
-        given |= {"ssl.truststore.location": given.pop("ssl.ca.location"), "ssl.truststore.type": "PEM"}
     return given
+
+
+def _content(path: str) -> str:
+    """Return what stands for the text in a file, which the Java client reads wherever it runs."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return f"${{file:{folder}:{name}}}"
 
 
 def _reference(option: str, value: str) -> str:

@@ -218,3 +218,29 @@ def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Tabl
     numbered = table.append_column(position, pa.array(range(table.num_rows), pa.int64()))
     last = numbered.group_by(list(key)).aggregate([(position, "max")])[f"{position}_max"]
     return table.take(last.combine_chunks().sort()) if len(last) < table.num_rows else table
+
+
+def grouped(tables: Iterable[pa.Table], key: Sequence[str]) -> list[list[pa.Table]]:
+    """Return tables in as few groups with the same columns as may be, so that the rows of one key keep their order."""
+    groups: list[tuple[list[str], list[pa.Table], set[tuple[object, ...]]]] = []
+    for table in tables:
+        names = sorted(table.schema.names)
+        if groups and groups[-1][0] == names and len(groups) == 1:
+            groups[0][1].append(table)  # The usual case: all have the same columns, and nobody asks for keys.
+            continue
+        keys = _keys(table, key)
+        for each in groups:
+            if not each[2]:
+                each[2].update(*(_keys(before, key) for before in each[1]))
+        # It may go to the last group with its columns, unless one after that has a key of its own.
+        at = next((at for at in range(len(groups) - 1, -1, -1) if groups[at][0] == names), None)
+        if at is None or any(keys & later for _, _, later in groups[at + 1 :]):
+            groups.append((names, [table], keys))
+        else:
+            groups[at][1].append(table)
+            groups[at][2].update(keys)
+    return [group for _, group, _ in groups]
+
+
+def _keys(table: pa.Table, key: Sequence[str]) -> set[tuple[object, ...]]:
+    return set(zip(*(table[name].to_pylist() for name in key), strict=True)) if key else set()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidewheel._connectors.postgres.columns import TableColumn, check, created, last_of_each, writable
+from tidewheel._connectors.postgres.columns import TableColumn, check, created, grouped, last_of_each, writable
 from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
@@ -57,6 +56,7 @@ class Postgres(Sink):
     """Exactly once: a batch and its marker are one transaction."""
 
     guarantee = "exactly once"
+    minds_absent_fields = True
 
     def __init__(self, server: Server, table: Table, create: bool) -> None:
         self.server, self.table, self.create = server, table, create
@@ -99,7 +99,7 @@ class Postgres(Sink):
         rows = together(tables, publication.sink)
         create = created(rows.schema, (table.schema for table in tables)) if self.create else None
         # Records without a column leave it as it is: they are added apart from those that have it.
-        parts = [together(list(alike), publication.sink) for _, alike in itertools.groupby(tables, _names)]
+        parts = [together(alike, publication.sink) for alike in grouped(tables, self.table.key)]
         if self.table.key:
             parts = [last_of_each(part, self.table.key, self.table.by) for part in parts]
         self.server.persist(who, lambda connection: self.table.add(connection, parts, publication, create))
@@ -110,10 +110,6 @@ class Postgres(Sink):
 
     def remove(self, job: str, sink: str) -> None:
         self.server.persist(f"sink {sink!r}", lambda connection: self.table.forget(connection, job, sink))
-
-
-def _names(table: pa.Table) -> list[str]:
-    return sorted(table.schema.names)
 
 
 class _PostgresPartition(StagedBatches):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +37,13 @@ class _Writing(Process):
     def on_batch(self, batch: Batch, port: int) -> None:
         if len(batch) == 0:
             return
+        if self.operator.sink.minds_absent_fields:
+            for alike in _alike(batch):
+                self._write(alike)
+        else:
+            self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
         columns = columns_of(self.context, batch)
         name = self.operator.key_name
         if batch.keyed and name is not None and name not in columns.schema.names:
@@ -54,3 +63,14 @@ class _Writing(Process):
                 f"sink {self.context.operator!r}: the keys do not fit into a column of one type: {error}; make them all of one "
                 "type in key_by"
             ) from error
+
+
+def _alike(batch: Batch) -> Iterator[Batch]:
+    """Give the batch in runs of records that have the same fields; only a dict can lack one."""
+    if batch.has_columns or batch.shape.kind == "record" or not isinstance(batch.values[0], dict):
+        yield batch
+        return
+    fields = [frozenset(value) if isinstance(value, dict) else None for value in batch.values]
+    edges = [0, *(at for at in range(1, len(fields)) if fields[at] != fields[at - 1]), len(fields)]
+    for begin, end in itertools.pairwise(edges):
+        yield batch if len(edges) == 2 else batch.take(list(range(begin, end)))
