@@ -48,6 +48,9 @@ class Log(ABC):
         """Return where a partition begins that was added while the job ran."""
         return 0
 
+    def check(self, recorded: Positions) -> None:  # noqa: B027
+        """Raise if positions are not of what is there now. `end` does so too; a batch that is read again has its end already."""
+
     @abstractmethod
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Give the records of a partition from number `first` on and before `last`, in order; again, the same."""

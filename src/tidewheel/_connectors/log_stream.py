@@ -25,6 +25,8 @@ class LogReader(StreamReader):
         self.opener, self.max_records, self.tasks = opener, max_records, tasks
         self._opened: Log | None = None
         self._last: Positions | None = None
+        self._checked = False
+        """Whether the log is known to be the one that the job has read."""
 
     def initialOffset(self) -> Positions:
         """Begin where the log says."""
@@ -40,6 +42,7 @@ class LogReader(StreamReader):
 
     def batch_end(self, start: Positions, limit: ReadLimit) -> Positions:
         begin, end = self._asked(lambda log: _span(log, start))
+        self._checked = True
         if self._last is not None:
             end = {name: min(last, self._last.get(name, begin[name])) for name, last in end.items()}
         end = {name: max(begin[name], last) for name, last in end.items()}
@@ -47,6 +50,9 @@ class LogReader(StreamReader):
 
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Return the ranges that have something, each for a task."""
+        if not self._checked:
+            self._asked(lambda log: log.check(end))
+            self._checked = True
         begin = {name: start[name] if name in start else self._asked(_oldest(name)) for name in end}
         return [
             InputPartition((name, begin[name] + at, begin[name] + at + size))

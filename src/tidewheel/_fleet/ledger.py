@@ -15,6 +15,8 @@ from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedSh
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
 from tidewheel._checkpoint.tools.fork import shared_parts
 from tidewheel._checkpoint.unpublished import carried, outputs_of
+from tidewheel._connectors.inbox.base import Inbox
+from tidewheel._connectors.inbox.offsets import check_identity, identity_of, positions_of
 from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked, origin
 from tidewheel._state.references import ShardParts
 from tidewheel._time.frontier import Frontier
@@ -201,12 +203,19 @@ def _adopted(head: Manifest, ledger: Ledger, source: Manifest) -> list[int]:
     ]
 
 
+def check_inbox(state: Manifest, inbox: Inbox) -> None:
+    """Refuse an inbox that is not the one that a run has read."""
+    for text in state.source_offsets.values():
+        if isinstance(text, str) and text != "-":
+            check_identity(identity_of(json.loads(text)), inbox)
+
+
 def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:
     """Return the positions by shard in the offsets of the one source that a job in a fleet has."""
     found: dict[int, int] = {}
     for text in offsets.values():
         if isinstance(text, str) and text != "-":
-            found.update({int(shard): int(position) for shard, position in json.loads(text).items()})
+            found.update(positions_of(json.loads(text)))
     return found
 
 

@@ -27,7 +27,7 @@ from tidewheel._engine.run import publish_output
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
-from tidewheel._fleet.ledger import ledger_of
+from tidewheel._fleet.ledger import check_inbox, ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
 from tidewheel._fleet.runs import Run
@@ -207,6 +207,8 @@ class Node:
 
     def _check(self, state: Manifest) -> None:
         check_adopted(state, self.plan, self.job.n_shards, self.job.aliases)
+        with open_inbox(self.options.inbox) as inbox:
+            check_inbox(state, inbox)
 
     # Beside the run.
 

@@ -76,6 +76,16 @@ def test_a_topic_that_was_made_anew_stops_the_job_however_long_it_is(topic, reco
         DrivenSource(topic).end(positions)
 
 
+def test_a_batch_that_is_read_again_after_a_restart_is_not_read_from_a_topic_that_was_made_anew(topic):
+    topic.append([b"1", b"2", b"3"])
+    source = DrivenSource(topic)
+    start = source.start()
+    end = source.end(start)
+    made_anew(topic, [b"other"] * 5)
+    with pytest.raises(ConnectorError, match="the topic was deleted and made again"):
+        DrivenSource(topic).read(start, end)
+
+
 def test_positions_without_ids_get_them_and_are_checked_only_by_their_length(topic):
     topic.append([b"1", b"2", b"3"])
     source = DrivenSource(topic)

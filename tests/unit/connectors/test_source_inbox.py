@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import re
+import shutil
 import uuid
 from dataclasses import dataclass
 
@@ -107,10 +109,39 @@ def test_some_shards_from_a_position(url):
     source = reader(url, shards=mine, start={mine[0]: first[str(mine[0])]})
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
-    assert start.keys() == end.keys() == {str(mine[0])}
+    assert start.keys() == end.keys() == {str(mine[0]), "#id"}
     expected = [n for n in range(20, 40) if shard_of(f"u{n % 5}", 4) in mine]
     assert [row["amount"] for row in rows(source, start, end)] == expected
     assert source.partitions(end, end) == []
+
+
+@pytest.mark.parametrize("at", ["file", "nats"])
+def test_an_inbox_that_was_made_again_is_refused_however_long_it_is(at, url, nats, tmp_path):  # noqa: F811
+    place = url if at == "file" else nats.url("made-again")
+    fill(place, range(20))
+    source = reader(place)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    if at == "file":
+        shutil.rmtree(url.removeprefix("file://"))
+    else:
+        asyncio.run(_removed(place))
+    fill(place, range(100))
+    again = reader(place)
+    with pytest.raises(InboxError, match=r"the identity (\d+), and .* has (?!\1)\d+: it was removed and made again"):
+        again.latestOffset(end, ReadAllAvailable())
+    # A batch that is read again is planned by nobody.
+    with pytest.raises(InboxError, match="it was removed and made again"):
+        rows(reader(place), start, end)
+
+
+async def _removed(place: str) -> None:
+    import nats as client
+
+    server, _, name = place.rpartition("/")
+    connected = await client.connect(server)
+    await connected.jetstream().delete_stream(name)
+    await connected.close()
 
 
 def test_a_limit_ends_a_batch_between_blocks_and_always_moves_on(url):

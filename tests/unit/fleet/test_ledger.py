@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from memory_inbox import MemoryInbox
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
 from tidewheel._checkpoint.unpublished import outputs_of
+from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._engine.claim import check_alone
 from tidewheel._fleet import handover
 from tidewheel._fleet.handover import Holding
-from tidewheel._fleet.ledger import SEQUENCES, begun_state, check_fleet, first_state, ledger_of, state_of
+from tidewheel._fleet.ledger import SEQUENCES, begun_state, check_fleet, check_inbox, first_state, ledger_of, state_of
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import CorruptError, StateError
@@ -104,3 +106,18 @@ def test_a_job_is_a_fleet_s_or_a_run_s():
 def test_a_manifest_without_a_ledger_says_so():
     with pytest.raises(CorruptError, match="has no ledger"):
         ledger_of(Manifest(CheckpointId("orders/1", 3)))
+
+
+def test_what_a_run_has_read_of_another_inbox_is_not_continued():
+    state = Manifest(CheckpointId("job/1", 7), source_offsets={"in": '{"0": 5, "#id": 11}', "other": "-"})
+    inbox = MemoryInbox()
+    inbox.identity = 11
+    check_inbox(state, inbox)
+    inbox.identity = 12
+    with pytest.raises(
+        InboxError, match="the identity 11, and the one at memory:inbox has 12: it was removed and made again"
+    ):
+        check_inbox(state, inbox)
+    # An older version made it: nothing is known.
+    inbox.identity = 0
+    check_inbox(state, inbox)

@@ -63,6 +63,8 @@ class Inbox(ABC):
 
     url: str
     n_shards: int
+    identity: int = 0
+    """A number that no other inbox has, also none that is made later under the same URL; 0: an older version made it."""
     max_block_bytes: int
     """The most bytes that one block may have."""
 
@@ -171,6 +173,11 @@ def check_producer(producer: str) -> str:
 def anonymous_producer() -> str:
     """Return a producer's name that nobody else has, for a producer that never comes back under it."""
     return f"_{secrets.token_hex(8)}"
+
+
+def new_identity() -> int:
+    """Return a number that no inbox has yet, and that every reader of JSON takes."""
+    return secrets.randbits(52) + 1
 
 
 def is_anonymous(producer: str) -> bool:

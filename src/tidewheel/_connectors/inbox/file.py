@@ -34,6 +34,7 @@ from tidewheel._connectors.inbox.base import (
     decode_skipped,
     is_duplicate,
     marks_s,
+    new_identity,
 )
 from tidewheel._connectors.inbox.entry import Mark
 from tidewheel._connectors.inbox.errors import InboxError
@@ -60,6 +61,7 @@ _TRIES = 1000
 class _Description(msgspec.Struct, frozen=True):
     format: int
     n_shards: int
+    identity: int = 0
 
 
 class FileInbox(Inbox):
@@ -70,7 +72,8 @@ class FileInbox(Inbox):
     def __init__(self, url: str, n_shards: int | None = None, *, segment_bytes: int = 64 * 2**20) -> None:
         store = FileStore.from_url(url)
         self.url, self._folder, self._segment_bytes = store.url, store.root, segment_bytes
-        self.n_shards = _described(store, n_shards).n_shards
+        described = _described(store, n_shards)
+        self.n_shards, self.identity = described.n_shards, described.identity
         self._lock = threading.Lock()
         self._forked = False
         self._marks: dict[str, Mark] = {}
@@ -394,7 +397,7 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
             ) from None
         check_n_shards(n_shards)
         # Whoever else makes it now may have another number in mind: what is there counts.
-        store.create(_DESCRIPTION, msgspec.json.encode(_Description(_FORMAT, n_shards)))
+        store.create(_DESCRIPTION, msgspec.json.encode(_Description(_FORMAT, n_shards, new_identity())))
         raw = store.read(_DESCRIPTION)
     try:
         found = msgspec.json.decode(raw, type=_Description)

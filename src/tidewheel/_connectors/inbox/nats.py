@@ -19,7 +19,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidewheel._connectors.inbox.base import Block, Inbox, Stored, check_producer, is_anonymous, is_duplicate, marks_s
+from tidewheel._connectors.inbox.base import (
+    Block,
+    Inbox,
+    Stored,
+    check_producer,
+    is_anonymous,
+    is_duplicate,
+    marks_s,
+    new_identity,
+)
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
 from tidewheel._connectors.inbox.nats_marks import Marks, NatsMarks, NatsSkipped
 from tidewheel._connectors.inbox.nats_stamps import Stamp, header, headers_of, stamp
@@ -177,7 +186,11 @@ class NatsInbox(Inbox):
                 subjects=[f"{self._name}.*.*"],
                 num_replicas=replicas,
                 allow_direct=True,
-                metadata={"tidewheel-shards": str(n_shards), "tidewheel-format": _FORMAT},
+                metadata={
+                    "tidewheel-shards": str(n_shards),
+                    "tidewheel-format": _FORMAT,
+                    "tidewheel-identity": str(new_identity()),
+                },
             )
             try:
                 await self._stream.add_stream(config)
@@ -200,6 +213,7 @@ class NatsInbox(Inbox):
                 f"the inbox at {self.url} has {found} shards, not {n_shards}; the number is fixed for its life"
             )
         self._replicas = info.config.num_replicas or 1
+        self.identity = int(metadata.get("tidewheel-identity", 0))
         return found
 
     async def _append_all(self, producer: str, session: str, blocks: Sequence[Block]) -> None:

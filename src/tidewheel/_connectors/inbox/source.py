@@ -113,8 +113,9 @@ class InboxSource(Source):
 
     def unread(self, offsets: int | str) -> Mapping[str, Unread]:
         from tidewheel._connectors.inbox import lag, open_inbox
+        from tidewheel._connectors.inbox.offsets import positions_of
 
-        positions = {int(shard): position for shard, position in json.loads(str(offsets)).items()}
+        positions = positions_of(json.loads(str(offsets)))
         with open_inbox(self.url) as inbox:
             end = inbox.end(list(positions))
             events, _ = lag(inbox, positions, _BLOCKS)

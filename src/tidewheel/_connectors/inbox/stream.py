@@ -11,13 +11,12 @@ import pyarrow as pa
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
 from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.events import Events
+from tidewheel._connectors.inbox.offsets import Offsets, check_identity, identity_of, offsets_of, positions_of
 from tidewheel._connectors.inbox.payloads import BadPayload, Payload, read_payloads
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
-
-Offsets = dict[str, int]
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ class InboxReader(StreamReader):
         """Take how to read; the planner opens the inbox when it is first asked, and each task opens its own."""
         self.settings, self.schema = settings, schema
         self._opened: Inbox | None = None
-        self._last: Offsets | None = None
+        self._last: dict[int, int] | None = None
 
     def initialOffset(self) -> Offsets:
         """Begin where told, or with the oldest event."""
@@ -49,7 +48,7 @@ class InboxReader(StreamReader):
         if unknown := [shard for shard in shards if not 0 <= shard < inbox.n_shards]:
             raise ConfigError(f"{inbox.url} has {inbox.n_shards} shards; it cannot be read for shard {unknown[0]}")
         oldest = inbox.start()
-        return {str(shard): self.settings.start.get(shard, oldest[shard]) for shard in shards}
+        return offsets_of(inbox, {shard: self.settings.start.get(shard, oldest[shard]) for shard in shards})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the size of a batch."""
@@ -58,11 +57,12 @@ class InboxReader(StreamReader):
     def prepareForTriggerAvailableNow(self) -> None:
         """Let no event come that is not there now."""
         inbox = self._inbox()
-        self._last = {str(shard): end for shard, end in inbox.end(range(inbox.n_shards)).items()}
+        self._last = inbox.end(range(inbox.n_shards))
 
     def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         inbox = self._inbox()
-        begin = {int(shard): position for shard, position in start.items()}
+        check_identity(identity_of(start), inbox)
+        begin = positions_of(start)
         end = inbox.end(list(begin))
         for shard, position in end.items():
             if position < begin[shard]:
@@ -71,22 +71,30 @@ class InboxReader(StreamReader):
                     "it is not the inbox that was read, or a part of it was lost. Restore it, or begin a job under another name"
                 )
         if self._last is not None:
-            end = {shard: max(begin[shard], min(end[shard], self._last[str(shard)])) for shard in end}
+            end = {shard: max(begin[shard], min(end[shard], self._last[shard])) for shard in end}
         if isinstance(limit, ReadMaxRows):
             end = limited(inbox, begin, end, limit.max_rows)
-        return {str(shard): position for shard, position in end.items()}
+        return offsets_of(inbox, end)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Deal the shards that have a range to the tasks."""
-        moved = [shard for shard in end if start[shard] < end[shard]]
+        first, last = positions_of(start), positions_of(end)
+        moved = [shard for shard in last if first[shard] < last[shard]]
         slices = [moved[number :: self.settings.partitions] for number in range(self.settings.partitions)]
-        return [InputPartition([(int(shard), start[shard], end[shard]) for shard in part]) for part in slices if part]
+        return [
+            InputPartition((identity_of(end), [(shard, first[shard], last[shard]) for shard in part]))
+            for part in slices
+            if part
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give a task's events."""
-        begin = {shard: first for shard, first, _ in partition.value}
-        end = {shard: last for shard, _, last in partition.value}
+        identity, ranges = partition.value
+        begin = {shard: first for shard, first, _ in ranges}
+        end = {shard: last for shard, _, last in ranges}
         with open_inbox(self.settings.url) as inbox:
+            # A batch that is read again after a restart is planned by nobody.
+            check_identity(identity, inbox)
             for stored in inbox.read(begin, end):
                 yield self._raw(stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
 

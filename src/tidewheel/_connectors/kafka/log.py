@@ -129,6 +129,9 @@ class KafkaLog(Log):
         self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
         return {**self._ends, **ids}
 
+    def check(self, recorded: Positions) -> None:
+        self._ids.check(recorded, self._ids.of(self._topics.names))
+
     def listed_ends(self) -> Positions:
         """Return the ends of all partitions as the brokers list them: quicker than `end`, and some brokers' lists lag behind."""
         from confluent_kafka import OFFSET_END

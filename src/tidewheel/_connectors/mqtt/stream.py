@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._connectors.inbox import Inbox, Stored
-from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, Offsets
+from tidewheel._connectors.inbox.offsets import Offsets, positions_of
+from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
 from tidewheel._connectors.stream_reader import ReadLimit
@@ -37,7 +38,7 @@ class MqttReader(InboxReader):
 
     def commit(self, end: Offsets) -> None:
         if not self._keep:
-            self._inbox().trim({int(shard): position for shard, position in end.items()})
+            self._inbox().trim(positions_of(end))
 
     def stop(self) -> None:
         if self._bridge is not None:

@@ -1,0 +1,44 @@
+"""What a job records of an inbox: positions by shard, and which inbox they are of.
+
+An inbox that was removed and made again has the old URL, and another identity. However long it is by then, its positions
+are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidewheel._connectors.inbox.base import Inbox
+from tidewheel._connectors.inbox.errors import InboxError
+
+Offsets = dict[str, int]
+_IDENTITY = "#id"
+
+
+def offsets_of(inbox: Inbox, positions: Mapping[int, int]) -> Offsets:
+    """Return what is recorded of positions in an inbox."""
+    known = {_IDENTITY: inbox.identity} if inbox.identity else {}
+    return {**{str(shard): position for shard, position in positions.items()}, **known}
+
+
+def positions_of(offsets: Mapping[str, int]) -> dict[int, int]:
+    """Return the positions by shard.
+
+    >>> positions_of({"0": 7, "3": 9, "#id": 81})
+    {0: 7, 3: 9}
+    """
+    return {int(shard): int(position) for shard, position in offsets.items() if shard != _IDENTITY}
+
+
+def identity_of(offsets: Mapping[str, int]) -> int:
+    """Return the identity of the inbox that offsets are of; 0 if it is not known."""
+    return int(offsets.get(_IDENTITY, 0))
+
+
+def check_identity(recorded: int, inbox: Inbox) -> None:
+    """Refuse an inbox that is not the one that a job has read."""
+    if recorded and inbox.identity and recorded != inbox.identity:
+        raise InboxError(
+            f"the job has read the inbox with the identity {recorded}, and the one at {inbox.url} has {inbox.identity}: it was "
+            "removed and made again, or is another one. Give the job the inbox that it read, or begin a job under another name"
+        )
