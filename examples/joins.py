@@ -6,7 +6,7 @@ A payment belongs to an order if it comes within an hour after it. An order with
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from tidewheel import Job
 from tidewheel.sinks import console
@@ -69,7 +69,7 @@ RATES = [
     Rate("pound", at("12:00"), 9),
 ]
 
-ANY_LAG = timedelta(hours=3)
+ANY_LAG = "3 hours"
 
 job = Job("paid-orders", state="file:.cache/examples/joins")
 orders, late_orders = (
@@ -86,7 +86,7 @@ rates, late_rates = (
     .interval_join(
         "with-payment",
         payments.key_by("by-payment", "order"),
-        after=timedelta(hours=1),
+        after="1 hour",
         how="left",
         function=lambda order, payment: Paid(order.id, order.currency, order.amount, payment is not None),
         returns=Paid,

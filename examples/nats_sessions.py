@@ -64,7 +64,7 @@ def build(server: str, out: str, state: str) -> Job:
     job = Job("nats-sessions", state=state)
     messages = job.source("clicks", nats(server, STREAM, max_records=5_000))
     clicks, broken = messages.decode("decode", codecs.json(Click), column="data")
-    on_time, late = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", timedelta(hours=1))
+    on_time, late = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 hour")
     (
         on_time.key_by("by-visitor", "visitor")
         .window("visits", session(GAP), add, default=list, merge=lambda one, other: one + other)

@@ -56,7 +56,7 @@ def add(folded: list[Any], measured: Measured) -> list[Any]:
 def minute(result: WindowResult) -> Minute:
     """Return a minute that has ended."""
     sensor, total, number = result.value
-    return Minute(sensor, datetime.fromtimestamp(result.start / 1e9, UTC), total / number, number)
+    return Minute(sensor, result.start, total / number, number)
 
 
 def source(broker: str, folder: Path) -> Any:
@@ -71,11 +71,11 @@ def build(broker: str, table: str, folder: Path) -> Job:
     messages = job.source("sensors", source(broker, folder))
     measured, broken = messages.decode("decode", codecs.json(Measured), column="data")
     # Sensors that were out of reach send what they have measured meanwhile.
-    on_time, late = measured.assign_timestamps("at", "at").limit_out_of_orderness("bound", timedelta(minutes=10))
+    on_time, late = measured.assign_timestamps("at", "at").limit_out_of_orderness("bound", "10 min")
     (
         on_time.key_by("by-sensor", "sensor")
-        .deduplicate("once", timedelta(minutes=10), by=lambda measured: measured.id)
-        .window("minutes", tumbling(timedelta(minutes=1)), add, default=["", 0.0, 0])
+        .deduplicate("once", "10 min", by=lambda measured: measured.id)
+        .window("minutes", tumbling("1 min"), add, default=["", 0.0, 0])
         .map("minute", minute, returns=Minute)
         .sink("out", delta(table))
     )

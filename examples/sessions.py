@@ -11,6 +11,8 @@ from tidewheel import Job, WindowResult, session
 from tidewheel.sinks import console
 from tidewheel.sources import iterable
 
+QUIET = timedelta(minutes=30)
+
 
 @dataclass
 class Click:
@@ -41,9 +43,8 @@ CLICKS = [
 
 def line(visit: WindowResult) -> str:
     """Return a visit as text."""
-    minutes = (visit.end - visit.start) // 60_000_000_000 - 30
-    begin = datetime.fromtimestamp(visit.start / 1e9, UTC).strftime("%H:%M")
-    return f"{begin}, {minutes} minutes: {' > '.join(page for _, page in sorted(visit.value))}"
+    minutes = (visit.end - visit.start - QUIET) // timedelta(minutes=1)
+    return f"{visit.start:%H:%M}, {minutes} minutes: {' > '.join(page for _, page in sorted(visit.value))}"
 
 
 def add(pages: list[Any], click: Click) -> list[Any]:
@@ -53,11 +54,11 @@ def add(pages: list[Any], click: Click) -> list[Any]:
 
 job = Job("visits", state="file:.cache/examples/sessions")
 clicks = job.source("clicks", iterable(CLICKS, batch_size=2)).assign_timestamps("at", "at")
-on_time, late = clicks.limit_out_of_orderness("bound", timedelta(minutes=15))
+on_time, late = clicks.limit_out_of_orderness("bound", "15 min")
 (
     on_time.key_by("by-visitor", "visitor")
-    .deduplicate("once", timedelta(hours=1), by=lambda click: click.id)
-    .window("visits", session(timedelta(minutes=30)), add, default=list, merge=lambda one, other: one + other)
+    .deduplicate("once", "1 hour", by=lambda click: click.id)
+    .window("visits", session(QUIET), add, default=list, merge=lambda one, other: one + other)
     .map("line", line, returns=str)
     .sink("out", console())
 )

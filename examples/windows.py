@@ -6,7 +6,7 @@ Sales come out of order. Up to five minutes behind the latest one they count; wh
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from tidewheel import Job, WindowResult, tumbling
@@ -44,11 +44,6 @@ SALES = [
 ]
 
 
-def clock(nanoseconds: int) -> str:
-    """Return a timestamp as hours and minutes."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%H:%M")
-
-
 def add_up(sold: list[Any], sale: Sale) -> list[Any]:
     """Add a sale to what its product sold in the window."""
     return [sale.product, sold[1] + sale.pieces]
@@ -62,17 +57,17 @@ def keep_best(best: list[Any], result: WindowResult) -> list[Any]:
 def line(result: WindowResult) -> str:
     """Return a window as text."""
     names = ", ".join(f"{product} {pieces}" for product, pieces in result.value)
-    return f"{clock(result.start)} to {clock(result.end)}: {names}"
+    return f"{result.start:%H:%M} to {result.end:%H:%M}: {names}"
 
 
 job = Job("best-sellers", state="file:.cache/examples/windows")
 sales = job.source("sales", iterable(SALES, batch_size=3)).assign_timestamps("at", "at")
-on_time, late = sales.limit_out_of_orderness("bound", timedelta(minutes=5))
-ten_minutes = tumbling(timedelta(minutes=10))
+on_time, late = sales.limit_out_of_orderness("bound", "5 min")
+ten_minutes = tumbling("10 min")
 (
     on_time.key_by("by-product", "product")
     .window("sold", ten_minutes, add_up, default=["", 0])
-    .key_by("by-window", lambda result: result.start)
+    .key_by("by-window", lambda result: result.start.isoformat())
     .window("best", ten_minutes, keep_best, default=list)
     .map("line", line, returns=str)
     .sink("out", console())

@@ -105,8 +105,8 @@ def driven(
         made = Job("timed", state=state, n_shards=4)
         streams, lates = [], []
         for source in script.sources:
-            timed = made.source(source, lambda spark: None).assign_timestamps(f"time-{source}", "time")
-            on_time, late = timed.limit_out_of_orderness(f"bound-{source}", script.bound, idle_after=None)
+            timed = made.source(source, lambda spark: None).assign_timestamps(f"time-{source}", "time", unit="ns")
+            on_time, late = timed.limit_out_of_orderness(f"bound-{source}", f"{script.bound} ns", idle_after=None)
             streams.append(on_time.key_by(f"key-{source}", "key"))
             lates.append(late)
         build(streams, lates, out)

@@ -21,7 +21,7 @@ STATES = ("OR", "ID", "CA")
 
 def timed(events: Stream) -> Stream:
     """Events with their times; they come in order."""
-    on_time, _ = events.assign_timestamps("time", "time").limit_out_of_orderness("in-order", 0)
+    on_time, _ = events.assign_timestamps("time", "time", unit="ns").limit_out_of_orderness("in-order", "0 s")
     return on_time
 
 
@@ -122,7 +122,7 @@ def q5(bids: Stream) -> Stream:
     counted = by_auction.window("count", sliding(TEN, TWO), n=count(), auction=max_("auction"))
     # Each count belongs to one window, whose last moment is the time of the result.
     hot = counted.key_by("by-window", "start")
-    best = hot.window("hottest", tumbling(1), _hottest, default=list)
+    best = hot.window("hottest", tumbling("1 ns"), _hottest, default=list)
     return best.flat_map(
         "out", lambda result: [{"end": result.end, "auction": auction, "n": n} for auction, n in result.value]
     )

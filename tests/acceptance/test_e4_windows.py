@@ -15,8 +15,8 @@ EVENTS = [
 
 
 def windowed(source, windows, out, late_out, **options):
-    timed = source.assign_timestamps("time", lambda event: event.time)
-    on_time, late = timed.limit_out_of_orderness("bound", 10)
+    timed = source.assign_timestamps("time", lambda event: event.time, unit="ns")
+    on_time, late = timed.limit_out_of_orderness("bound", "10 ns")
     late.sink("late", late_out)
     keyed = on_time.key_by("by", lambda event: event.key)
     keyed.window("w", windows, lambda n, event: n + 1, default=0, merge=lambda a, b: a + b, **options).sink("out", out)
@@ -30,10 +30,10 @@ def results(out):
     ("windows", "expected"),
     [
         (
-            tumbling(10),
+            tumbling("10 ns"),
             [("a", 0, 10, 2), ("a", 10, 20, 1), ("a", 30, 40, 1), ("a", 50, 60, 1), ("b", 0, 10, 1), ("b", 10, 20, 1)],
         ),
-        (session(10), [("a", 1, 22, 3), ("a", 31, 41, 1), ("a", 50, 60, 1), ("b", 3, 13, 1), ("b", 14, 24, 1)]),
+        (session("10 ns"), [("a", 1, 22, 3), ("a", 31, 41, 1), ("a", 50, 60, 1), ("b", 3, 13, 1), ("b", 14, 24, 1)]),
     ],
     ids=["tumbling", "session"],
 )
@@ -50,14 +50,14 @@ def test_e4_each_window_fires_once_and_counts_add_up(runner, windows, expected):
 
 def test_e4_sliding_windows_hold_each_message_in_every_window_that_covers_it(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
-    windowed(memory_runner.source(job, "in", EVENTS, batch=2), sliding(20, 10), out, late_out)
+    windowed(memory_runner.source(job, "in", EVENTS, batch=2), sliding("20 ns", "10 ns"), out, late_out)
     memory_runner.run(job)
     assert sum(r["value"] for r in out.records) == 2 * (len(EVENTS) - len(late_out.records))
 
 
 def test_e4_windows_fire_on_an_idle_stream_as_soon_as_the_epoch_is_known(memory_runner):
     job, out = memory_runner.job(), collect()
-    windowed(job.source("in", lambda spark: None), tumbling(10), out, collect())
+    windowed(job.source("in", lambda spark: None), tumbling("10 ns"), out, collect())
     with MemoryRun(job) as run:
         run.batch({"in": [{"key": "a", "time": 1}, {"key": "b", "time": 2}, {"key": "c", "time": 30}]})
         assert results(out) == []
@@ -71,9 +71,9 @@ def test_e4_windows_fire_on_an_idle_stream_as_soon_as_the_epoch_is_known(memory_
 
 def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goes_on_with_the_clock(memory_runner):
     job, out, now = memory_runner.job(), collect(), [1000]
-    timed = job.source("in", lambda spark: None).assign_timestamps("time", "time")
-    on_time, _ = timed.limit_out_of_orderness("bound", 0, advance_after=50)
-    on_time.key_by("by", "key").window("w", tumbling(10), n=count()).sink("out", out)
+    timed = job.source("in", lambda spark: None).assign_timestamps("time", "time", unit="ns")
+    on_time, _ = timed.limit_out_of_orderness("bound", "0 s", advance_after="50 ns")
+    on_time.key_by("by", "key").window("w", tumbling("10 ns"), n=count()).sink("out", out)
     with MemoryRun(job, clock=lambda: now[0]) as run:
         run.batch({"in": [{"key": "a", "time": 3}]})
         for now[0] in (1040, 1056, 1057):
@@ -87,10 +87,10 @@ def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goe
 def test_e4_an_allowed_late_message_gives_a_correction_that_says_so(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = job.source("in", lambda spark: None)
-    timed = source.assign_timestamps("time", "time")
-    on_time, late = timed.limit_out_of_orderness("bound", 0)
+    timed = source.assign_timestamps("time", "time", unit="ns")
+    on_time, late = timed.limit_out_of_orderness("bound", "0 s")
     keyed = on_time.union("all", late).key_by("by", "key")
-    windows = keyed.window("w", tumbling(10), allowed_lateness=20, n=count(), total=sum_("amount"))
+    windows = keyed.window("w", tumbling("10 ns"), allowed_lateness="20 ns", n=count(), total=sum_("amount"))
     windows.sink("out", out)
     windows.late.sink("late", late_out)
 

@@ -26,8 +26,8 @@ PAYMENTS = [("a", 3), ("a", 6), ("b", 40), ("c", 29)]
 
 def keyed(runner, job, name, items, bound=0):
     source = runner.source(job, name, [Event(*item) for item in items], batch=1)
-    timed = source.assign_timestamps(f"time-{name}", lambda event: event.time)
-    on_time, _ = timed.limit_out_of_orderness(f"bound-{name}", bound)
+    timed = source.assign_timestamps(f"time-{name}", lambda event: event.time, unit="ns")
+    on_time, _ = timed.limit_out_of_orderness(f"bound-{name}", f"{bound} ns")
     return on_time.key_by(f"by-{name}", lambda event: event.key)
 
 
@@ -60,7 +60,7 @@ def test_e5_interval_join_on_spark(runner_spark):
 def join(runner, how, expected):
     job, out = runner.job(), collect()
     orders, payments = keyed(runner, job, "orders", ORDERS, 30), keyed(runner, job, "payments", PAYMENTS, 30)
-    orders.interval_join("join", payments, before=2, after=5, how=how).sink("out", out)
+    orders.interval_join("join", payments, before="2 ns", after="5 ns", how=how).sink("out", out)
     runner.run(job)
     assert pairs(out) == sorted(expected, key=repr)
 
@@ -68,7 +68,7 @@ def join(runner, how, expected):
 def test_e5_window_join(memory_runner):
     job, out = memory_runner.job(), collect()
     orders, payments = (keyed(memory_runner, job, n, i, 40) for n, i in (("orders", ORDERS), ("payments", PAYMENTS)))
-    orders.window_join("join", payments, tumbling(10), how="full").sink("out", out)
+    orders.window_join("join", payments, tumbling("10 ns"), how="full").sink("out", out)
     memory_runner.run(job)
     expected = [
         ("a", 1, 3),
@@ -95,11 +95,11 @@ def test_e5_state_is_bounded_by_the_epoch(memory_runner):
     job, out = memory_runner.job(), collect()
     sides = []
     for name in ("left", "right"):
-        timed = job.source(name, lambda spark: None).assign_timestamps(f"time-{name}", "time")
-        sides.append(timed.limit_out_of_orderness(f"bound-{name}", 0)[0].key_by(f"by-{name}", "key"))
-    sides[0].interval_join("interval", sides[1], before=5, after=5, how="full").sink("a", out)
-    sides[0].window_join("window", sides[1], tumbling(10), how="full").sink("b", out)
-    sides[0].as_of_join("as-of", sides[1], tolerance=5).sink("c", out)
+        timed = job.source(name, lambda spark: None).assign_timestamps(f"time-{name}", "time", unit="ns")
+        sides.append(timed.limit_out_of_orderness(f"bound-{name}", "0 s")[0].key_by(f"by-{name}", "key"))
+    sides[0].interval_join("interval", sides[1], before="5 ns", after="5 ns", how="full").sink("a", out)
+    sides[0].window_join("window", sides[1], tumbling("10 ns"), how="full").sink("b", out)
+    sides[0].as_of_join("as-of", sides[1], tolerance="5 ns").sink("c", out)
     with MemoryRun(job, parallelism=2) as run:
         held = []
         for start in range(0, 3000, 100):

@@ -164,10 +164,10 @@ class Given:
 
 
 def timed(given, job, items, bound=None, batch=1):
-    stream = given.source(job, "in", items, batch=batch).assign_timestamps("time", lambda time: time)
+    stream = given.source(job, "in", items, batch=batch).assign_timestamps("time", lambda time: time, unit="ns")
     if bound is None:
         return stream.generate_epochs("epochs", lambda message, last: message.time)
-    return stream.limit_out_of_orderness("bound", bound)
+    return stream.limit_out_of_orderness("bound", f"{bound} ns")
 
 
 def e1_epochs(given, job):
@@ -190,7 +190,7 @@ def e2_late(given, job):
 
 def e2_too_late_for_a_window(given, job):
     on_time, late = timed(given, job, [5, 35, 5, 6, 15, 40, 33, 80, 1], bound=0)
-    windows = on_time.union("all", late).key_by("by", lambda value: value % 2).window("w", tumbling(10), n=count())
+    windows = on_time.union("all", late).key_by("by", lambda value: value % 2).window("w", tumbling("10 ns"), n=count())
     windows.sink("out", collect())
     windows.late.sink("late", collect())
 
@@ -210,10 +210,12 @@ def e4_corrections(given, job):
     times = [1, 15, 2, 29, 9, 60, 9]
     rows = [{"key": f"k{number % 2}", "time": time, "amount": number} for number, time in enumerate(times * 2)]
     on_time, late = (
-        given.source(job, "in", rows, batch=1).assign_timestamps("time", "time").limit_out_of_orderness("bound", 0)
+        given.source(job, "in", rows, batch=1)
+        .assign_timestamps("time", "time", unit="ns")
+        .limit_out_of_orderness("bound", "0 s")
     )
     windows = on_time.union("all", late).key_by("by", "key")
-    windows = windows.window("w", tumbling(10), allowed_lateness=20, n=count(), total=sum_("amount"))
+    windows = windows.window("w", tumbling("10 ns"), allowed_lateness="20 ns", n=count(), total=sum_("amount"))
     windows.sink("out", collect())
     windows.late.sink("late", collect())
 
@@ -227,7 +229,9 @@ def e5_join(join):
 
 
 def interval(how):
-    return e5_join(lambda orders, payments: orders.interval_join("join", payments, before=2, after=5, how=how))
+    return e5_join(
+        lambda orders, payments: orders.interval_join("join", payments, before="2 ns", after="5 ns", how=how)
+    )
 
 
 PROGRAMS_OF_TIME = {
@@ -236,12 +240,14 @@ PROGRAMS_OF_TIME = {
     "e2 late": e2_late,
     "e2 too late for a window": e2_too_late_for_a_window,
     "e3 ttl_map": e3_ttl_map,
-    "e4 tumbling": e4_windows(tumbling(10)),
-    "e4 sliding": e4_windows(sliding(20, 10)),
-    "e4 session": e4_windows(session(10)),
+    "e4 tumbling": e4_windows(tumbling("10 ns")),
+    "e4 sliding": e4_windows(sliding("20 ns", "10 ns")),
+    "e4 session": e4_windows(session("10 ns")),
     "e4 corrections": e4_corrections,
     **{f"e5 {how} interval join": interval(how) for how in ("inner", "left", "right", "full")},
-    "e5 window join": e5_join(lambda orders, payments: orders.window_join("join", payments, tumbling(10), how="full")),
+    "e5 window join": e5_join(
+        lambda orders, payments: orders.window_join("join", payments, tumbling("10 ns"), how="full")
+    ),
     "e5 as-of join": e5_join(lambda orders, payments: orders.as_of_join("join", payments)),
 }
 

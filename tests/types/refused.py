@@ -58,8 +58,8 @@ by_user.stateful_map("s4", of_text)  # error: str
 by_user.stateful_map("s5", add_text, default=0)  # error: stateful_map
 by_user.stateful_map("s6", add).map("m6", lambda total: total.upper())  # error: upper
 by_user.stateful_op("o", OfText(), default=0)  # error: Order
-by_user.window("w", tumbling(10), lambda total, order: total + order.centz, default=0)  # error: centz
-by_user.window("w2", tumbling(10), lambda n, order: n + 1, default=0).map("m7", lambda r: r.valu)  # error: valu
+by_user.window("w", tumbling("10 ns"), lambda total, order: total + order.centz, default=0)  # error: centz
+by_user.window("w2", tumbling("10 ns"), lambda n, order: n + 1, default=0).map("m7", lambda r: r.valu)  # error: valu
 by_user.interval_join("j", words)  # error: interval_join
 by_user.interval_join("j2", by_cents)  # error: KeyedStream
 by_user.interval_join("j3", by_user).map("m8", lambda pair: pair.left.centz)  # error: centz

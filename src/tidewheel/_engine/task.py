@@ -310,6 +310,7 @@ class _NodeContext:
         self._step, self._node = step, node
         self.operator = node.name
         self.shapes = node.shapes
+        self.timestamps = node.timestamps
         self.now = step.spec.now
         self.begin()
 

@@ -29,6 +29,8 @@ class Context(Protocol):
     """What the values at each output look like, as the graph has it: annotations can be read in the driver only."""
     now: int
     """The pinned time of the batch, in ns since the Unix epoch: the same in every task of the batch."""
+    timestamps: bool
+    """Whether users see times as datetimes; else as ns."""
     last_epoch: int | None
     """The epoch that went out before this batch."""
     epoch: int | None
@@ -144,6 +146,13 @@ class Operator(ABC):
         Raise a `GraphError` if it cannot combine such inputs.
         """
         return inputs[0] if inputs else False
+
+    def timestamps(self, inputs: tuple[bool, ...]) -> bool:
+        """Tell whether its messages' times came as timestamps, so that users see datetimes; else they see ns.
+
+        `inputs` tells the same of each input. Raise a `GraphError` if it cannot combine such inputs.
+        """
+        return bool(inputs) and inputs[0]
 
     def check(self, inputs: tuple[Shape, ...]) -> None:  # noqa: B027
         """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""

@@ -39,6 +39,8 @@ class Node:
     """The name of the key's column where the output is keyed, else None."""
     timed: bool | None = None
     """Whether the messages at its outputs have timestamps; None: some may."""
+    timestamps: bool = False
+    """Whether users see these times as datetimes; else as ns."""
     schemas: tuple[pa.Schema | None, ...] = ()
     """The columns at each output where they are known before the run."""
 
@@ -71,9 +73,11 @@ class Graph:
             outputs = operator.shapes(shapes)
             schemas = operator.schemas(tuple(self.nodes[port.node].schemas[port.port] for port in inputs))
             timed = operator.timed(tuple(self.nodes[port.node].timed for port in inputs))
+            timestamps = operator.timestamps(tuple(self.nodes[port.node].timestamps for port in inputs))
         except GraphError as error:
             raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None
-        node = Node(len(self.nodes), name, operator, inputs, outputs, self._key_name(operator, inputs), timed, schemas)
+        key_name = self._key_name(operator, inputs)
+        node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas)
         self.nodes.append(node)
         self._names.add(name)
         return node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from datetime import datetime
 from typing import Any, Generic, Protocol
 
 import msgspec
@@ -12,24 +13,30 @@ from tidewheel._values.type_variables import Emitted, Handled, Key, LogicKey, Se
 
 
 class Message(msgspec.Struct, Generic[Key, Value], frozen=True, gc=False):
-    """One record under its key, with its timestamp in ns where the stream has time."""
+    """One record under its key, with its timestamp where the stream has time.
+
+    That is a datetime in UTC. Where `assign_timestamps` was given integers and their `unit=`, it is an int, ns since 1970 UTC.
+    """
 
     key: Key
     value: Value
-    time: int | None = None
+    time: Any = None
 
 
 class Output(Protocol[Sent]):
     """Where an operator sends its messages. `Output[str]` takes values of that type."""
 
-    last_epoch: int | None
-    """The epoch that this operator got last."""
-    now: int
-    """The batch's own time, in ns since 1970 UTC: the same in every task, and again if the batch runs again.
+    @property
+    def last_epoch(self) -> Any:
+        """The epoch that this operator got last, None if there was none. As all times here, it is a datetime or ns."""
 
-    Timers of the wall clock are set from it: `output.set_timer(output.now + delay, clock="wall")`. In an
-    `OperatorTester` it is the time of the tester's clock.
-    """
+    @property
+    def now(self) -> Any:
+        """The batch's own time: the same in every task, and again if the batch runs again.
+
+        Timers of the wall clock are set from it: `output.set_timer(output.now + delay, clock="wall")`. In an
+        `OperatorTester` it is the time of the tester's clock.
+        """
 
     def send(self, message: Message[Any, Sent]) -> None:
         """Send a message. Its key must be the input's; its time above the last epoch."""
@@ -40,14 +47,14 @@ class Output(Protocol[Sent]):
         From a timer it goes out at the timer's time; from a timer of the wall clock, just above the last epoch.
         """
 
-    def set_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+    def set_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
         """Have `on_timer` called for this key: when the epoch reaches `time`, or, with `clock="wall"`, the batch's time does.
 
         A key may have any number of timers. Time, name and clock are what tells them apart: setting the same again
         changes nothing.
         """
 
-    def cancel_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+    def cancel_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
         """Take back a timer of this key; one that is not set is fine."""
 
 
@@ -67,7 +74,7 @@ class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
         """
         raise NotImplementedError(f"{type(self).__name__} must define on_data(message, state, output)")
 
-    def on_epoch(self, epoch: int, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
+    def on_epoch(self, epoch: Any, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
         """Handle an epoch: no message with a timestamp up to `epoch` will come on time.
 
         `states` is every key's state of one shard, lazily read and mutable: set an item to change it, delete it to drop
@@ -102,4 +109,5 @@ class FunctionLogic(StatefulLogic[Any]):
 
 def overrides(logic: StatefulLogic[Any], method: str) -> bool:
     """Tell whether the logic defines the method itself; what it does not define need not be called."""
+    logic = getattr(logic, "wrapped", logic)
     return getattr(type(logic), method) is not getattr(StatefulLogic, method)

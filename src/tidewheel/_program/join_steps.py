@@ -33,45 +33,45 @@ class JoinSteps(KeyedSteps[Key, Value]):
     # fmt: off
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["inner"] = "inner",
     ) -> KeyedStream[Key, Joined[Value, Other]]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["left"],
     ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["right"],
     ) -> KeyedStream[Key, Joined[Value | None, Other]]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["full"],
     ) -> KeyedStream[Key, Joined[Value | None, Other | None]]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["inner"] = "inner",
         function: Callable[[Value, Other], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["left"],
         function: Callable[[Value, Other | None], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["right"],
         function: Callable[[Value | None, Other], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
-        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = 0, after: Duration = 0,
+        self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["full"],
         function: Callable[[Value | None, Other | None], New], returns: Any = None,
     ) -> KeyedStream[Key, New]: ...
@@ -81,8 +81,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         name: str,
         right: KeyedStream[Any, Any],
         *,
-        before: Duration = 0,
-        after: Duration = 0,
+        before: Duration = "0 s",
+        after: Duration = "0 s",
         how: How = "inner",
         function: Callable[[Any, Any], Any] = Joined,
         returns: Any = None,
@@ -90,7 +90,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         """Pair each message with those of `right` that have its key and are near in time, at the later of the two times.
 
         - `right`: another stream with keys of the same job.
-        - `before`, `after`: durations, a `timedelta` or nanoseconds: how much earlier and how much later than the message on the
+        - `before`, `after`: how much earlier and how much later than the message on the
           left the one on the right may be.
         - `how`: "inner" gives pairs alone. With "left", "right" or "full", a message of that side, or of both, that finds no
           partner is paired with None as soon as none can come.
@@ -102,10 +102,10 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> job = Job("paid")
         >>> orders = job.source("orders", sources.iterable([{"id": 1, "at": 10}, {"id": 2, "at": 11}]))
         >>> payments = job.source("payments", sources.iterable([{"id": 1, "at": 15}]))
-        >>> orders, _ = orders.assign_timestamps("ordered", "at").limit_out_of_orderness("o", 0)
-        >>> payments, _ = payments.assign_timestamps("paid", "at").limit_out_of_orderness("p", 0)
-        >>> paid = orders.key_by("by-order", "id").interval_join("paid-in-time", payments.key_by("by-payment", "id"), after=60,
-        ...     how="left", function=lambda order, payment: payment is not None)
+        >>> orders, _ = orders.assign_timestamps("ordered", "at", unit="ns").limit_out_of_orderness("o", "0 s")
+        >>> payments, _ = payments.assign_timestamps("paid", "at", unit="ns").limit_out_of_orderness("p", "0 s")
+        >>> paid = orders.key_by("by-order", "id").interval_join("paid-in-time", payments.key_by("by-payment", "id"),
+        ...     after="60 ns", how="left", function=lambda order, payment: payment is not None)
         >>> _ = paid.sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]
         [{'id': 1, 'value': True}, {'id': 2, 'value': False}]
@@ -178,9 +178,9 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> inputs = {"hot": [{"room": "a", "at": 1}], "damp": [{"room": "a", "at": 8}, {"room": "a", "at": 12}]}
         >>> keyed = {}
         >>> for name, items in inputs.items():
-        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at")
-        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", 0)[0].key_by(f"{name}-by", "room")
-        >>> both = keyed["hot"].window_join("both", keyed["damp"], tumbling(10), function=lambda hot, damp: damp.at)
+        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at", unit="ns")
+        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", "0 s")[0].key_by(f"{name}-by", "room")
+        >>> both = keyed["hot"].window_join("both", keyed["damp"], tumbling("10 ns"), function=lambda hot, damp: damp.at)
         >>> _ = both.sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]
         [{'room': 'a', 'value': 8}]
@@ -225,7 +225,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
     ) -> KeyedStream[Any, Any]:
         """Give each message the last value of `right` that was known for its key at its time. Emitted when the clock gets there.
 
-        - `tolerance`: a duration, a `timedelta` or nanoseconds: how old that value may be. None: any age.
+        - `tolerance`: a `timedelta`, or text such as "90 s": how old that value may be. None: any age.
         - `how`: with "left", a message without such a value is paired with None; with "inner" it is left out.
         - `right`, `function`, `returns`: as in `interval_join`.
 
@@ -235,8 +235,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> inputs = {"sold": [{"tea": "oolong", "at": 7}], "price": [{"tea": "oolong", "at": 2, "cents": 400}]}
         >>> keyed = {}
         >>> for name, items in inputs.items():
-        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at")
-        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", 0)[0].key_by(f"{name}-by", "tea")
+        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at", unit="ns")
+        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", "0 s")[0].key_by(f"{name}-by", "tea")
         >>> priced = keyed["sold"].as_of_join("priced", keyed["price"], function=lambda sold, price: price.cents)
         >>> _ = priced.sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidewheel._codecs.base import PayloadCodec
     from tidewheel._operators.logic import Message
     from tidewheel._program.keyed_stream import KeyedStream
-    from tidewheel._time.duration import Duration
+    from tidewheel._time.duration import Duration, Unit
     from tidewheel._values import Row
     from tidewheel._values.expressions import Expression
 
@@ -101,13 +101,14 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             name: str,
             time: str | Callable[[Value], int | datetime.datetime],
             *,
+            unit: Unit | None = None,
             max_ahead: Duration | None = None,
         ) -> KeyedStream[Key, Value]: ...
 
         def generate_epochs(
             self,
             name: str,
-            function: Callable[[Message[Any, Value], int | None], int | None],
+            function: Callable[[Message[Any, Value], Any], Any],
             *,
             idle_after: Duration | None = ...,
             advance_after: Duration | None = None,
@@ -126,4 +127,4 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             max_ahead: Duration | None = ...,
         ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
 
-        def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> KeyedStream[Key, Value]: ...
+        def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> KeyedStream[Key, Value]: ...

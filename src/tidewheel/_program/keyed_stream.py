@@ -100,7 +100,7 @@ class KeyedStream(WindowSteps[Key, Value]):
           `upgrade(state, version)`. It gets each stored state, decoded without a type, with the version it has, and returns
           today's state, or None to drop it. It runs once, before the first batch.
         - `aliases`: names that the step had before, whose state it takes over.
-        - `ttl`: a duration, a `timedelta` or nanoseconds. The state of a key is dropped so long after the key's last message.
+        - `ttl`: a `timedelta`, or text such as "90 s". The state of a key is dropped so long after the key's last message.
         - `ttl_clock`: what measures that: "event", the timestamps of the stream, or "wall", the time of the batches.
 
         >>> from tidewheel import Job, sinks, sources
@@ -252,7 +252,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         """Keep a map for each key whose entries expire; call a function with each message and the map of its key.
 
         - `function`: called with message and map; what it returns goes on. `entries.put(key, value, expires=time)` keeps an entry
-          until the clock reaches that time, in nanoseconds since 1970 UTC.
+          until the clock reaches that time: a datetime, or nanoseconds where `message.time` is.
         - `returns`: the type of what the function returns.
 
         >>> from tidewheel import Job, sinks, sources
@@ -263,7 +263,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> job = Job("recent")
         >>> pages = [{"page": "a", "at": 1}, {"page": "b", "at": 3}, {"page": "c", "at": 9}]
         >>> clicks = job.source("in", sources.iterable(pages, batch_size=1))
-        >>> on_time, _ = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
+        >>> on_time, _ = clicks.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
         >>> _ = on_time.key_by("all", lambda click: 0).ttl_map("recent", recent).sink("out", sinks.collect())
         >>> [record["value"] for record in run_in_memory(job).outputs["out"]]
         ['a', 'a,b', 'a,b,c']
@@ -275,7 +275,7 @@ class KeyedStream(WindowSteps[Key, Value]):
     ) -> KeyedStream[Key, Value]:
         """Let one message of each key through, and none that comes within `horizon` of it.
 
-        - `horizon`: a duration, a `timedelta` or nanoseconds, measured by the timestamps of the messages.
+        - `horizon`: a `timedelta`, or text such as "90 s", measured by the timestamps of the messages.
         - `by`: a function of the value that returns an id; messages of one key with different ids are different. None: all
           messages of a key are the same.
 
@@ -283,8 +283,8 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("once")
         >>> clicks = job.source("in", sources.iterable([{"id": 7, "at": 1}, {"id": 7, "at": 3}, {"id": 7, "at": 60}]))
-        >>> on_time, _ = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", 60)
-        >>> _ = on_time.key_by("by-id", "id").deduplicate("once", 10).sink("out", sinks.collect())
+        >>> on_time, _ = clicks.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "60 ns")
+        >>> _ = on_time.key_by("by-id", "id").deduplicate("once", "10 ns").sink("out", sinks.collect())
         >>> [record["at"] for record in run_in_memory(job).outputs["out"]]
         [1, 60]
         """

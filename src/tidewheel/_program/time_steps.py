@@ -13,7 +13,7 @@ from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
 from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
 from tidewheel._program.arguments import checked_duration, checked_function
 from tidewheel._program.steps import Steps
-from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._time.duration import UNITS, Duration, Unit, nanoseconds
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
@@ -34,14 +34,18 @@ class TimeSteps(Steps[Value]):
         name: str,
         time: str | Callable[[Value], int | datetime.datetime],
         *,
+        unit: Unit | None = None,
         max_ahead: Duration | None = None,
     ) -> Stream[Value]:
         """Give each message a timestamp: when it happened.
 
-        - `time`: a column, or a function of the value. A timestamp is an int, nanoseconds since 1970 UTC, or a `datetime`; one
-          without a time zone is taken as UTC. A message whose timestamp does not fit in 64 bits, as that of the year 9999
-          does not, is rejected.
-        - `max_ahead`: a duration, a `timedelta` or nanoseconds. A message whose timestamp is further ahead of the batch's time
+        - `time`: a column, or a function of the value. A time is a timestamp, a `datetime` in Python; one without a time zone is
+          taken as UTC. Or it is an integer, whose `unit` is named. A message whose time does not fit in 64 bits of
+          nanoseconds, as that of the year 9999 does not, is rejected.
+        - `unit`: what integers count since 1970 UTC: "s", "ms", "us" or "ns". The stream's times are then integers of
+          nanoseconds wherever they come out: `start` and `end` of windows, `message.time`, timers. Without it they are
+          timestamps, and an integer is taken as nanoseconds if that makes a plausible year, and else rejected, with a guess.
+        - `max_ahead`: a `timedelta`, or text such as "1 hour". A message whose timestamp is further ahead of the batch's time
           is rejected. None: none is. `limit_out_of_orderness` sends such messages to the late stream.
 
         >>> from datetime import datetime, timedelta
@@ -50,19 +54,20 @@ class TimeSteps(Steps[Value]):
         >>> job = Job("sales")
         >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": datetime(2026, 1, 1, 9)}]))
         >>> timed = sales.assign_timestamps("sold", lambda sale: sale.at + timedelta(hours=1)).key_by("by-shop", "shop")
-        >>> _ = timed.stateful_op("hour", lambda message, _, output: output.emit(message.time // 3_600_000_000_000 % 24)).sink(
-        ...     "out", sinks.collect())
+        >>> _ = timed.stateful_op("hour", lambda message, _, output: output.emit(message.time.hour)).sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]
         [{'shop': 'a', 'value': 10}]
         """
         if not isinstance(time, str) and not callable(time):
             raise GraphError(f"operator {name!r}: it takes a column's name or a function, not {type(time).__name__}")
-        return self._same(name, AssignTimestamps(time, checked_duration("max_ahead", max_ahead)))
+        if unit is not None and unit not in UNITS:
+            raise GraphError(f"operator {name!r}: unit= is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
+        return self._same(name, AssignTimestamps(time, checked_duration("max_ahead", max_ahead), unit))
 
     def generate_epochs(
         self,
         name: str,
-        function: Callable[[Message[Any, Value], int | None], int | None],
+        function: Callable[[Message[Any, Value], Any], Any],
         *,
         idle_after: Duration | None = IDLE_AFTER,
         advance_after: Duration | None = None,
@@ -74,24 +79,24 @@ class TimeSteps(Steps[Value]):
         The job has one clock: the least of its inputs' epochs. It never goes back, and goes out after the data of the next
         batch. A message with a timestamp up to the clock is late.
 
-        - `function`: called with each message and the last epoch (None at first). It returns an epoch in nanoseconds since
-          1970 UTC, a promise that no message up to it comes any more, or None.
-        - `idle_after`: a duration, a `timedelta` or nanoseconds. An input that was asked for
-          data for so long, and had none, stops holding back the clock. None: it always holds it back.
-        - `advance_after`: a duration, a `timedelta` or nanoseconds. The epoch of an input with no data for so long goes on as the
-          machine's clock does, so that windows close on a stream that is silent for good. What comes after all is then late.
-          None: it stands still.
+        - `function`: called with each message and the last epoch (None at first). It returns an epoch, a promise that no
+          message up to it comes any more, or None. Epochs are datetimes, or nanoseconds where `message.time` is.
+        - `idle_after`: a `timedelta`, or text such as "90 s". An input that was asked for data for so long, and had none, stops
+          holding back the clock. None: it always holds it back.
+        - `advance_after`: a `timedelta` or text. The epoch of an input with no data for so long goes on as the machine's clock
+          does, so that windows close on a stream that is silent for good. What comes after all is then late. None: it stands
+          still.
         - `partition`: a column, or a function of the value, that tells several inputs in one stream apart, such as the
           partitions of a topic. None: the stream is one input.
-        - `max_ahead`: a duration, a `timedelta` or nanoseconds, a day if not given. A message whose timestamp is further ahead of
-          the batch's time goes to the late stream and is counted, as `name/ahead`: it says nothing about how far time has come.
-          None: every timestamp is believed.
+        - `max_ahead`: a `timedelta` or text, a day if not given. A message whose timestamp is further ahead of the batch's time
+          goes to the late stream and is counted, as `name/ahead`: it says nothing about how far time has come. None: every
+          timestamp is believed.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("marks")
         >>> marks = job.source("in", sources.iterable([{"at": 5}, {"at": 9}, {"at": 4}], batch_size=1))
-        >>> timed = marks.assign_timestamps("at", "at")
+        >>> timed = marks.assign_timestamps("at", "at", unit="ns")
         >>> on_time, late = timed.generate_epochs("mark", lambda message, last: message.time)
         >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
         >>> run_in_memory(job).outputs
@@ -119,15 +124,15 @@ class TimeSteps(Steps[Value]):
     ) -> tuple[Stream[Value], Stream[Value]]:
         """As `generate_epochs`, by how far a message may be behind the latest one and still be on time.
 
-        - `bound`: that duration, from 0 on: a `timedelta` or nanoseconds.
+        - `bound`: that duration, from nothing on: a `timedelta`, or text such as "5 min".
         - `idle_after`, `advance_after`, `partition`, `max_ahead`: as in `generate_epochs`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("bound")
         >>> clicks = job.source("in", sources.iterable([{"at": 9}, {"at": 7}, {"at": 3}], batch_size=1))
-        >>> timed = clicks.assign_timestamps("at", "at")
-        >>> on_time, late = timed.limit_out_of_orderness("bound", 4)
+        >>> timed = clicks.assign_timestamps("at", "at", unit="ns")
+        >>> on_time, late = timed.limit_out_of_orderness("bound", "4 ns")
         >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
         >>> run_in_memory(job).outputs
         {'on-time': [{'at': 9}, {'at': 7}], 'late': [{'at': 3}]}
@@ -146,16 +151,18 @@ class TimeSteps(Steps[Value]):
         port = self._then(name, operator)
         return self._at(port), self._at(Port(port.node, LATE))
 
-    def inspect_frontier(self, name: str, function: Callable[[int], Any]) -> Stream[Value]:
+    def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> Stream[Value]:
         """Call the function with each epoch as it passes; messages pass unchanged.
 
-        - `function`: called in every task, and again if a batch runs again. An epoch is in nanoseconds since 1970 UTC.
+        - `function`: called in every task, and again if a batch runs again. An epoch is a datetime, or nanoseconds since 1970
+          UTC where times are integers.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("shown")
-        >>> timed = job.source("in", sources.iterable([{"at": 9}, {"at": 20}], batch_size=1)).assign_timestamps("at", "at")
-        >>> on_time, _ = timed.limit_out_of_orderness("bound", 0)
+        >>> source = job.source("in", sources.iterable([{"at": 9}, {"at": 20}], batch_size=1))
+        >>> timed = source.assign_timestamps("at", "at", unit="ns")
+        >>> on_time, _ = timed.limit_out_of_orderness("bound", "0 s")
         >>> _ = on_time.inspect_frontier("show", print).sink("out", sinks.collect())
         >>> _ = run_in_memory(job)
         8

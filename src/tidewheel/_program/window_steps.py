@@ -39,31 +39,31 @@ class WindowSteps(JoinSteps[Key, Value]):
     @overload
     def window(
         self, name: str, windows: Windows, add: None = None, *, default: None = None, state: None = None,
-        merge: None = None, allowed_lateness: Duration = 0, **aggregates: Aggregate,
+        merge: None = None, allowed_lateness: Duration = "0 s", **aggregates: Aggregate,
     ) -> WindowedStream[Key, Row, Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[Any, Value], New], *,
         default: None = None, state: UnionType | None = None,
-        merge: Callable[[New, New], New] | None = None, allowed_lateness: Duration = 0,
+        merge: Callable[[New, New], New] | None = None, allowed_lateness: Duration = "0 s",
     ) -> WindowedStream[Key, WindowResult[New], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, state: type[S],
         default: Any = None,
-        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: Factory[S],
         state: UnionType | None = None,
-        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: S,
         state: UnionType | None = None,
-        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = 0,
+        merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     # fmt: on
     def window(
@@ -75,7 +75,7 @@ class WindowSteps(JoinSteps[Key, Value]):
         default: Any = None,
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
-        allowed_lateness: Duration = 0,
+        allowed_lateness: Duration = "0 s",
         **aggregates: Aggregate,
     ) -> WindowedStream[Any, Any, Any]:
         """Fold the values of each key by windows of time. A window is emitted once, when the clock passes its end.
@@ -86,8 +86,8 @@ class WindowSteps(JoinSteps[Key, Value]):
         - `add`: called with what was folded so far and a value; returns the two folded.
         - `default`, `state`: how folding begins, as in `stateful_map`.
         - `merge`: makes one folded value of two. Sessions need it, because two can grow into one.
-        - `allowed_lateness`: a duration, a `timedelta` or nanoseconds. Messages up to so much behind the end of a window are
-          still taken in, and the window is emitted again with `correction` set. Later ones are in the stream `late` of the
+        - `allowed_lateness`: a `timedelta`, or text such as "90 s". Messages up to so much behind the end of a window are still
+          taken in, and the window is emitted again with `correction` set. Later ones are in the stream `late` of the
           result.
         - `aggregates`: as in `aggregate`, in place of `add`.
 
@@ -95,10 +95,10 @@ class WindowSteps(JoinSteps[Key, Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("tens")
         >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": 1, "n": 2}, {"shop": "a", "at": 8, "n": 3}]))
-        >>> on_time, _ = sales.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
+        >>> on_time, _ = sales.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
         >>> shops = on_time.key_by("by-shop", "shop")
-        >>> sums = shops.window("sums", tumbling(10), n=sum_("n")).map("n", lambda row: row.n)
-        >>> most = shops.window("most", tumbling(10), lambda most, sale: max(most, sale.n), default=0)
+        >>> sums = shops.window("sums", tumbling("10 ns"), n=sum_("n")).map("n", lambda row: row.n)
+        >>> most = shops.window("most", tumbling("10 ns"), lambda most, sale: max(most, sale.n), default=0)
         >>> _ = sums.union("both", most.map("value", lambda result: result.value)).sink("out", sinks.collect())
         >>> sorted(record["value"] for record in run_in_memory(job).outputs["out"])
         [3, 5]

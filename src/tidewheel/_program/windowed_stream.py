@@ -19,8 +19,8 @@ class WindowedStream(KeyedStream[Key, Value], Generic[Key, Value, Late]):
     >>> from tidewheel.testing import run_in_memory
     >>> job = Job("late")
     >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": at} for at in (9, 35, 36, 8)], batch_size=1))
-    >>> on_time, late = sales.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
-    >>> windows = on_time.union("all", late).key_by("by-shop", "shop").window("tens", tumbling(10), sold=count())
+    >>> on_time, late = sales.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
+    >>> windows = on_time.union("all", late).key_by("by-shop", "shop").window("tens", tumbling("10 ns"), sold=count())
     >>> _ = windows.sink("out", sinks.collect())
     >>> _ = windows.late.sink("late", sinks.collect())
     >>> run_in_memory(job).outputs["late"]

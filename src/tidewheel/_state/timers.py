@@ -40,7 +40,8 @@ class Timer(msgspec.Struct, frozen=True):
     """A moment at which a key wants to be called. Key, time, name and clock together are its identity."""
 
     key: Any
-    time: int
+    time: Any
+    """In ns. A logic whose messages have datetimes sees a datetime."""
     name: str = ""
     clock: Clock = "event"
 

@@ -94,7 +94,7 @@ class OperatorTester:
             ANY,
             keys=[message.key for message in batch_messages],
             values=[message.value for message in batch_messages],
-            times=times if batch_messages and times[0] is not None else None,  # type: ignore[arg-type]
+            times=times if batch_messages and times[0] is not None else None,
         )
         return self._step(lambda step: step.deliver(self._input, batch), lambda process: None)
 
@@ -250,6 +250,7 @@ class _NodeContext:
         self._step, self._node = step, node
         self.operator = node.name
         self.shapes = node.shapes
+        self.timestamps = node.timestamps
         self.now = step.tester.clock.now
         self.last_epoch, self.epoch = step.tester.last_epoch, step.epoch
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import re
 from fractions import Fraction
+from typing import Any, Literal
 
 from tidewheel.errors import GraphError, OperatorError
 
-Duration = int | datetime.timedelta | str
-"""Nanoseconds, a `timedelta`, or text such as "90 s" or "1.5 hours"."""
+Duration = datetime.timedelta | str
+"""A `timedelta`, or text such as "90 s" or "1.5 hours". A bare number would leave open what it counts."""
 
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _UNITS = {
@@ -42,18 +43,20 @@ def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
     (2000000000, 90000000000)
     """
     if isinstance(duration, str):
-        duration = _of_text(duration, what)
-    if isinstance(duration, datetime.timedelta):
-        duration = duration // _MICROSECOND * 1000
-    if isinstance(duration, bool) or not isinstance(duration, int):
+        nanos = _of_text(duration, what)
+    elif isinstance(duration, datetime.timedelta):
+        nanos = duration // _MICROSECOND * 1000
+    elif isinstance(duration, int | float) and not isinstance(duration, bool):
         raise GraphError(
-            f"{what} is a timedelta, text such as '90 s', or a whole number of nanoseconds, not {duration!r}"
+            f"{what} is {duration!r}, a number without a unit; write '{duration} s', '{duration} ms' or the like, or a timedelta"
         )
-    if duration < least:
-        raise GraphError(f"{what} must be at least {least} ns, not {duration}")
-    if duration >= _MAX:
-        raise GraphError(f"{what} is too long: a duration has at most {_MAX - 1} ns, about 292 years, not {duration}")
-    return duration
+    else:
+        raise GraphError(f"{what} is a timedelta or text such as '90 s', not {duration!r}")
+    if nanos < least:
+        raise GraphError(f"{what} must be at least {least} ns, not {duration!r}")
+    if nanos >= _MAX:
+        raise GraphError(f"{what} is too long: a duration has at most {_MAX - 1} ns, about 292 years, not {duration!r}")
+    return nanos
 
 
 def _of_text(text: str, what: str) -> int:
@@ -63,6 +66,52 @@ def _of_text(text: str, what: str) -> int:
             f"{what} cannot be read from {text!r}; write it as '250 ms', '90 s', '5 min', '1 hour' or '7 days'"
         )
     return int(Fraction(parts[1]) * _UNITS[parts[2]])
+
+
+def moment(time: int) -> datetime.datetime:
+    """Return a timestamp in ns as a `datetime` in UTC, cut to whole microseconds.
+
+    It takes what fits in 64 bits: the years 1678 to 2262.
+
+    >>> moment(1_500_000_000_000_000_000).isoformat()
+    '2017-07-14T02:40:00+00:00'
+    """
+    return _EPOCH + datetime.timedelta(microseconds=time // 1000)
+
+
+Unit = Literal["s", "ms", "us", "ns"]
+"""What integers that are times count, since 1970 UTC."""
+UNITS: dict[Unit, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_NAMES: dict[Unit, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_FROM, _UNTIL = (
+    (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) - _EPOCH) // _MICROSECOND * 1000 for year in (1990, 2100)
+)
+
+
+def is_plausible(time: int, unit: Unit = "ns") -> bool:
+    """Tell whether an integer, taken in a unit, is a time at which records of today's systems may have happened.
+
+    >>> is_plausible(1_767_225_600_000), is_plausible(1_767_225_600_000, "ms")
+    (False, True)
+    """
+    return _FROM <= time * UNITS[unit] < _UNTIL
+
+
+def without_unit(time: int, column: str | None = None) -> OperatorError:
+    """Return the error for an integer whose unit nobody named, and which is not plausible in nanoseconds."""
+    where = "" if column is None else f" in column {column!r}"
+    guess = next((unit for unit in UNITS if is_plausible(time, unit)), None)
+    looks = "" if guess is None else f"these look like {_NAMES[guess]}: "
+    units = "'s', 'ms', 'us' or 'ns'" if guess is None else repr(guess)
+    return OperatorError(
+        f"the timestamp {time}{where} has no unit, and in nanoseconds since 1970 it is in the year {moment(time).year}; "
+        f"{looks}name it in assign_timestamps, unit={units}"
+    )
+
+
+def in_ns(time: Any) -> Any:
+    """Return a datetime in ns, and anything else as it is."""
+    return instant(time) if isinstance(time, datetime.datetime) else time
 
 
 def instant(time: int | datetime.datetime) -> int:

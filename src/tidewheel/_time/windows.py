@@ -32,22 +32,22 @@ class Session:
 Windows = Fixed | Session
 
 
-def tumbling(length: Duration, *, offset: Duration = 0) -> Fixed:
+def tumbling(length: Duration, *, offset: Duration = "0 s") -> Fixed:
     """Return windows that follow one another without a break: each timestamp is in one of them.
 
     They begin at multiples of the length since 1970 UTC, `offset` later.
 
-    >>> tumbling(10).of(25)
+    >>> tumbling("10 ns").of(25)
     [(20, 30)]
     """
     nanos = nanoseconds(length, "the length of a window", 1)
     return Fixed(nanos, nanos, nanoseconds(offset, "the offset of a window") % nanos)
 
 
-def sliding(length: Duration, every: Duration, *, offset: Duration = 0) -> Fixed:
+def sliding(length: Duration, every: Duration, *, offset: Duration = "0 s") -> Fixed:
     """Return windows that overlap: one of this length begins every `every`. One that is longer than the length leaves gaps.
 
-    >>> sliding(10, 5).of(12)
+    >>> sliding("10 ns", "5 ns").of(12)
     [(5, 15), (10, 20)]
     """
     step = nanoseconds(every, "the step of a window", 1)

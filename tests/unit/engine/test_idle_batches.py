@@ -35,10 +35,10 @@ class Idle:
         job = Job("idle", state=self.state, n_shards=4)
         sides = []
         for name in ("a", "b"):
-            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at")
-            sides.append(timed.limit_out_of_orderness(f"{name}-bound", 0, **self.bound)[0])
+            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
+            sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s", **self.bound)[0])
         keyed = sides[0].union("both", sides[1]).key_by("by", "k")
-        windows = keyed.window("w", tumbling(10), n=count())
+        windows = keyed.window("w", tumbling("10 ns"), n=count())
         windows.map("plain", lambda row: {"start": str(row.start), "n": row.n}).sink("out", self.out)
         keyed.stateful_op("alarm", Alarm(), default=0).sink("alarms", self.out)
         self.limit = job.cell("limit", int, default=1)

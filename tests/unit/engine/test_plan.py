@@ -122,7 +122,9 @@ def test_spark_does_not_do_level_0_for_two_branches():
 
 
 def timed(stream):
-    return stream.assign_timestamps("at", "time").limit_out_of_orderness("bound", 0, partition="shelf")[0]
+    return stream.assign_timestamps("at", "time", unit="ns").limit_out_of_orderness("bound", "0 s", partition="shelf")[
+        0
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +134,12 @@ def timed(stream):
         (lambda s: s.key_by("k", "user").aggregate("a", total=sum_("n"), rows=count()), ["n", "user"]),
         (lambda s: s.key_by("k", "user").aggregate("a", rows=count()), ["user"]),
         (
-            lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), most=max_("n")),
+            lambda s: timed(s).key_by("k", "user").window("w", tumbling("5 ns"), most=max_("n")),
             ["n", "shelf", "time", "user"],
         ),
-        (lambda s: timed(s).key_by("k", "user").window("w", session(5), n=count()), ["shelf", "time", "user"]),
-        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), n=count()).late, None),
-        (lambda s: timed(s).key_by("k", "user").window("w", tumbling(5), max, default=0), None),
+        (lambda s: timed(s).key_by("k", "user").window("w", session("5 ns"), n=count()), ["shelf", "time", "user"]),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling("5 ns"), n=count()).late, None),
+        (lambda s: timed(s).key_by("k", "user").window("w", tumbling("5 ns"), max, default=0), None),
         (lambda s: counted(s.key_by("k", "user")), None),
         (lambda s: counted(s.key_by("k", lambda row: row.user, value="n")), None),
         (lambda s: s.map("m", str), None),

@@ -30,7 +30,7 @@ class Changing:
         if self.kind == "aggregate":
             folded = stream.key_by("by", "k").aggregate("fold", **aggregates)
         else:
-            on_time, _ = stream.assign_timestamps("at", "at").limit_out_of_orderness("bound", 0)
+            on_time, _ = stream.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
             windows = tumbling("1 s") if self.kind == "tumbling" else session("1 s")
             folded = on_time.key_by("by", "k").window("fold", windows, **aggregates)
         folded.sink("out", self.out)
@@ -130,8 +130,8 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
 
     def job(build) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at")
-        build(timed.limit_out_of_orderness("bound", 0)[0])
+        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        build(timed.limit_out_of_orderness("bound", "0 s")[0])
         return made
 
     def tens(events):

@@ -26,10 +26,12 @@ def rows(*triples):
 
 
 def windowed(windows, **aggregates):
-    return lambda s: s.assign_timestamps("time", "at").key_by("by", "user").window("w", windows, **aggregates)
+    return lambda s: (
+        s.assign_timestamps("time", "at", unit="ns").key_by("by", "user").window("w", windows, **aggregates)
+    )
 
 
-@pytest.mark.parametrize("windows", [tumbling(1000), session(1000)], ids=["tumbling", "session"])
+@pytest.mark.parametrize("windows", [tumbling("1000 ns"), session("1000 ns")], ids=["tumbling", "session"])
 def test_one_partial_result_for_each_key_window_and_task_crosses_the_shuffle(windows):
     job, out = Job("combined", state=f"memory:combined-{next(_fresh)}"), collect()
     windowed(windows, n=count())(job.source("in", lambda spark: None)).sink("out", out)
@@ -42,16 +44,18 @@ def test_one_partial_result_for_each_key_window_and_task_crosses_the_shuffle(win
 
 def test_the_state_of_a_key_is_its_panes():
     ran = run(
-        windowed(sliding(10, 5), n=count(), most=max_("n")), rows(("a", 1, 7), ("a", 3, 5), ("a", 6, 1)), plain=False
+        windowed(sliding("10 ns", "5 ns"), n=count(), most=max_("n")),
+        rows(("a", 1, 7), ("a", 3, 5), ("a", 6, 1)),
+        plain=False,
     )
     assert ran.states["w"] == {"a": [[0, 2, 2, 7], [5, 1, 1, 1]]}
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("windows", [tumbling(10), session(4)], ids=["tumbling", "session"])
+@pytest.mark.parametrize("windows", [tumbling("10 ns"), session("4 ns")], ids=["tumbling", "session"])
 def test_keys_without_a_column_type_and_values_that_are_null(windows, partitions):
     def build(source):
-        timed = source.assign_timestamps("time", "at").key_by("by", lambda row: (row.user, row.user))
+        timed = source.assign_timestamps("time", "at", unit="ns").key_by("by", lambda row: (row.user, row.user))
         return timed.window("w", windows, n=count("n"), low=min_("n"), high=max_("n"), avg=mean("n"), total=sum_("n"))
 
     given = rows(("a", 1, None), ("a", 2, -3), ("a", 3, 4), ("b", 1, None))
@@ -61,7 +65,7 @@ def test_keys_without_a_column_type_and_values_that_are_null(windows, partitions
     assert found == {("a", "a"): [2, -3, 4, 0.5, 1], ("b", "b"): [0, None, None, None, None]}
 
 
-@pytest.mark.parametrize("windows", [tumbling(10), session(4)], ids=["tumbling", "session"])
+@pytest.mark.parametrize("windows", [tumbling("10 ns"), session("4 ns")], ids=["tumbling", "session"])
 def test_what_cannot_be_aggregated_is_refused_by_name(windows):
     text = [{"user": "a", "at": 1, "n": "x"}]
     assert "operator 'w': aggregates are over numbers, and column 'n' is of type string" in failure(
@@ -83,18 +87,18 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
 
     def job(windows, lateness):
         made = Job("changed", state=state, n_shards=2)
-        timed = made.source("in", lambda spark: None).assign_timestamps("time", "at")
-        on_time, late = timed.limit_out_of_orderness("bound", 0)
+        timed = made.source("in", lambda spark: None).assign_timestamps("time", "at", unit="ns")
+        on_time, late = timed.limit_out_of_orderness("bound", "0 s")
         keyed = on_time.union("all", late).key_by("by", "user")
         keyed.window("w", windows, allowed_lateness=lateness, n=count()).sink("out", out)
         return made
 
-    with MemoryRun(job(tumbling(10), 5)) as memory:
+    with MemoryRun(job(tumbling("10 ns"), "5 ns")) as memory:
         memory.batch({"in": rows(("a", 1, 1), ("b", 12, 1))})
         memory.batch({})
     with pytest.raises(StateError, match="operator 'w' kept panes of windows of 10 ns every 10 ns"):
-        MemoryRun(job(tumbling(20), 5))
-    with MemoryRun(job(tumbling(10), 50)) as memory:
+        MemoryRun(job(tumbling("20 ns"), "5 ns"))
+    with MemoryRun(job(tumbling("10 ns"), "50 ns")) as memory:
         memory.batch({"in": rows(("a", 2, 1), ("b", 30, 1))})
         memory.batch({})
         memory.flush()

@@ -11,7 +11,7 @@ from tidewheel.testing import OperatorTester
 
 
 def deduplicating(horizon=10):
-    return OperatorTester(lambda keyed: keyed.deduplicate("once", horizon))
+    return OperatorTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns"))
 
 
 def passed(op, *times):

@@ -65,7 +65,7 @@ def test_undeclared_state_keeps_its_type_over_a_commit(build: Callable[[KeyedStr
 def test_a_value_that_waits_in_a_join_keeps_its_type(batches: int, value: Any) -> None:
     def build(stream: KeyedStream) -> Stream:
         left, right = stream.branch("side", lambda each: each[0] == "l", lambda each: each[0] == "r")
-        return left.interval_join("j", right, before=10, after=10, function=lambda one, other: one)
+        return left.interval_join("j", right, before="10 ns", after="10 ns", function=lambda one, other: one)
 
     tester = OperatorTester(build)
     messages = [Message("k", ("l", value), 1), Message("k", ("r", 0), 2)]
@@ -79,7 +79,7 @@ def test_a_join_function_that_changes_its_argument_changes_nothing_that_waits() 
     def build(stream: KeyedStream) -> Stream:
         left, right = stream.branch("side", lambda each: "l" in each, lambda each: "r" in each)
         return left.interval_join(
-            "j", right, before=10, after=10, function=lambda one, other: one | {"n": one.pop("l")}
+            "j", right, before="10 ns", after="10 ns", function=lambda one, other: one | {"n": one.pop("l")}
         )
 
     tester = OperatorTester(build)
@@ -91,7 +91,7 @@ def test_a_join_function_that_changes_its_argument_changes_nothing_that_waits() 
 
 @pytest.mark.parametrize("fold", [lambda total, value: (total[0] + value, 1), lambda total, value: {value}])
 def test_what_a_window_folds_keeps_its_type(fold: Callable[[Any, Any], Any]) -> None:
-    tester = OperatorTester(lambda stream: stream.window("w", tumbling(10), fold, default=(0, 0)))
+    tester = OperatorTester(lambda stream: stream.window("w", tumbling("10 ns"), fold, default=(0, 0)))
     tester.send("k", 3, 1)
     (result,) = tester.epoch(20)
     assert result.value.value == fold((0, 0), 3)

@@ -14,17 +14,21 @@ from tidewheel.testing import MemoryRun, OperatorTester
 from unit.operators.running import run
 
 
-def timed(time):
-    tester = OperatorTester(lambda keyed: keyed.map("row", lambda v: {"at": v}).assign_timestamps("time", time))
+def timed(time, unit=None):
+    tester = OperatorTester(
+        lambda keyed: keyed.map("row", lambda v: {"at": v}).assign_timestamps("time", time, unit=unit)
+    )
     return lambda value: [message.time for message in tester.send("k", value)]
 
 
-def test_timestamps_are_ns_datetimes_or_columns():
+def test_timestamps_are_integers_of_a_unit_datetimes_or_columns():
     second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert timed(lambda row: row["at"])(5) == [5]
+    assert timed(lambda row: row["at"], "ns")(5) == [5]
+    assert timed(lambda row: row["at"], "ms")(5) == [5_000_000]
     assert timed(lambda row: row["at"])(second) == [1_000_000_000]
     assert timed(lambda row: row["at"])(second.replace(tzinfo=None)) == [1_000_000_000]
-    assert timed("at")(7) == [7]
+    assert timed("at", "ns")(7) == [7]
+    assert timed("at", "s")(7) == [7_000_000_000]
     assert timed("at")(second) == [1_000_000_000]
 
 
@@ -35,22 +39,24 @@ def test_what_is_no_timestamp_is_refused_with_operator_key_and_record(wrong):
 
 
 def test_a_column_of_another_type_is_refused_by_name():
-    with pytest.raises(OperatorError, match=r"'time': a time column holds integers .* and 'at' is of type string"):
+    with pytest.raises(
+        OperatorError, match=r"'time': a time column holds timestamps, or integers .* and 'at' is of type string"
+    ):
         timed("at")("text")
 
 
-def test_durations_are_timedeltas_texts_or_ns():
+def test_durations_are_timedeltas_or_texts():
     assert nanoseconds(timedelta(milliseconds=1.5), "x") == 1_500_000
     assert nanoseconds("1s", "x") == nanoseconds("1 second", "x") == 1_000_000_000
     assert instant(3) == 3
-    for wrong in (1.5, "soon", True, -1):
+    for wrong in (1.5, "soon", True, -1, 0):
         with pytest.raises(GraphError, match="the gap"):
             nanoseconds(wrong, "the gap")
 
 
 def test_a_duration_that_is_too_long_says_so():
     with pytest.raises(GraphError, match=r"the gap is too long: .* about 292 years"):
-        nanoseconds(2**63 - 1, "the gap")
+        nanoseconds(f"{2**63 - 1} ns", "the gap")
     with pytest.raises(GraphError, match="the gap of a session is too long"):
         session(timedelta.max)
 
@@ -59,13 +65,13 @@ def test_epochs_without_timestamps_are_refused():
     with pytest.raises(
         OperatorError, match="'epochs': the messages have no timestamps; put assign_timestamps before it"
     ):
-        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", 1)[0]).send("k", 1)
+        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", "1 ns")[0]).send("k", 1)
 
 
 def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
     job = Job("partitions", state="memory:partitions")
-    source = job.source("in", lambda spark: None).assign_timestamps("time", "t")
-    on_time, late = source.limit_out_of_orderness("bound", 0, partition="p", idle_after=timedelta(seconds=5))
+    source = job.source("in", lambda spark: None).assign_timestamps("time", "t", unit="ns")
+    on_time, late = source.limit_out_of_orderness("bound", "0 s", partition="p", idle_after=timedelta(seconds=5))
     on_time.sink("out", collect())
     late.sink("late", late_out := collect())
     clock = [0]
@@ -91,7 +97,7 @@ def test_inspect_frontier_sees_each_epoch_once_and_messages_pass():
 
 
 def test_deduplicate_lets_the_first_through_and_forgets_after_the_horizon():
-    tester = OperatorTester(lambda keyed: keyed.deduplicate("once", 10, by=lambda value: value["id"]))
+    tester = OperatorTester(lambda keyed: keyed.deduplicate("once", "10 ns", by=lambda value: value["id"]))
     assert len(tester.send("k", {"id": "x"}, 5)) == 1
     assert len(tester.send("k", {"id": "y"}, 6)) == 1
     assert tester.send("k", {"id": "x"}, 14) == []
@@ -107,25 +113,25 @@ def test_deduplicate_lets_the_first_through_and_forgets_after_the_horizon():
 def test_a_window_takes_a_function_or_aggregates_and_a_session_needs_merge():
     keyed = Job("refused", state="memory:refused").source("in", lambda spark: None).key_by("by", "k")
     with pytest.raises(GraphError, match="operator 'a': a window takes either a function or aggregates"):
-        keyed.window("a", tumbling(5))
+        keyed.window("a", tumbling("5 ns"))
     with pytest.raises(GraphError, match=r"operator 'b'.*give merge="):
-        keyed.window("b", session(5), lambda n, v: n + 1, default=0)
+        keyed.window("b", session("5 ns"), lambda n, v: n + 1, default=0)
     with pytest.raises(GraphError, match="cannot be called start"):
-        keyed.window("c", tumbling(5), start=sum_("v"))
+        keyed.window("c", tumbling("5 ns"), start=sum_("v"))
     with pytest.raises(GraphError, match="the length of a window must be at least 1"):
-        tumbling(0)
+        tumbling("0 s")
 
 
 def test_a_message_without_a_timestamp_is_refused_by_a_window():
-    tester = OperatorTester(lambda keyed: keyed.window("w", tumbling(5), lambda n, v: n + 1, default=0))
+    tester = OperatorTester(lambda keyed: keyed.window("w", tumbling("5 ns"), lambda n, v: n + 1, default=0))
     with pytest.raises(OperatorError, match=r"operator 'w', key 'k', record 1: the message has no timestamp"):
         tester.send("k", 1)
 
 
 def test_windows_of_windows():
     tester = OperatorTester(
-        lambda keyed: keyed.window("minutes", tumbling(10), lambda n, v: n + 1, default=0).window(
-            "hours", tumbling(30), lambda kept, result: [*kept, result.value], default=list
+        lambda keyed: keyed.window("minutes", tumbling("10 ns"), lambda n, v: n + 1, default=0).window(
+            "hours", tumbling("30 ns"), lambda kept, result: [*kept, result.value], default=list
         )
     )
     for time in (1, 2, 15, 29, 31):
@@ -135,7 +141,14 @@ def test_windows_of_windows():
 
 
 @pytest.mark.parametrize(
-    "windows", [tumbling(10), tumbling(7, offset=3), sliding(10, 4), sliding(4, 10), sliding(9, 3)]
+    "windows",
+    [
+        tumbling("10 ns"),
+        tumbling("7 ns", offset="3 ns"),
+        sliding("10 ns", "4 ns"),
+        sliding("4 ns", "10 ns"),
+        sliding("9 ns", "3 ns"),
+    ],
 )
 def test_every_window_of_a_timestamp_holds_it_and_none_is_left_out(windows):
     for time in range(-40, 40):
@@ -188,7 +201,7 @@ def test_values_that_wait_in_state_come_out_as_they_were():
 
 def test_only_the_windows_themselves_have_a_late_stream():
     keyed = Job("late", state="memory:late").source("in", lambda spark: None).key_by("by", "k")
-    windows = keyed.window("w", tumbling(5), n=sum_("v"))
+    windows = keyed.window("w", tumbling("5 ns"), n=sum_("v"))
     assert windows.late.port.node == windows.port.node
     assert not hasattr(windows.map("same", lambda row: row), "late")
     assert not hasattr(windows.union("both", windows.map("other", lambda row: row)), "late")
@@ -206,7 +219,9 @@ def test_only_the_windows_themselves_have_a_late_stream():
 def test_totals_have_the_latest_timestamp_of_the_batch(totals, partitions):
     def build(source):
         # A window of one ns shows the timestamps.
-        return totals(source.assign_timestamps("time", "at")).window("when", tumbling(1), lambda n, _: n + 1, default=0)
+        return totals(source.assign_timestamps("time", "at", unit="ns")).window(
+            "when", tumbling("1 ns"), lambda n, _: n + 1, default=0
+        )
 
     rows = [{"user": user, "at": at, "n": at} for user, at in [("a", 3), ("b", 5), ("a", 1), ("a", 2)]]
     ran = run(build, rows, rows[2:3], plain=False, flush=True, partitions=partitions, parallelism=2)

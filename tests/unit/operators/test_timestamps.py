@@ -22,7 +22,7 @@ class Daily:
         self.out, self.late, self.dead, self.clock = collect(), collect(), collect(), Clock()
         self.job = Job(name, state=f"memory:timestamps-{name}", n_shards=4)
         timed = self.job.source("in", iterable([]), value=dict).assign_timestamps("time", time, **(assign or {}))
-        on_time, late = timed.limit_out_of_orderness("bound", 0, **options)
+        on_time, late = timed.limit_out_of_orderness("bound", "0 s", **options)
         late.sink("late", self.late)
         on_time.key_by("by", "k").window("w", tumbling(timedelta(days=1)), n=count()).sink("out", self.out)
         if dead_letter:
@@ -65,7 +65,9 @@ def test_without_dead_letters_the_error_names_operator_and_record(way):
 
 
 def test_a_timestamp_that_no_window_of_aggregates_can_hold_is_that_records_error():
-    daily = Daily("far", "at", max_ahead=None).run([row(DAY), row(4_100_000_000_000_000_000), row(DAY)])
+    daily = Daily("far", "at", assign={"unit": "ns"}, max_ahead=None).run(
+        [row(DAY), row(4_100_000_000_000_000_000), row(DAY)]
+    )
     assert daily.counted() == [(DAY, 2)]
     (dead,) = daily.dead.records
     assert (dead["operator"], dead["key"]) == ("w", "a")

@@ -33,7 +33,7 @@ def values(messages):
 
 
 def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
-    op = OperatorTester(summing(ttl=10))
+    op = OperatorTester(summing(ttl="10 ns"))
     op.send("k", 1, 5)
     op.send("k", 1, 7)
     op.epoch(16)
@@ -45,7 +45,7 @@ def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
 
 
 def test_a_message_prolongs_the_state_also_one_that_is_out_of_order():
-    op = OperatorTester(summing(ttl=10))
+    op = OperatorTester(summing(ttl="10 ns"))
     op.send("k", 1, 5)
     op.send("k", 1, 3)
     op.epoch(14)
@@ -70,7 +70,7 @@ def test_by_the_clock():
 
 def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
     op = OperatorTester(
-        lambda keyed: keyed.stateful_map("op", lambda k, v, s: (v, None if v == "drop" else v), default="", ttl=10)
+        lambda keyed: keyed.stateful_map("op", lambda k, v, s: (v, None if v == "drop" else v), default="", ttl="10 ns")
     )
     op.send("k", "a", 1)
     op.send("k", "drop", 2)
@@ -83,7 +83,7 @@ def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
 
 def test_event_time_needs_timestamps():
     with pytest.raises(OperatorError, match="needs timestamps"):
-        OperatorTester(summing(ttl=10)).send("k", 1)
+        OperatorTester(summing(ttl="10 ns")).send("k", 1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -95,7 +95,10 @@ def test_with_input_on_time_a_count_holds_the_messages_since_the_state_last_expi
         lambda streams, _, out: (
             streams[0]
             .stateful_op(
-                "n", lambda message, n, output: (output.emit([message.value.number, n + 1]), n + 1)[1], default=0, ttl=7
+                "n",
+                lambda message, n, output: (output.emit([message.value.number, n + 1]), n + 1)[1],
+                default=0,
+                ttl="7 ns",
             )
             .sink("out", out)
         ),
@@ -124,7 +127,7 @@ class SetAgain(StatefulLogic):
 
 
 def test_a_state_that_a_timer_sets_expires_too():
-    op = OperatorTester(lambda keyed: keyed.stateful_op("op", SetAgain(), default=0, ttl=10))
+    op = OperatorTester(lambda keyed: keyed.stateful_op("op", SetAgain(), default=0, ttl="10 ns"))
     op.send("k", 1, 5)
     op.epoch(20)
     assert op.state("k", "op") is None
@@ -160,7 +163,7 @@ def test_a_state_that_a_schedule_sets_expires_by_the_clock():
 def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_first):
     before = OperatorTester(summing())
     before.send("old", 1, 5)
-    after = OperatorTester(summing(ttl=10))
+    after = OperatorTester(summing(ttl="10 ns"))
     after.restore(before.snapshot())
     if epoch_first:
         after.epoch(6)
@@ -174,7 +177,7 @@ def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_
 def test_an_added_ttl_counts_for_each_key_from_when_it_was_added():
     before = OperatorTester(summing())
     before.send("old", 1, 5)
-    after = OperatorTester(summing(ttl=10))
+    after = OperatorTester(summing(ttl="10 ns"))
     after.restore(before.snapshot())
     after.epoch(100)
     after.epoch(109)
@@ -189,10 +192,10 @@ def test_shards_that_catch_up_do_not_keep_others_from_expiring(had_ttl):
     url = f"memory:unit-ttl-{next(_names)}"
     out = collect()
 
-    def job(ttl: int | None) -> Job:
+    def job(ttl: str | None) -> Job:
         made = Job("ttl", state=url, n_shards=4)
-        stream = made.source("in", lambda spark: None).assign_timestamps("times", "t")
-        on_time, late = stream.limit_out_of_orderness("order", 0)
+        stream = made.source("in", lambda spark: None).assign_timestamps("times", "t", unit="ns")
+        on_time, late = stream.limit_out_of_orderness("order", "0 s")
         late.sink("late", discard())
         keyed = on_time.key_by("k", "user", value="n")
         keyed.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0, ttl=ttl).sink("out", out)
@@ -203,11 +206,11 @@ def test_shards_that_catch_up_do_not_keep_others_from_expiring(had_ttl):
 
     here = shard_of("a", 4)
     beside = next(name for name in map(str, range(100)) if shard_of(name, 4) == here)
-    with MemoryRun(job(10 if had_ttl else None)) as run:
+    with MemoryRun(job("10 ns" if had_ttl else None)) as run:
         run.batch(rows(("a", 5), (beside, 5)))
         run.batch({})
         run.batch(rows(("clock", 30)))
-    with MemoryRun(job(10)) as run:
+    with MemoryRun(job("10 ns")) as run:
         run.run.head = run.run.head.replace(behind={(here + 1) % 4: None})
         run.batch(rows(("a", 31)))
         run.batch(rows(("clock", 60)))

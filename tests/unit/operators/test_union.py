@@ -17,7 +17,7 @@ def streams():
 @pytest.mark.parametrize("first", [True, False])
 def test_a_stream_with_timestamps_and_one_without_are_refused_when_the_graph_is_built(first):
     timed, plain = streams()
-    timed = timed.assign_timestamps("at", "i").filter("some", bool)
+    timed = timed.assign_timestamps("at", "i", unit="ns").filter("some", bool)
     one, other = (timed, plain) if first else (plain, timed)
     with pytest.raises(
         GraphError, match=r"'u' \(union\): some .* have timestamps, and others have none \(number [01],"
@@ -28,10 +28,10 @@ def test_a_stream_with_timestamps_and_one_without_are_refused_when_the_graph_is_
 def test_streams_that_all_have_timestamps_or_none_are_fine():
     a, b = streams()
     a.union("plain", b)
-    a.assign_timestamps("at", "i").union("timed", b.assign_timestamps("bt", "i"))
+    a.assign_timestamps("at", "i", unit="ns").union("timed", b.assign_timestamps("bt", "i", unit="ns"))
 
 
 def test_the_output_of_a_logic_goes_with_both_since_it_may_send_what_it_likes():
     a, b = streams()
     logic = a.key_by("k", "i").stateful_op("op", lambda message, state, output: None)
-    logic.union("u", b.assign_timestamps("bt", "i").key_by("kb", "i"))
+    logic.union("u", b.assign_timestamps("bt", "i", unit="ns").key_by("kb", "i"))

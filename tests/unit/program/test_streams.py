@@ -34,7 +34,7 @@ def test_a_union_with_a_stream_of_another_job_is_refused(other, named):
     "join",
     [
         lambda left, right: left.interval_join("j", right),
-        lambda left, right: left.window_join("j", right, tumbling(10)),
+        lambda left, right: left.window_join("j", right, tumbling("10 ns")),
         lambda left, right: left.as_of_join("j", right),
     ],
     ids=["interval", "window", "as-of"],
@@ -66,8 +66,8 @@ def test_a_step_that_no_stream_has_is_an_attribute_error():
 
 
 def test_steps_keep_the_keys_and_only_windows_have_late_messages_beside_them():
-    keyed = source(job()).assign_timestamps("t", "at").key_by("k", "user")
-    windows = keyed.window("w", tumbling(10), n=count())
+    keyed = source(job()).assign_timestamps("t", "at", unit="ns").key_by("k", "user")
+    windows = keyed.window("w", tumbling("10 ns"), n=count())
     assert type(keyed.map("m", str)) is KeyedStream
     assert type(windows) is WindowedStream
     assert type(windows.filter("f", bool)) is KeyedStream

@@ -25,24 +25,24 @@ _fresh = itertools.count()
 HOLDERS, KEYS = ("a", "b", "c"), ("x", "y", "z")
 
 WINDOWS = {
-    "tumbling of a function": lambda keyed: keyed.window("w", tumbling(10), lambda n, v: n + 1, default=0),
-    "sliding of a function": lambda keyed: keyed.window("w", sliding(10, 5), lambda n, v: n + 1, default=0),
-    "tumbling of aggregates": lambda keyed: keyed.window("w", tumbling(10), value=count()),
-    "sliding of aggregates": lambda keyed: keyed.window("w", sliding(10, 5), value=count()),
+    "tumbling of a function": lambda keyed: keyed.window("w", tumbling("10 ns"), lambda n, v: n + 1, default=0),
+    "sliding of a function": lambda keyed: keyed.window("w", sliding("10 ns", "5 ns"), lambda n, v: n + 1, default=0),
+    "tumbling of aggregates": lambda keyed: keyed.window("w", tumbling("10 ns"), value=count()),
+    "sliding of aggregates": lambda keyed: keyed.window("w", sliding("10 ns", "5 ns"), value=count()),
     "sessions of a function": lambda keyed: keyed.window(
-        "w", session(4), lambda n, v: n + 1, default=0, merge=lambda a, b: a + b
+        "w", session("4 ns"), lambda n, v: n + 1, default=0, merge=lambda a, b: a + b
     ),
-    "sessions of aggregates": lambda keyed: keyed.window("w", session(4), value=count()),
-    "windows of windows": lambda keyed: keyed.window("v", tumbling(5), n=count()).window(
-        "w", tumbling(10), value=sum_("n")
+    "sessions of aggregates": lambda keyed: keyed.window("w", session("4 ns"), value=count()),
+    "windows of windows": lambda keyed: keyed.window("v", tumbling("5 ns"), n=count()).window(
+        "w", tumbling("10 ns"), value=sum_("n")
     ),
 }
 
 
 def job(kind: str, name: str, state: str, out, late) -> Job:
     made = Job(name, state=state, n_shards=4)
-    timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at")
-    on_time, late_stream = timed.limit_out_of_orderness("bound", 2)
+    timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at", unit="ns")
+    on_time, late_stream = timed.limit_out_of_orderness("bound", "2 ns")
     late_stream.sink("late", late)
     WINDOWS[kind](on_time.key_by("by", "key")).sink("out", out)
     return made
@@ -119,8 +119,10 @@ class WindowNode(MemoryNode):
     def build(self) -> Job:
         where = self.fleet.where
         made = Job("orders", state=f"file://{where}/state", n_shards=SHARDS)
-        timed = made.source("in", inbox(f"{where}/inbox", schema="key string, at long")).assign_timestamps("time", "at")
-        on_time, late = timed.limit_out_of_orderness("bound", 0)
+        timed = made.source("in", inbox(f"{where}/inbox", schema="key string, at long")).assign_timestamps(
+            "time", "at", unit="ns"
+        )
+        on_time, late = timed.limit_out_of_orderness("bound", "0 s")
         late.sink("late", files(f"{where}/late", format="json"))
         WINDOWS[self.kind](on_time.key_by("by", "key")).sink("out", files(f"{where}/out", format="json"))
         return made

@@ -24,11 +24,11 @@ class Jobs:
         job = Job("idle", state=self.state, n_shards=4)
         sides = []
         for name in ("a", "b"):
-            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at")
-            sides.append(timed.limit_out_of_orderness(f"{name}-bound", 0))
+            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
+            sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s"))
         (a, late_a), (b, late_b) = sides
         both = a.union("both", b).inspect("work", lambda _: self.clock.advance(self.slow))
-        both.key_by("by", "k").window("w", tumbling(10), n=count()).sink("out", self.out)
+        both.key_by("by", "k").window("w", tumbling("10 ns"), n=count()).sink("out", self.out)
         late_a.union("lates", late_b).sink("late", self.late)
         return MemoryRun(job, clock=self.clock)
 

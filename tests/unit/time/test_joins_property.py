@@ -45,7 +45,7 @@ def test_interval_join(how, script):
     ]
     outputs, _ = driven(
         script,
-        lambda s, _, out: s[0].interval_join("join", s[1], before=4, after=9, how=how).sink("out", out),
+        lambda s, _, out: s[0].interval_join("join", s[1], before="4 ns", after="9 ns", how=how).sink("out", out),
     )
     assert numbers(outputs) == outer(how, pairs, lefts, rights)
 
@@ -63,7 +63,7 @@ def test_window_join(how, script):
         if left["key"] == right["key"] and left["time"] // 10 == right["time"] // 10
     ]
     outputs, _ = driven(
-        script, lambda s, _, out: s[0].window_join("join", s[1], tumbling(10), how=how).sink("out", out)
+        script, lambda s, _, out: s[0].window_join("join", s[1], tumbling("10 ns"), how=how).sink("out", out)
     )
     assert numbers(outputs) == outer(how, pairs, lefts, rights)
 
@@ -85,5 +85,6 @@ def test_as_of_join(tolerance, script):
         # Of those with the same time the one that came last.
         last = max(known, key=lambda right: (right["time"], right["number"]), default=None)
         pairs.append((left["number"], None if last is None else last["number"]))
-    outputs, _ = driven(script, lambda s, _, out: s[0].as_of_join("join", s[1], tolerance=tolerance).sink("out", out))
+    limit = tolerance and f"{tolerance} ns"
+    outputs, _ = driven(script, lambda s, _, out: s[0].as_of_join("join", s[1], tolerance=limit).sink("out", out))
     assert numbers(outputs) == sorted(pairs, key=repr)

@@ -13,7 +13,13 @@ from tidewheel._time.windows import Fixed, Session, Windows
 from tidewheel.sinks import collect
 from time_model import driven, modelled, scripts
 
-WINDOWS = [tumbling(10), tumbling(7, offset=3), sliding(10, 4), sliding(4, 10), session(5)]
+WINDOWS = [
+    tumbling("10 ns"),
+    tumbling("7 ns", offset="3 ns"),
+    sliding("10 ns", "4 ns"),
+    sliding("4 ns", "10 ns"),
+    session("5 ns"),
+]
 
 
 def expected(windows: Windows, events: list[dict[str, Any]]) -> dict[tuple[str, int, int], list[int]]:
@@ -75,7 +81,7 @@ def test_with_input_in_order_the_results_do_not_depend_on_the_boundaries(one, ot
     one.bound = 0
 
     def results(script):
-        outputs, late = driven(script, build(session(5)))
+        outputs, late = driven(script, build(session("5 ns")))
         assert late == []
         return sorted((r["key"], r["start"], r["end"], sorted(r["value"])) for batch in outputs for r in batch)
 
@@ -94,7 +100,7 @@ def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_ta
         # Behind a shuffle of its own, the window combines before it.
         both = streams[0].union("both", late)
         windows = (both.key_by("again", "key") if combined else both).window(
-            "w", tumbling(10), allowed_lateness=15, n=count()
+            "w", tumbling("10 ns"), allowed_lateness="15 ns", n=count()
         )
         windows.sink("out", out)
         windows.late.sink("lost", lost)

@@ -30,7 +30,7 @@ class AsOfJoin(Join):
     tolerance: int | None
     kind = "as_of_join"
 
-    def logic(self) -> AsOfLogic:
+    def logic(self, timestamps: bool = False) -> AsOfLogic:
         return AsOfLogic(self)
 
     def spec(self) -> StateSpec:

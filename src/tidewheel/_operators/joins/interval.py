@@ -30,7 +30,7 @@ class IntervalJoin(Join):
     after: int
     kind = "interval_join"
 
-    def logic(self) -> IntervalLogic:
+    def logic(self, timestamps: bool = False) -> IntervalLogic:
         return IntervalLogic(self)
 
     def spec(self) -> StateSpec:

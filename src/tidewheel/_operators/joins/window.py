@@ -31,7 +31,7 @@ class WindowJoin(Join):
     kind = "window_join"
     ports = 2
 
-    def logic(self) -> WindowJoinLogic:
+    def logic(self, timestamps: bool = False) -> WindowJoinLogic:
         return WindowJoinLogic(self)
 
     def spec(self) -> StateSpec:

@@ -30,7 +30,7 @@ class Deduplicate(TimedOperator):
     by: Callable[[Any], Any] | None = None
     kind = "deduplicate"
 
-    def logic(self) -> DeduplicateLogic:
+    def logic(self, timestamps: bool = False) -> DeduplicateLogic:
         return DeduplicateLogic(self.horizon, self.by)
 
     def spec(self) -> StateSpec:

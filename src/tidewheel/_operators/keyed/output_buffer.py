@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Clock, Timer
+from tidewheel._time.duration import in_ns, instant
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError
 
@@ -36,6 +38,8 @@ class OutputBuffer:
             raise OperatorError(
                 f"output.send takes a Message, not {type(message).__name__}; output.emit(value) keeps key and time"
             )
+        if isinstance(message.time, datetime):
+            message = Message(message.key, message.value, instant(message.time))
         current = self.current
         if current is not None:
             if message.key != current.key:
@@ -67,17 +71,18 @@ class OutputBuffer:
         """Send the message that is being handled, unchanged, to the operator's second output."""
         self.aside.append(self._handled("set_aside", ""))
 
-    def set_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+    def set_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
         """Have the key called at a time."""
+        time = in_ns(time)
         if isinstance(time, bool) or not isinstance(time, int) or not -(2**63) <= time < 2**63 - 1:
-            raise OperatorError(f"a timer's time is an int, ns since 1970 UTC, not {time!r}")
+            raise OperatorError(f"a timer's time is a datetime, or an int, ns since 1970 UTC, not {time!r}")
         current = self._handled("set_timer", "set timers in on_data and on_timer")
         self.timers.append((Timer(current.key, time, name, clock), True))
 
-    def cancel_timer(self, time: int, name: str = "", clock: Clock = "event") -> None:
+    def cancel_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
         """Take a timer back."""
         current = self._handled("cancel_timer", "cancel timers in on_data and on_timer")
-        self.timers.append((Timer(current.key, time, name, clock), False))
+        self.timers.append((Timer(current.key, in_ns(time), name, clock), False))
 
     def _handled(self, method: str, instead: str) -> Message:
         if self.current is None:
@@ -112,5 +117,5 @@ class OutputBuffer:
             shape,
             keys=[message.key for message in self.aside],
             values=[message.value for message in self.aside],
-            times=times if any(time is not None for time in times) else None,  # type: ignore[arg-type]
+            times=times if any(time is not None for time in times) else None,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from tidewheel._core.keys import shard_of
 from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.keyed.datetimes import DatetimeLogic
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
@@ -36,7 +37,8 @@ class StatefulOp(Operator):
     stateful = True
 
     def start(self, context: Context) -> Process:
-        process = LogicProcess(self.logic, (self.logic.on_data,), self.state, context)
+        logic = DatetimeLogic(self.logic) if context.timestamps else self.logic
+        process = LogicProcess(logic, (logic.on_data,), self.state, context)
         return process if self.ttl is None else TtlProcess(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:

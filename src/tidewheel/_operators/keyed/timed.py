@@ -22,8 +22,8 @@ class TimedOperator(Operator):
     stateful = True
 
     @abstractmethod
-    def logic(self) -> StatefulLogic[Any]:
-        """Return the logic."""
+    def logic(self, timestamps: bool = False) -> StatefulLogic[Any]:
+        """Return the logic; `timestamps` says whether users see times as datetimes."""
 
     @abstractmethod
     def spec(self) -> StateSpec:
@@ -34,7 +34,7 @@ class TimedOperator(Operator):
         return (logic.on_data,)
 
     def start(self, context: Context) -> Process:
-        logic = self.logic()
+        logic = self.logic(context.timestamps)
         return LogicProcess(logic, self.handlers(logic), self.spec(), context)
 
     @property
@@ -55,7 +55,8 @@ def time_of(message: Message) -> int:
     """Return the timestamp of a message, which it must have."""
     if message.time is None:
         raise OperatorError("the message has no timestamp; put assign_timestamps and generate_epochs before it")
-    return message.time
+    time: int = message.time
+    return time
 
 
 def allowed(time: int, output: OutputBuffer) -> int:

@@ -102,7 +102,7 @@ class TimerService:
 
     def _time(self, timer: Timer) -> int:
         """Return the timestamp of what the timer emits: its own time where that is allowed."""
-        last = self.context.last_epoch
+        last, time = self.context.last_epoch, int(timer.time)
         if last is None:
-            return timer.time
-        return last + 1 if timer.clock == "wall" else max(timer.time, last + 1)
+            return time
+        return last + 1 if timer.clock == "wall" else max(time, last + 1)

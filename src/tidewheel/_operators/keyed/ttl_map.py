@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from tidewheel._operators.keyed.datetimes import with_datetime
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
+from tidewheel._time.duration import in_ns, moment
 from tidewheel._values import Shape, shape_of
 from tidewheel.errors import OperatorError
 
@@ -20,21 +23,23 @@ Entries = dict[Any, tuple[Any, int]]
 class ExpiringMap(Mapping[Any, Any]):
     """The entries of one key that have not expired, in the order in which they were put."""
 
-    def __init__(self, entries: Entries, output: OutputBuffer) -> None:
+    def __init__(self, entries: Entries, output: OutputBuffer, timestamps: bool = False) -> None:
         """Made by `ttl_map`."""
-        self._entries, self._output = entries, output
+        self._entries, self._output, self._timestamps = entries, output, timestamps
 
-    def put(self, key: Any, value: Any, expires: int) -> None:
-        """Set an entry that goes when the epoch reaches `expires`, in ns."""
+    def put(self, key: Any, value: Any, expires: int | datetime) -> None:
+        """Set an entry that goes when the epoch reaches `expires`: a datetime, or ns."""
+        expires = in_ns(expires)
         if isinstance(expires, bool) or not isinstance(expires, int):
-            raise OperatorError(f"an entry expires at an int, ns since 1970 UTC, not {expires!r}")
+            raise OperatorError(f"an entry expires at a datetime, or an int, ns since 1970 UTC, not {expires!r}")
         self._entries.pop(key, None)
         self._entries[key] = (value, expires)
         self._output.set_timer(expires)
 
-    def expires(self, key: Any) -> int:
-        """Return when an entry expires."""
-        return self._entries[key][1]
+    def expires(self, key: Any) -> Any:
+        """Return when an entry expires: a datetime, or ns where times came as integers."""
+        time = self._entries[key][1]
+        return moment(time) if self._timestamps else time
 
     def __getitem__(self, key: Any) -> Any:
         return self._entries[key][0]
@@ -60,8 +65,8 @@ class TtlMap(TimedOperator):
     returns: Any = None
     kind = "ttl_map"
 
-    def logic(self) -> TtlLogic:
-        return TtlLogic(self.function)
+    def logic(self, timestamps: bool = False) -> TtlLogic:
+        return TtlLogic(self.function, timestamps)
 
     def spec(self) -> StateSpec:
         """Keep entries with their expiry."""
@@ -74,15 +79,16 @@ class TtlMap(TimedOperator):
 class TtlLogic(StatefulLogic[Entries]):
     """The entries of each key."""
 
-    def __init__(self, function: Callable[[Message, ExpiringMap], Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[[Message, ExpiringMap], Any], timestamps: bool) -> None:
+        self.function, self.timestamps = function, timestamps
 
     def on_data(self, message: Message, state: Entries, output: Any) -> Entries | None:
         """Call the function with what has not expired."""
         if message.time is not None and output.epoch is not None:
             # The batch's epoch goes out after its data, but a message that is above it must not see what it ends.
             _expire(state, min(output.epoch, message.time - 1))
-        output.emit(self.function(message, ExpiringMap(state, output)))
+        shown = with_datetime(message) if self.timestamps else message
+        output.emit(self.function(shown, ExpiringMap(state, output, self.timestamps)))
         return state or None
 
     def on_timer(self, timer: Timer, state: Entries, output: Any) -> Entries | None:

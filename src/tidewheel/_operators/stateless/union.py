@@ -36,6 +36,14 @@ class Union(Operator):
             )
         return inputs[0] if len(set(inputs)) == 1 else None
 
+    def timestamps(self, inputs: tuple[bool, ...]) -> bool:
+        if len(set(inputs)) > 1:
+            raise GraphError(
+                "the times of some of its streams are timestamps, and those of others integers; name the unit= in all "
+                "assign_timestamps before it, or in none"
+            )
+        return inputs[0]
+
 
 class _Uniting(Process):
     def __init__(self, context: Context) -> None:

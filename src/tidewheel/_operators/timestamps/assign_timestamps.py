@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,28 +11,27 @@ import pyarrow as pa
 
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, without
 from tidewheel._operators.keyed.key_by import column_of
-from tidewheel._time.duration import MAX_TIME, instant
+from tidewheel._time.duration import MAX_TIME, UNITS, Unit, instant, is_plausible, without_unit
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import GraphError, OperatorError
-
-_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
-    """Give each message a timestamp: a column of ns or of Arrow timestamps, or what a function returns for its value.
+    """Give each message a timestamp: a column of timestamps or of integers, or what a function returns for its value.
 
-    A message whose timestamp does not fit in 64 bits, or is more than `max_ahead` ns after the batch's time, is rejected.
+    Integers count `unit` since 1970 UTC. Without a unit they are ns, and such as make no plausible year are rejected: nobody has
+    said what they count. So is a message whose timestamp does not fit in 64 bits, or is more than `max_ahead` ns after the
+    batch's time.
     """
 
     time: str | Callable[[Any], Any]
     max_ahead: int | None = None
+    unit: Unit | None = None
     kind = "assign_timestamps"
 
     def start(self, context: Context) -> Process:
-        if isinstance(self.time, str):
-            return _ByColumn(self.time, self.max_ahead, context)
-        return _ByFunction(self.time, self.max_ahead, context)
+        return (_ByColumn if isinstance(self.time, str) else _ByFunction)(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -41,6 +41,9 @@ class AssignTimestamps(Operator):
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool:
         return True
+
+    def timestamps(self, inputs: tuple[bool, ...]) -> bool:
+        return self.unit is None
 
     def reads(self) -> Reads | None:
         return Reads((self.time,), (0,)) if isinstance(self.time, str) else None
@@ -52,10 +55,10 @@ class AssignTimestamps(Operator):
 
 
 class _Assigning(Process):
-    def __init__(self, max_ahead: int | None, context: Context) -> None:
-        self.context = context
+    def __init__(self, operator: AssignTimestamps, context: Context) -> None:
+        self.operator, self.context = operator, context
+        self.max_ahead = max_ahead = operator.max_ahead
         self.latest = MAX_TIME - 1 if max_ahead is None else min(context.now + max_ahead, MAX_TIME - 1)
-        self.max_ahead = max_ahead
 
     def emit(self, batch: Batch, times: list[int]) -> None:
         """Send the messages with their timestamps; reject those whose timestamp is not valid."""
@@ -82,9 +85,10 @@ class _Assigning(Process):
 
 
 class _ByColumn(_Assigning):
-    def __init__(self, column: str, max_ahead: int | None, context: Context) -> None:
-        super().__init__(max_ahead, context)
-        self.column = column
+    def __init__(self, operator: AssignTimestamps, context: Context) -> None:
+        super().__init__(operator, context)
+        assert isinstance(operator.time, str)
+        self.column = operator.time
 
     def on_batch(self, batch: Batch, port: int) -> None:
         column = column_of(self.context, batch, self.column)
@@ -94,30 +98,58 @@ class _ByColumn(_Assigning):
                 error = OperatorError(f"the time column {self.column!r} is null; filter such records out before")
                 self.context.reject(error, batch, position)
             batch, column = without(batch, empty), column.drop_null()
-        self.emit(batch, self._nanoseconds(column))
-
-    def _nanoseconds(self, column: pa.Array) -> list[int]:
         if pa.types.is_timestamp(column.type):
-            try:
-                column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
-            except pa.ArrowInvalid:
-                # Some year does not fit in 64 bits of ns, as Python integers it does: it is one record's error.
-                factor = _NANOSECONDS[column.type.unit]
-                return [time * factor for time in column.cast(pa.int64()).to_pylist()]
-        elif not pa.types.is_integer(column.type):
+            if self.operator.unit is not None:
+                raise OperatorError(
+                    f"operator {self.context.operator!r}: unit= is for integers, and {self.column!r} is of type {column.type}; "
+                    "leave it out"
+                )
+            self.emit(batch, _nanoseconds(column))
+        elif pa.types.is_integer(column.type):
+            self.emit(*self._with_unit(batch, column))
+        else:
             raise OperatorError(
-                f"operator {self.context.operator!r}: a time column holds integers (ns since 1970 UTC) or timestamps, and "
+                f"operator {self.context.operator!r}: a time column holds timestamps, or integers whose unit= is named, and "
                 f"{self.column!r} is of type {column.type}"
             )
+
+    def _with_unit(self, batch: Batch, column: pa.Array) -> tuple[Batch, list[int]]:
+        """Return the messages whose time says when they happened, and that in ns."""
         times: list[int] = column.to_pylist()
-        return times
+        if self.operator.unit is not None:
+            factor = UNITS[self.operator.unit]
+            return batch, times if factor == 1 else [time * factor for time in times]
+        if not times or (is_plausible(min(times)) and is_plausible(max(times))):
+            return batch, times
+        wrong = [position for position, time in enumerate(times) if not is_plausible(time)]
+        for position in wrong:
+            self.context.reject(without_unit(times[position], self.column), batch, position)
+        return without(batch, wrong), list(filter(is_plausible, times))
+
+
+def _nanoseconds(column: pa.Array) -> list[int]:
+    try:
+        times: list[int] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+    except pa.ArrowInvalid:
+        # Some year does not fit in 64 bits of ns, as Python integers it does: it is one record's error.
+        factor = UNITS[column.type.unit]
+        return [time * factor for time in column.cast(pa.int64()).to_pylist()]
+    return times
 
 
 class _ByFunction(_Assigning):
-    def __init__(self, function: Callable[[Any], Any], max_ahead: int | None, context: Context) -> None:
-        super().__init__(max_ahead, context)
-        self.function = function
-
     def on_batch(self, batch: Batch, port: int) -> None:
-        times, rejected = each(self.context, batch, lambda value: instant(self.function(value)))
+        times, rejected = each(self.context, batch, self._time)
         self.emit(without(batch, rejected), times)
+
+    def _time(self, value: Any) -> int:
+        time, unit = self.operator.time(value), self.operator.unit  # type: ignore[operator]
+        if isinstance(time, bool) or not isinstance(time, int):
+            if unit is not None and isinstance(time, datetime.datetime):
+                raise OperatorError(f"the function returned {time!r}, and unit={unit!r} is for integers; leave it out")
+            return instant(time)
+        if unit is not None:
+            return instant(time * UNITS[unit])
+        if not is_plausible(time):
+            raise without_unit(time)
+        return time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidewheel._operators.base import Context, Operator, Process, Reads, without
 from tidewheel._operators.logic import Message
-from tidewheel._time.duration import MAX_TIME
+from tidewheel._time.duration import MAX_TIME, in_ns, moment
 from tidewheel._time.frontier import Input
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError
@@ -28,7 +28,7 @@ class GenerateEpochs(Operator):
     message of that batch is late if its timestamp is not above it.
     """
 
-    function: Callable[[Message, int | None], int | None] | None
+    function: Callable[[Message, Any], Any] | None
     bound: int
     idle_after: int | None
     partition: str | Callable[[Any], Any] | None = None
@@ -114,9 +114,13 @@ class _Generating(Process):
             return [self._bounded(time) for time in times]
         keys = batch.keys if batch.keyed else repeat(None, len(batch))
         epochs: list[int | None] = []
-        for position, message in enumerate(map(Message, keys, batch.values, times)):
+        last: Any = self.last
+        shown: Iterable[Any] = times
+        if self.context.timestamps:
+            last, shown = None if last is None else moment(last), map(moment, times)
+        for position, message in enumerate(map(Message, keys, batch.values, shown)):
             try:
-                epochs.append(_checked(function(message, self.last)))
+                epochs.append(_checked(in_ns(function(message, last))))
             except Exception as error:
                 # The message itself is sound, and goes on or is late as any other.
                 self.context.reject(error, batch, position)
@@ -134,5 +138,5 @@ class _Generating(Process):
 
 def _checked(epoch: Any) -> int | None:
     if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch > MAX_TIME):
-        raise OperatorError(f"the function must return an epoch in ns or None, not {epoch!r}")
+        raise OperatorError(f"the function must return an epoch, a datetime or ns, or None, not {epoch!r}")
     return epoch

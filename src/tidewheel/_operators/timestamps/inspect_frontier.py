@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._time.duration import moment
 from tidewheel._values import Batch, Shape
 
 
@@ -19,7 +20,7 @@ class InspectFrontier(Operator):
     It runs in every task of its level and outside the commit: a batch that runs again is inspected again.
     """
 
-    function: Callable[[int], Any]
+    function: Callable[[Any], Any]
     kind = "inspect_frontier"
 
     def start(self, context: Context) -> Process:
@@ -37,11 +38,11 @@ class InspectFrontier(Operator):
 
 
 class _Inspecting(Process):
-    def __init__(self, function: Callable[[int], Any], context: Context) -> None:
+    def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
         self.function, self.context = function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
         self.context.emit(batch)
 
     def on_epoch(self, epoch: int) -> None:
-        self.function(epoch)
+        self.function(moment(epoch) if self.context.timestamps else epoch)

@@ -17,15 +17,15 @@ class FixedWindows(WindowOperator):
 
     windows: Fixed
 
-    def logic(self) -> FixedLogic:
-        return FixedLogic(self.windows, self.fold, self.lateness)
+    def logic(self, timestamps: bool = False) -> FixedLogic:
+        return FixedLogic(self.windows, self.fold, self.lateness, timestamps)
 
 
 class FixedLogic(WindowLogic):
     """The windows of each key that were begun."""
 
-    def __init__(self, windows: Fixed, fold: Fold, lateness: int) -> None:
-        super().__init__(fold, lateness)
+    def __init__(self, windows: Fixed, fold: Fold, lateness: int, timestamps: bool) -> None:
+        super().__init__(fold, lateness, timestamps)
         self.windows = windows
 
     def on_data(self, message: Message, state: Panes, output: Any) -> Panes | None:

@@ -27,7 +27,7 @@ from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.window import check_names
+from tidewheel._operators.windows.window import check_names, shown
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.timers import NEVER
 from tidewheel._time.panes import Ints, Panes
@@ -224,7 +224,8 @@ class _Windowing(Process):
         totals = {accumulator: windows.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
         ends = starts + self.panes.windows.length
         corrections = pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections
-        arrays = [pa.array(starts), pa.array(ends), *self.operator.results(totals), corrections]
+        times = [shown(each, self.context.timestamps) for each in (starts, ends)]
+        arrays = [*times, *self.operator.results(totals), corrections]
         columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
         which = _ints(windows, KEY)
         column = plain_array(key_batch.keys)

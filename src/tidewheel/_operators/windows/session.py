@@ -23,8 +23,8 @@ class SessionWindows(WindowOperator):
         if self.fold.merge is None:
             raise GraphError("two sessions can grow into one: give merge=, a function of two folded values")
 
-    def logic(self) -> SessionLogic:
-        return SessionLogic(self.windows.gap, self.fold, self.lateness)
+    def logic(self, timestamps: bool = False) -> SessionLogic:
+        return SessionLogic(self.windows.gap, self.fold, self.lateness, timestamps)
 
 
 class SessionLogic(WindowLogic):
@@ -32,8 +32,8 @@ class SessionLogic(WindowLogic):
 
     ends_move = True
 
-    def __init__(self, gap: int, fold: Fold, lateness: int) -> None:
-        super().__init__(fold, lateness)
+    def __init__(self, gap: int, fold: Fold, lateness: int, timestamps: bool) -> None:
+        super().__init__(fold, lateness, timestamps)
         self.gap = gap
 
     def on_data(self, message: Message, state: Panes, output: Any) -> Panes | None:

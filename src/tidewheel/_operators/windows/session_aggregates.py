@@ -33,7 +33,7 @@ from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.window import CLOSED, OPEN, REOPENED, check_names
+from tidewheel._operators.windows.window import CLOSED, OPEN, REOPENED, check_names, shown
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.timers import NEVER
 from tidewheel._time.intervals import overlapping
@@ -288,8 +288,8 @@ class _Sessions(Process):
         totals = {accumulator: sessions.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
         ends = _ints(sessions, _END)
         arrays = [
-            pa.array(_ints(sessions, _START)),
-            pa.array(ends),
+            shown(_ints(sessions, _START), self.context.timestamps),
+            shown(ends, self.context.timestamps),
             *self.operator.results(totals),
             pa.array(_ints(sessions, _STATUS) != OPEN),
         ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 import msgspec
+import pyarrow as pa
 
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
@@ -19,6 +20,8 @@ from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
+from tidewheel._time.duration import moment
+from tidewheel._time.panes import Ints
 from tidewheel._values import ANY, ROW, Shape
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
@@ -41,20 +44,25 @@ class Fold:
     default: Callable[[], Any]
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any] | None = None
-    result: Callable[[int, int, Any, bool], Any] | None = None
+    result: Callable[[Any, Any, Any, bool], Any] | None = None
     """Makes what goes out of start, end, the folded values, and whether it is a correction."""
 
 
 class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
-    """What a window holds when it ends: `start` is part of it, `end` is not.
+    """What a window holds when it ends: `start` is part of it, `end` is not. Both are datetimes, or ns where times are integers.
 
     A `correction` replaces what the same window, or the sessions that grew into it, emitted before.
     """
 
-    start: int
-    end: int
+    start: Any
+    end: Any
     value: Value
     correction: bool = False
+
+
+def shown(times: Ints, timestamps: bool) -> pa.Array:
+    """Return times as they come out: as timestamps, of which Python and Spark know microseconds, or in ns."""
+    return pa.array(times // 1000, pa.timestamp("us", "UTC")) if timestamps else pa.array(times)
 
 
 def check_names(aggregates: dict[str, Aggregate]) -> None:
@@ -81,7 +89,7 @@ class WindowOperator(TimedOperator):
     ports = 2
 
     @abstractmethod
-    def logic(self) -> WindowLogic: ...
+    def logic(self, timestamps: bool = False) -> WindowLogic: ...
 
     def spec(self) -> StateSpec:
         folded = Any if self.type is None else self.type
@@ -97,8 +105,10 @@ class WindowLogic(StatefulLogic[Panes]):
     ends_move: ClassVar[bool] = False
     """Whether the end of a window may move while its timer waits, so that the timer must be set again when it fires."""
 
-    def __init__(self, fold: Fold, lateness: int) -> None:
+    def __init__(self, fold: Fold, lateness: int, timestamps: bool) -> None:
         self.fold, self.lateness = fold, lateness
+        self._shown: Callable[[int], Any] = moment if timestamps else int
+        """How start and end of a window come out."""
 
     def is_over(self, end: int, output: OutputBuffer) -> bool:
         """Tell whether a window that ends then takes no messages any more."""
@@ -141,4 +151,5 @@ class WindowLogic(StatefulLogic[Panes]):
     def _emit(self, start: int, end: int, status: int, folded: Any, output: OutputBuffer) -> None:
         result = self.fold.result or WindowResult
         assert output.current is not None
-        output.send(Message(output.current.key, result(start, end, folded, status != OPEN), end - 1))
+        shown = result(self._shown(start), self._shown(end), folded, status != OPEN)
+        output.send(Message(output.current.key, shown, end - 1))

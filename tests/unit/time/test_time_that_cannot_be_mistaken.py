@@ -1,0 +1,176 @@
+"""Durations have units, integers that are times have one, and times come out as they went in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidewheel import Job, Message, Output, StatefulLogic, count, session, sliding, tumbling
+from tidewheel._state.timers import Timer
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.sinks import collect, files
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+
+NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
+
+
+def job(name: str, *, time="at", **options) -> tuple[Job, object]:
+    made = Job(name, state=f"memory:mistaken-{name}", n_shards=4)
+    source = made.source("in", iterable([]), value=dict)
+    return made, source.assign_timestamps("time", time, **options).limit_out_of_orderness("bound", "1 min")[0]
+
+
+@pytest.mark.parametrize("number", [0, 10, 1.5, 60_000_000_000])
+def test_a_bare_number_is_no_duration_and_the_hint_says_what_is(number):
+    hint = rf"is {number}, a number without a unit; write '{number} s', '{number} ms' or the like, or a timedelta"
+    for refused in (
+        lambda: tumbling(number),
+        lambda: sliding("1 min", number),
+        lambda: session(number),
+        lambda: job("bare")[1].limit_out_of_orderness("again", number),
+        lambda: job("bare")[1].key_by("by", "k").deduplicate("once", number),
+        lambda: job("bare")[1].key_by("by", "k").window("w", tumbling("1 s"), n=count(), allowed_lateness=number),
+        lambda: job("bare", max_ahead=number),
+    ):
+        with pytest.raises(GraphError, match=hint):
+            refused()
+
+
+def test_units_go_down_to_nanoseconds():
+    assert tumbling("1500 ns") == tumbling("1.5 us")
+    assert tumbling("2 ms") == tumbling("2000 us") == tumbling(timedelta(milliseconds=2))
+
+
+@pytest.mark.parametrize(
+    ("unit", "name", "factor"), [("s", "seconds", 10**9), ("ms", "milliseconds", 10**6), ("us", "microseconds", 10**3)]
+)
+@pytest.mark.parametrize("time", ["at", lambda record: record["at"]], ids=["column", "function"])
+def test_integers_without_a_unit_are_refused_with_the_guess_and_taken_with_it(unit, name, factor, time):
+    at = int(NINE.timestamp() * 10**9) // factor
+    made, stream = job(f"guess-{unit}", time=time)
+    stream.sink("out", collect())
+    guess = rf"operator 'time', record .*the timestamp {at}.*the year 1970; these look like {name}: .*unit='{unit}'"
+    with MemoryRun(made) as run, pytest.raises(OperatorError, match=guess):
+        run.batch({"in": [{"k": "a", "at": at}]})
+    made, stream = job(f"named-{unit}-{callable(time)}", time=time, unit=unit)
+    out = collect()
+    stream.key_by("by", "k").window("w", tumbling("1 hour"), n=count()).sink("out", out)
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"k": "a", "at": at}]})
+        run.flush()
+    assert out.records[0]["start"] == int(NINE.timestamp()) * 10**9, "integers went in, and ns come out"
+
+
+def test_an_integer_that_is_no_time_in_any_unit_is_asked_for_one():
+    made, stream = job("small")
+    stream.sink("out", collect())
+    with MemoryRun(made) as run, pytest.raises(OperatorError, match=r"the year 1970; name it in .*'s', 'ms', 'us' or"):
+        run.batch({"in": [{"k": "a", "at": 17}]})
+
+
+def test_a_unit_for_what_is_a_timestamp_already_is_refused_and_so_is_one_that_nobody_knows():
+    made, stream = job("both", unit="ms")
+    stream.sink("out", collect())
+    with (
+        MemoryRun(made) as run,
+        pytest.raises(OperatorError, match=r"unit= is for integers, and 'at' is of type timest"),
+    ):
+        run.batch({"in": [{"k": "a", "at": NINE}]})
+    with pytest.raises(GraphError, match=r"unit= is one of 's', 'ms', 'us', 'ns', not 'minutes'"):
+        job("unknown", unit="minutes")
+
+
+def test_streams_of_timestamps_and_of_integers_are_not_mixed():
+    made, stream = job("mixed")
+    others = made.source("more", iterable([]), value=dict).assign_timestamps("more-time", "at", unit="ms")
+    with pytest.raises(
+        GraphError, match=r"the times of some of its streams are timestamps, and those of others integers"
+    ):
+        stream.union("all", others)
+
+
+WINDOWS = {
+    "aggregates": lambda keyed: keyed.window("w", tumbling("10 min"), n=count()),
+    "function": lambda keyed: keyed.window("w", tumbling("10 min"), lambda n, _: n + 1, default=0),
+    "session of aggregates": lambda keyed: keyed.window("w", session("10 min"), n=count()),
+    "session": lambda keyed: keyed.window(
+        "w", session("10 min"), lambda n, _: n + 1, default=0, merge=lambda a, b: a + b
+    ),
+}
+
+
+@pytest.mark.parametrize("build", WINDOWS.values(), ids=WINDOWS)
+def test_start_and_end_of_windows_come_out_as_timestamps_and_are_timestamp_columns_in_a_sink(build, tmp_path):
+    made, stream = job(f"windows-{id(build)}")
+    stages, out = build(stream.key_by("by", "k")), collect()
+    stages.sink("out", out)
+    stages.sink("files", files(str(tmp_path / "out"), format="parquet"))
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"k": "a", "at": NINE}, {"k": "a", "at": NINE.replace(tzinfo=None)}]})
+        run.flush()
+    (row,) = out.records
+    assert (row["start"], row["end"]) == (NINE, NINE + timedelta(minutes=10))
+    schema = pq.read_table(tmp_path / "out").schema
+    assert [schema.field(name).type for name in ("start", "end")] == [pa.timestamp("us", "UTC")] * 2
+
+
+class Silence(StatefulLogic[list]):
+    """Tells what it sees of time."""
+
+    def on_data(self, message: Message, state: list, output: Output) -> list:
+        output.set_timer(message.time + timedelta(minutes=5))
+        output.set_timer(message.time + timedelta(minutes=9), "never")
+        output.cancel_timer(message.time + timedelta(minutes=9), "never")
+        assert isinstance(output.now, datetime)
+        return state or [message.time]
+
+    def on_timer(self, timer: Timer, state: list, output: Output) -> list:
+        output.send(Message("a", {"silent": timer.time - state[0], "at": timer.time}, timer.time))
+        return state
+
+    def on_epoch(self, epoch, states, output: Output) -> None:
+        assert epoch.tzinfo is UTC
+
+
+def test_message_time_timers_epochs_and_entries_are_datetimes():
+    made, stream = job("logic")
+    silence, recent, epochs = collect(), collect(), []
+    keyed = stream.key_by("by", "k")
+    keyed.stateful_op("silence", Silence(), default=list).sink("out", silence)
+
+    def last_two(message, entries):
+        entries.put(str(len(entries)), 1, expires=message.time + timedelta(minutes=2))
+        return {"left": entries.expires(str(len(entries) - 1)) - message.time}
+
+    keyed.ttl_map("recent", last_two).inspect_frontier("epochs", epochs.append).sink("recent-out", recent)
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"k": "a", "at": NINE}]})
+        run.batch({"in": [{"k": "a", "at": NINE + timedelta(minutes=7)}]})
+        run.finish()
+    assert [(row["silent"], row["at"]) for row in silence.records] == [
+        (timedelta(minutes=5), NINE + timedelta(minutes=5))
+    ]
+    assert [row["left"] for row in recent.records] == [timedelta(minutes=2)] * 2
+    assert epochs[-1] == NINE + timedelta(minutes=6) - timedelta(microseconds=1)
+
+
+def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
+    made = Job("epochs", state="memory:mistaken-epochs", n_shards=4)
+    seen = []
+
+    def epoch(message, last):
+        seen.append(last)
+        return message.time - timedelta(hours=1)
+
+    timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at")
+    on_time, late = timed.generate_epochs("epochs", epoch)
+    on_time.sink("out", collect())
+    late.sink("late", collect())
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"at": NINE}]})
+        run.batch({"in": [{"at": NINE}]})
+    assert seen == [None, NINE - timedelta(hours=1)]
