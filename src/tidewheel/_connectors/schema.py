@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,6 +41,56 @@ def spark_schema(declared: Any) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)
+
+
+_PLAIN_TYPES: dict[str, pa.DataType] = {
+    **dict.fromkeys(("string", "varchar", "char"), pa.string()),
+    **dict.fromkeys(("long", "bigint"), pa.int64()),
+    **dict.fromkeys(("int", "integer"), pa.int32()),
+    **dict.fromkeys(("short", "smallint"), pa.int16()),
+    **dict.fromkeys(("byte", "tinyint"), pa.int8()),
+    "double": pa.float64(),
+    **dict.fromkeys(("float", "real"), pa.float32()),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s+([a-z_]+)\b(.*)", re.IGNORECASE | re.DOTALL)
+
+
+def known_fields(declared: Any) -> dict[str, pa.DataType | None] | None:
+    """Return the columns of a declared schema without a word to Spark; None where that cannot tell them.
+
+    A type that is not one of the plain ones is None.
+
+    >>> known_fields("user string, tags array<string>")
+    {'user': DataType(string), 'tags': None}
+    """
+    if not isinstance(declared, str):
+        schema = declared if isinstance(declared, pa.Schema) else shape_of(declared).schema()
+        return None if schema is None else {field.name: field.type for field in schema}
+    fields: dict[str, pa.DataType | None] = {}
+    for part in _columns(declared):
+        found = _COLUMN.fullmatch(part)
+        if found is None:
+            return None
+        name = found[1].replace("``", "`") if found[1] else found[2]
+        fields[name] = _PLAIN_TYPES.get(found[3].lower())
+    return fields or None
+
+
+def _columns(ddl: str) -> list[str]:
+    """Return the columns of a DDL text; commas inside brackets divide none."""
+    parts, depth = [""], 0
+    for sign in ddl:
+        depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def arrow_schema(schema: StructType, timezone: str = "UTC") -> pa.Schema:

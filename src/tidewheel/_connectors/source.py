@@ -59,6 +59,13 @@ class Source(ABC, Generic[Record]):
         """
         return {}
 
+    def fields(self) -> dict[str, pa.DataType | None] | None:
+        """Return the columns of its records as far as they are known before Spark starts; None: only the data can tell.
+
+        A type of None is one that is not known.
+        """
+        return None
+
     def declared(self, shape: Shape) -> Source[Any]:
         """Return the source for a program that declares this shape of its records; most have no use for it."""
         return self

@@ -125,6 +125,8 @@ class Operator(ABC):
     """Whether it has a combiner, which shrinks its input before the shuffle."""
     shuffles: ClassVar[bool] = False
     """Whether what follows runs in the tasks of the keys, behind a shuffle."""
+    needs_time: ClassVar[bool] = False
+    """Whether its messages must have timestamps."""
     required: ClassVar[tuple[int, ...]] = ()
     """The outputs that must lead somewhere: what goes there would be lost otherwise."""
 

@@ -72,7 +72,13 @@ class Graph:
             operator.check(shapes)
             outputs = operator.shapes(shapes)
             schemas = operator.schemas(tuple(self.nodes[port.node].schemas[port.port] for port in inputs))
-            timed = operator.timed(tuple(self.nodes[port.node].timed for port in inputs))
+            inputs_timed = tuple(self.nodes[port.node].timed for port in inputs)
+            if operator.needs_time and False in inputs_timed:
+                raise GraphError(
+                    "its messages have no timestamps; put assign_timestamps before it, and limit_out_of_orderness or "
+                    "generate_epochs, which say how far time has come"
+                )
+            timed = operator.timed(inputs_timed)
             timestamps = operator.timestamps(tuple(self.nodes[port.node].timestamps for port in inputs))
         except GraphError as error:
             raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None

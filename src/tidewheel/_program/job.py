@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -144,6 +145,8 @@ class Job:
             wrapped = wrapped.declared(shape)
         if shape.kind == "any":
             raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
+        if shape.kind in ("row", "dict"):
+            shape = replace(shape, fields=wrapped.fields())
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 
     def dead_letter(self, name: str, sink: Sink) -> None:

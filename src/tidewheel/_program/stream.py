@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -300,22 +300,29 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
             raise GraphError(f"operator {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
         return KeyedStream(self.job, self._then(name, KeyBy(key, value)))
 
-    def sink(self, name: str, sink: Sink[Value]) -> Self:
+    def sink(self, name: str, sink: Sink[Value], *, key: str | Literal[False] | None = None) -> Self:
         """Write the stream to a sink. Return the stream itself: it may have several sinks, and other steps too.
 
         - `sink`: one of `tidewheel.sinks`, or a `Sink` of your own.
+        - `key`: on a stream with keys, the name of the key's column; False leaves it out. None: it has the name of the column
+          that `key_by` took, or `key`, and is left out where the values have a column of that name.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("kept")
-        >>> _ = job.source("in", sources.iterable([1])).sink("one", sinks.collect()).sink("two", sinks.collect())
+        >>> numbers = job.source("in", sources.iterable([1])).key_by("by-parity", lambda n: n % 2)
+        >>> _ = numbers.sink("one", sinks.collect(), key="odd").sink("two", sinks.collect(), key=False)
         >>> run_in_memory(job).outputs
-        {'one': [{'value': 1}], 'two': [{'value': 1}]}
+        {'one': [{'odd': 1, 'value': 1}], 'two': [{'value': 1}]}
         """
         if not isinstance(sink, Sink):
             raise GraphError(
                 f"sink {name!r}: {sink!r} is not a sink; see tidewheel.sinks (files, console, collect, for_each_batch, for_each)"
             )
         key_name = self.job.graph.nodes[self.port.node].key_name
-        self._then(name, SinkOperator(sink, key_name))
+        if key is not None and (key_name is None or not (key is False or (isinstance(key, str) and key))):
+            why = "the stream has no keys" if key_name is None else f"{key!r} is not a name"
+            raise GraphError(f"sink {name!r}: key= names the key's column, or is False to leave it out, and {why}")
+        chosen = key_name if key is None else key or None
+        self._then(name, SinkOperator(sink, chosen, isinstance(key, str)))
         return self

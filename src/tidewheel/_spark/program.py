@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
@@ -114,7 +115,8 @@ def pruned(plan: Plan, frames: list[DataFrame]) -> list[DataFrame]:
 def _arrow_columns(frame: DataFrame) -> pa.Schema | None:
     """Return the columns that Python will get, or None where one has no type of Arrow: the batch says so itself."""
     try:
-        return arrow_schema(frame.schema, frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
+        zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+        return arrow_schema(frame.drop(BAD_LINE).schema, zone)
     except PySparkException:
         return None
 
@@ -154,12 +156,15 @@ def _pruned(plan: Plan, node: Node, frame: DataFrame, schemas: Schemas) -> DataF
         wanted = list(shape.columns() or ())
     if wanted is None:
         return frame
-    lacking = [name for name in wanted if name not in frame.columns]
+    known = [name for name in frame.columns if name != BAD_LINE]
+    lacking = [name for name in wanted if name not in known]
     if lacking:
         raise ConfigError(
-            f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(frame.columns)}"
+            f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(known)}"
         )
-    return frame.select(*[F.col(f"`{name}`") for name in wanted])
+    # Lines that are no records are rejected whatever columns the program reads.
+    kept = [*wanted, BAD_LINE] if BAD_LINE in frame.columns else wanted
+    return frame.select(*[F.col(f"`{name}`") for name in kept])
 
 
 def _pickled(plan: Plan) -> bytes:

@@ -156,7 +156,8 @@ def _ways(graph: Graph, batch_size: int | None, asked: Mapping[str, Comparison])
             per_batch.add(node.id)
         if node.operator.kind == "sink":
             usual: Comparison = "last" if node.id in per_batch and batch_size is None else "ordered"
-            ways[node.name] = _Way(asked.get(node.name, usual if node.key_name else "any order"), node.key_name)
+            key = getattr(node.operator, "key_name", None)
+            ways[node.name] = _Way(asked.get(node.name, usual if key else "any order"), key)
     unknown = sorted(set(asked) - set(ways))
     if unknown:
         raise ValueError(f"compare names the sink {', '.join(unknown)}; there are {', '.join(ways)}")

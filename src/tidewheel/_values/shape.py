@@ -8,7 +8,7 @@ import datetime
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal
@@ -52,6 +52,8 @@ class Shape:
     type: Any = None
     column: str = VALUE
     """The name of a scalar's one column."""
+    fields: Mapping[str, pa.DataType | None] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The columns of rows and dicts as the source declares them, where it does; a type of None is one that is not known."""
 
     def describe(self) -> str:
         """Return a short name for messages and graphs."""
@@ -61,7 +63,20 @@ class Shape:
         """Return the columns that the declared type has, or None where only the data can tell."""
         if self.kind == "record":
             return tuple(field_types(self.type))
-        return (self.column,) if self.kind == "scalar" else None
+        if self.kind == "scalar":
+            return (self.column,)
+        return None if self.fields is None else tuple(self.fields)
+
+    def column_type(self, column: str) -> pa.DataType | None:
+        """Return the Arrow type of a column, or None where only the data can tell."""
+        if self.fields is not None:
+            return self.fields.get(column)
+        schema = self.schema()
+        return None if schema is None or column not in schema.names else schema.field(column).type
+
+    def column_shape(self, column: str) -> Shape:
+        """Return the shape of values that are one column of these."""
+        return Shape("scalar", column=column, fields={column: self.column_type(column)})
 
     def schema(self) -> pa.Schema | None:
         """Return the Arrow schema of the declared type, or None where only the data can tell."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from types import SimpleNamespace
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from tidewheel import Job, count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel import Job, Message, count, max_, mean, min_, session, sliding, sum_, tumbling
 from tidewheel._operators.aggregates.packed_rows import PackedRows
 from tidewheel._operators.aggregates.partial_results import key_batch_of
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
@@ -74,9 +75,13 @@ def test_what_cannot_be_aggregated_is_refused_by_name(windows):
     assert "operator 'w': there is no column 'm'; the values have user, at, n" in failure(
         windowed(windows, total=sum_("m")), text, plain=False
     )
-    assert "operator 'w': the messages have no timestamps" in failure(
-        lambda s: s.key_by("by", "user").window("w", windows, n=count()), text, plain=False
+    silent = lambda message, state, output: output.send(Message(message.key, message.value))  # noqa: E731
+    told = failure(
+        lambda s: s.key_by("by", "user").stateful_op("none", silent, default=0).window("w", windows, n=count()),
+        text,
+        plain=False,
     )
+    assert re.search(r"operator 'w'.*: the messages? ha(s|ve) no timestamps?; put assign_timestamps", told)
     assert "operator 'w': the sum of column 'n' left 64 bits" in failure(
         windowed(windows, total=sum_("n")), rows(("a", 1, 2**62), ("a", 2, 2**62)), plain=False
     )
@@ -112,12 +117,12 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
 
 def test_the_state_of_a_key_is_its_sessions_and_any_number_of_aggregates_fits():
     many = {f"{name}_{column}": of(column) for column in ("n", "at") for name, of in AGGREGATES.items()}
-    ran = run(windowed(session(4), rows=count(), **many), rows(("a", 1, 7), ("a", 3, 5), ("a", 9, 1)), plain=False)
+    ran = run(windowed(session("4 ns"), rows=count(), **many), rows(("a", 1, 7), ("a", 3, 5), ("a", 9, 1)), plain=False)
     numbers = [[2, 2, 12, 5, 7, 2, 4, 1, 3], [1, 1, 1, 1, 1, 1, 9, 9, 9]]
     assert ran.states["w"] == {"a": [[1, 7, 0, *numbers[0]], [9, 13, 0, *numbers[1]]]}
     more = {f"{name}_{column}": of(column) for column in ("n", "at", "m", "k") for name, of in AGGREGATES.items()}
     wide = [{"user": "a", "at": 1, "n": 1, "m": 2, "k": 3}]
-    assert len(run(windowed(session(4), **more), wide, plain=False).states["w"]["a"][0]) == 3 + 16
+    assert len(run(windowed(session("4 ns"), **more), wide, plain=False).states["w"]["a"][0]) == 3 + 16
 
 
 AGGREGATES = {"sum": sum_, "min": min_, "max": max_}
@@ -125,7 +130,7 @@ AGGREGATES = {"sum": sum_, "min": min_, "max": max_}
 
 def test_sessions_that_were_stored_as_maps_are_rewritten():
     raw = msgspec.msgpack.encode({10: (25, 0, [2, None]), 40: (55, 2, [1, 2.5])})
-    operator = SessionAggregates({"n": count("x"), "low": min_("x"), "all": count()}, session(15), 0)
+    operator = SessionAggregates({"n": count("x"), "low": min_("x"), "all": count()}, session("15 ns"), 0)
     conversion = operator.conversion("sessions of count:x, min:x")
     assert conversion.said == "all begins empty"
     table = SimpleNamespace(get_many=lambda shard, stored: [conversion.convert(raw), None])

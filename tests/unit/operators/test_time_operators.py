@@ -200,7 +200,8 @@ def test_values_that_wait_in_state_come_out_as_they_were():
 
 
 def test_only_the_windows_themselves_have_a_late_stream():
-    keyed = Job("late", state="memory:late").source("in", lambda spark: None).key_by("by", "k")
+    source = Job("late", state="memory:late").source("in", lambda spark: None)
+    keyed = source.assign_timestamps("time", "at").key_by("by", "k")
     windows = keyed.window("w", tumbling("5 ns"), n=sum_("v"))
     assert windows.late.port.node == windows.port.node
     assert not hasattr(windows.map("same", lambda row: row), "late")

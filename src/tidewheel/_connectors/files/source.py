@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.files.extensions import check_folder, check_format, inferred_format
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
-from tidewheel._connectors.schema import spark_schema
+from tidewheel._connectors.schema import known_fields, spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
@@ -95,6 +97,13 @@ class Files(Source):
         format = inferred_format(self.path, self.options)
         return Files(self.path, format, self.schema, self.options, self.reader)
 
+    def fields(self) -> dict[str, pa.DataType | None] | None:
+        local = local_path(self.path)
+        # Folders such as day=7 add columns of their own.
+        if self.schema is None or local is None or any(Path(local).glob("*=*")):
+            return None
+        return known_fields(self.schema)
+
     def check(self) -> None:
         check_format(self.path, self.resolved._format, self.options)
 
@@ -124,14 +133,24 @@ class Files(Source):
 
     def load(self, spark: SparkSession) -> DataFrame:
         from pyspark.errors import PySparkException
+        from pyspark.sql.types import StringType, StructField, StructType
 
         check_folder(self.path)
         source = self.resolved
         try:
-            reader = spark.readStream.format(source._format).schema(source._schema(spark)).options(**self.options)
-            return reader.load(self.path)
+            schema, options = source._schema(spark), dict(self.options)
+            if source._keeps_bad_lines:
+                schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
+                options["columnNameOfCorruptRecord"] = BAD_LINE
+            return spark.readStream.format(source._format).schema(schema).options(**options).load(self.path)
         except PySparkException as error:
             raise _explained(source, error) from error
+
+    @property
+    def _keeps_bad_lines(self) -> bool:
+        """Whether lines that are no records are rejected with their text; the program may say what Spark does with them."""
+        own = {"mode", "columnnameofcorruptrecord", "multiline"}
+        return self.format == "json" and not own & {name.lower() for name in self.options}
 
     def _schema(self, spark: SparkSession) -> StructType:
         if self.schema is not None:

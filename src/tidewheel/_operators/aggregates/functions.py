@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tidewheel._values import Shape
 from tidewheel.errors import GraphError
@@ -135,10 +136,23 @@ def columns_of(accumulators: Iterable[Accumulator]) -> set[str]:
 
 
 def check_columns(columns: set[str], shape: Shape) -> None:
-    """Refuse columns that the declared type lacks."""
+    """Refuse columns that the declared type lacks, or that hold no numbers."""
     known = shape.columns()
     if known and (lacking := columns - set(known)):
         raise GraphError(f"there is no column {', '.join(sorted(lacking))}; {shape.describe()} has {', '.join(known)}")
+    for column in sorted(columns):
+        kind = shape.column_type(column)
+        if kind is not None and not is_number(kind):
+            raise GraphError(
+                f"aggregates are over numbers, and column {column!r} is of type {kind}; convert it with map_batches, or use "
+                "reduce"
+            )
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether a column of a type can be aggregated."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def sum_(column: str) -> Aggregate:

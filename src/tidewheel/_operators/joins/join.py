@@ -29,6 +29,7 @@ class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
 class Join(TimedOperator):
     """A join of two keyed streams: what happens to messages without a partner, what it emits, the shapes of its sides."""
 
+    needs_time = True
     how: How
     function: Callable[[Any, Any], Any]
     returns: Any

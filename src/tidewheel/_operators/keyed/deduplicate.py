@@ -29,6 +29,7 @@ class Deduplicate(TimedOperator):
     horizon: int
     by: Callable[[Any], Any] | None = None
     kind = "deduplicate"
+    needs_time = True
 
     def logic(self, timestamps: bool = False) -> DeduplicateLogic:
         return DeduplicateLogic(self.horizon, self.by)

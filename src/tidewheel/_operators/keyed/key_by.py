@@ -44,7 +44,7 @@ class KeyBy(Operator):
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Values pass unchanged, unless one column is chosen."""
-        return inputs if self.value is None else (Shape("scalar", column=self.value),)
+        return inputs if self.value is None else (inputs[0].column_shape(self.value),)
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return inputs if self.value is None else (None,)

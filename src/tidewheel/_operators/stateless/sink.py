@@ -20,6 +20,9 @@ class SinkOperator(Operator):
 
     sink: Sink
     key_name: str | None = None
+    """The name of the key's column; None: it is not written."""
+    named: bool = False
+    """Whether the program has named it: then no column of the values may stand in for it."""
     kind = "sink"
     ports = 0
 
@@ -46,6 +49,11 @@ class _Writing(Process):
     def _write(self, batch: Batch) -> None:
         columns = columns_of(self.context, batch)
         name = self.operator.key_name
+        if self.operator.named and name in columns.schema.names:
+            raise OperatorError(
+                f"sink {self.context.operator!r}: key={name!r} is to name the key's column, and the values have a column of that "
+                "name; give it another"
+            )
         if batch.keyed and name is not None and name not in columns.schema.names:
             arrays = [self._keys(batch), *columns.columns]
             columns = pa.RecordBatch.from_arrays(arrays, [name, *columns.schema.names])

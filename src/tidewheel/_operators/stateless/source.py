@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidewheel._connectors.bad_lines import parted
 from tidewheel._connectors.source import Source
 from tidewheel._operators.base import Context, Operator, Process, without
-from tidewheel._values import Batch, Shape
+from tidewheel._values import SCALAR, Batch, Shape
 from tidewheel._values.declared import as_declared, unfilled
 from tidewheel.errors import GraphError, OperatorError
 
@@ -40,6 +41,13 @@ class _Reading(Process):
         self.shape, self.context = shape, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
+        records, bad_lines = parted(batch.columns)
+        if bad_lines:
+            self._reject(bad_lines)
+        if records is not batch.columns:
+            batch = Batch(batch.shape, columns=records)
+            if not len(batch):
+                return
         if self.shape.kind != "record":
             self.context.emit(Batch(self.shape, columns=batch.columns, times=batch.times))
             return
@@ -52,3 +60,10 @@ class _Reading(Process):
             cause = OperatorError(f"{name!r} is null; declare it as optional in {self.shape.describe()} if it may be")
             self.context.reject(cause, batch, position)
         self.context.emit(without(Batch(self.shape, columns=columns, times=batch.times), list(empty)))
+
+    def _reject(self, lines: list[str]) -> None:
+        """Reject lines that are no records, with their text."""
+        error = OperatorError("the line is not a JSON object with the columns that the source declares")
+        batch = Batch(SCALAR, values=lines)
+        for position in range(len(lines)):
+            self.context.reject(error, batch, position)

@@ -52,6 +52,22 @@ class AssignTimestamps(Operator):
         known = inputs[0].columns()
         if isinstance(self.time, str) and known is not None and self.time not in known:
             raise GraphError(f"there is no column {self.time!r}; {inputs[0].describe()} has {', '.join(known)}")
+        kind = inputs[0].column_type(self.time) if isinstance(self.time, str) else None
+        if kind is not None and not pa.types.is_timestamp(kind) and not pa.types.is_integer(kind):
+            raise GraphError(_wrong_type(self.time, kind))
+        if kind is not None and pa.types.is_timestamp(kind) and self.unit is not None:
+            raise GraphError(_no_unit(self.time, kind))
+
+
+def _wrong_type(column: Any, kind: pa.DataType) -> str:
+    return (
+        f"a time column holds timestamps, or integers whose unit= is named, and {column!r} is of type {kind}; convert it, or "
+        "give a function that returns a datetime"
+    )
+
+
+def _no_unit(column: Any, kind: pa.DataType) -> str:
+    return f"unit= is for integers, and {column!r} is of type {kind}; leave it out"
 
 
 class _Assigning(Process):
@@ -100,18 +116,12 @@ class _ByColumn(_Assigning):
             batch, column = without(batch, empty), column.drop_null()
         if pa.types.is_timestamp(column.type):
             if self.operator.unit is not None:
-                raise OperatorError(
-                    f"operator {self.context.operator!r}: unit= is for integers, and {self.column!r} is of type {column.type}; "
-                    "leave it out"
-                )
+                raise OperatorError(f"operator {self.context.operator!r}: {_no_unit(self.column, column.type)}")
             self.emit(batch, _nanoseconds(column))
         elif pa.types.is_integer(column.type):
             self.emit(*self._with_unit(batch, column))
         else:
-            raise OperatorError(
-                f"operator {self.context.operator!r}: a time column holds timestamps, or integers whose unit= is named, and "
-                f"{self.column!r} is of type {column.type}"
-            )
+            raise OperatorError(f"operator {self.context.operator!r}: {_wrong_type(self.column, column.type)}")
 
     def _with_unit(self, batch: Batch, column: pa.Array) -> tuple[Batch, list[int]]:
         """Return the messages whose time says when they happened, and that in ns."""

@@ -37,6 +37,7 @@ class GenerateEpochs(Operator):
     """How far a timestamp may be after the batch's time, in ns; a message that is further ahead goes to the late output."""
     kind = "generate_epochs"
     ports = 2
+    needs_time = True
 
     def start(self, context: Context) -> Process:
         return _Generating(self, context)

@@ -51,6 +51,7 @@ class FixedAggregates(ColumnAggregates):
     panes: Panes
     kind = "window"
     ports = 2
+    needs_time = True
     most_numbers = 14
     """The start of the pane is stored with them."""
 

@@ -66,6 +66,7 @@ class SessionAggregates(ColumnAggregates):
     lateness: int
     kind = "window"
     ports = 2
+    needs_time = True
     most_numbers = 1000
 
     def __post_init__(self) -> None:

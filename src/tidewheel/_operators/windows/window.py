@@ -87,6 +87,7 @@ class WindowOperator(TimedOperator):
     type: Any = None
     kind = "window"
     ports = 2
+    needs_time = True
 
     @abstractmethod
     def logic(self, timestamps: bool = False) -> WindowLogic: ...

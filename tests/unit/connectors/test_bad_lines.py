@@ -1,0 +1,61 @@
+"""A line that is not JSON is a dead letter with its text, whoever reads the file; without dead letters it stops the job."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from tidewheel import Job
+from tidewheel._connectors.bad_lines import BAD_LINE, parted
+from tidewheel.errors import OperatorError
+from tidewheel.sinks import collect
+from tidewheel.sources import files, iterable
+from tidewheel.testing import MemoryRun
+
+GOOD = ['{"user": "ada", "cents": 3}', '{"user": "bob"}', '{"user": "eve", "cents": 5, "more": [1]}']
+BAD = ['{"user": "ada", "cents": 4', "no JSON at all", '{"user": "ada", "cents": "three"}']
+
+
+def job(source, out, dead=None, **state):
+    made = Job("lines", n_shards=4, **state)
+    made.source("in", source).key_by("by", "user", value="cents").sink("out", out)
+    if dead is not None:
+        made.dead_letter("dead", dead)
+    return made
+
+
+@pytest.mark.parametrize("reader", ["auto", "spark"])
+def test_a_bad_line_is_a_dead_letter_with_its_text(spark, tmp_path, reader):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join([*GOOD, *BAD]) + "\n")
+    (tmp_path / "in" / "b.json").write_text("\n".join(GOOD) + "\n")
+    out, dead = collect(), collect()
+    source = files(tmp_path / "in", "json", schema="user string, cents long", reader=reader)
+    made = job(source, out, dead, state=f"file://{tmp_path}/state")
+    made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
+    assert sorted(json.loads(row["record"]) for row in dead.records) == sorted(BAD)
+    assert {row["operator"] for row in dead.records} == {"in"}
+    assert all(row["error"].startswith("the line is not a JSON object") for row in dead.records)
+    found = sorted((row["user"], row["cents"]) for row in out.records if row["cents"] is not None)
+    assert found == [("ada", 3), ("ada", 3), ("eve", 5), ("eve", 5)]
+    assert [row["user"] for row in out.records if row["cents"] is None] == ["bob", "bob"]
+
+
+def test_without_dead_letters_the_error_shows_the_line():
+    made = job(iterable([]), collect(), state="memory:bad-lines")
+    records = [{"user": "ada", "cents": 3, BAD_LINE: None}, {"user": None, "cents": None, BAD_LINE: "no JSON"}]
+    with (
+        MemoryRun(made) as run,
+        pytest.raises(OperatorError, match=r"operator 'in', record 'no JSON': the line is not a JSON object"),
+    ):
+        run.batch({"in": records})
+
+
+def test_records_do_not_have_the_column():
+    columns = pa.RecordBatch.from_pylist(
+        [{"a": 1, BAD_LINE: None}, {"a": None, BAD_LINE: "x"}, {"a": 2, BAD_LINE: None}]
+    )
+    records, lines = parted(columns)
+    assert (records.to_pylist(), lines) == ([{"a": 1}, {"a": 2}], ["x"])

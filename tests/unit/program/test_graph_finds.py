@@ -1,0 +1,129 @@
+"""What `tidewheel graph`, and every start, find wrong with a program before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+
+from tidewheel import Job, count, session, sum_, tumbling
+from tidewheel._connectors.schema import known_fields
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.sinks import collect
+from tidewheel.sources import files, iterable
+from tidewheel.testing import run_in_memory
+
+SCHEMA = "user string, cents long, at timestamp, tags array<string>"
+
+
+@dataclass
+class Order:
+    user: str
+    cents: int
+    at: datetime
+
+
+def orders(value=None):
+    return Job("orders", state="memory:finds").source("in", files("orders/", "json", schema=SCHEMA), value=value)
+
+
+def timed(value=None):
+    return orders(value).assign_timestamps("time", "at").limit_out_of_orderness("bound", "1 s")[0].key_by("by", "user")
+
+
+@pytest.mark.parametrize("value", [None, dict, Order], ids=["row", "dict", "dataclass"])
+def test_sums_over_text_are_found(value):
+    text = r"operator 'sum' .*aggregates are over numbers, and column 'user' is of type string; convert"
+    for build in (
+        lambda: orders(value).key_by("by", "user").aggregate("sum", total=sum_("user")),
+        lambda: timed(value).window("sum", tumbling("1 min"), total=sum_("user")),
+        lambda: timed(value).window("sum", session("1 min"), total=sum_("user")),
+        lambda: orders(value).key_by("by", "cents", value="user").aggregate("sum", total=sum_("user")),
+        lambda: orders(value).filter("some", bool).key_by("by", "user").aggregate("sum", total=sum_("user")),
+    ):
+        with pytest.raises(GraphError, match=text):
+            build()
+    timed(value).window("sum", tumbling("1 min"), total=sum_("cents"), n=count())
+
+
+@pytest.mark.parametrize("value", [None, dict, Order], ids=["row", "dict", "dataclass"])
+def test_missing_columns_are_found(value):
+    for build in (
+        lambda: orders(value).key_by("by", "uzer"),
+        lambda: orders(value).key_by("by", "user", value="uzer"),
+        lambda: orders(value).key_by("by", "user").aggregate("sum", total=sum_("uzer")),
+        lambda: orders(value).assign_timestamps("time", "uzer"),
+        lambda: timed(value).window("sum", tumbling("1 min"), total=sum_("uzer")),
+    ):
+        with pytest.raises(GraphError, match=r"operator '.*there is no column '?uzer'?; .* has user, cents, at"):
+            build()
+
+
+def test_a_time_column_that_is_no_time_is_found():
+    with pytest.raises(GraphError, match=r"operator 'time' .*holds timestamps, or integers .*'user' is of type string"):
+        orders().assign_timestamps("time", "user")
+    with pytest.raises(GraphError, match=r"operator 'time' .*unit= is for integers, and 'at' is of type timestamp"):
+        orders().assign_timestamps("time", "at", unit="ms")
+    orders().assign_timestamps("time", "cents", unit="ms")
+
+
+def test_windows_and_joins_without_timestamps_are_found():
+    keyed = orders().key_by("by", "user")
+    for build in (
+        lambda: keyed.window("w", tumbling("1 min"), n=count()),
+        lambda: keyed.window("w", session("1 min"), lambda n, _: n + 1, default=0, merge=lambda a, b: a + b),
+        lambda: keyed.deduplicate("w", "1 min"),
+        lambda: keyed.interval_join("w", keyed.map("m", lambda row: row)),
+        lambda: orders().limit_out_of_orderness("w", "1 s"),
+    ):
+        with pytest.raises(
+            GraphError, match=r"operator 'w' .*its messages have no timestamps; put assign_timestamps before"
+        ):
+            build()
+
+
+def test_a_step_with_state_before_key_by_says_key_by_first():
+    with pytest.raises(GraphError, match=r"stateful_map needs a stream with keys: put key_by first"):
+        orders().stateful_map("total", lambda key, row, n: (n, n), default=0)
+
+
+def test_columns_that_folders_add_are_not_called_missing(tmp_path):
+    (tmp_path / "day=7").mkdir()
+    job = Job("folders", state="memory:finds")
+    job.source("in", files(tmp_path, "json", schema="user string")).key_by("by", "day")
+
+
+def test_a_schema_is_read_without_spark_as_far_as_it_is_plain():
+    assert known_fields("`a b` INT, c: decimal(10, 2) NOT NULL, d struct<x: int, y: string> COMMENT 'z'") == {
+        "a b": pa.int32(),
+        "c": None,
+        "d": None,
+    }
+    assert known_fields(Order) == {"user": pa.string(), "cents": pa.int64(), "at": pa.timestamp("us", "UTC")}
+    assert known_fields("nonsense") is None
+
+
+def keyed_numbers(**options):
+    job = Job("keyed", state="memory:finds", n_shards=4)
+    keyed = job.source("in", iterable([{"user": "ada", "n": 3}])).key_by("by", "user", value="n")
+    keyed.sink("out", collect(), **options)
+    return run_in_memory(job).outputs["out"]
+
+
+def test_the_key_column_at_a_sink_can_be_named_or_left_out():
+    assert keyed_numbers() == [{"user": "ada", "n": 3}]
+    assert keyed_numbers(key="customer") == [{"customer": "ada", "n": 3}]
+    assert keyed_numbers(key=False) == [{"n": 3}]
+
+
+def test_a_key_column_that_cannot_be_is_refused():
+    with pytest.raises(
+        OperatorError, match=r"sink 'out': key='n' is to name the key's column, and the values have a column"
+    ):
+        keyed_numbers(key="n")
+    with pytest.raises(GraphError, match=r"sink 'out': key= names .*True is not a name"):
+        keyed_numbers(key=True)
+    with pytest.raises(GraphError, match=r"sink 'out': key= names .*the stream has no keys"):
+        orders().sink("out", collect(), key="user")
