@@ -37,7 +37,7 @@ def written(folder: str, batches: int, rows: int) -> str:
     os.makedirs(f"{folder}/in")
     for number in range(batches):
         numbers = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
-        pq.write_table(pa.table({"n": numbers}), f"{folder}/in/{number:04}.parquet")
+        pq.write_table(pa.table({"value": numbers}), f"{folder}/in/{number:04}.parquet")
     return f"{folder}/in"
 
 

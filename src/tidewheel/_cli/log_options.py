@@ -1,4 +1,4 @@
-"""The options of commands that log: `--log-level` and `--log-format`."""
+"""The options of commands that log and trace: `--log-level`, `--log-format` and `--traces`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,17 @@ LogFormat = Annotated[
 ]
 
 
-def start_logs(level: str | None, form: str | None) -> None:
-    """Log to stderr as the options say; a usage error if they say nothing that can be done."""
+Traces = Annotated[
+    bool,
+    typer.Option("--traces", help="Send a trace of each batch by OpenTelemetry, to OTEL_EXPORTER_OTLP_ENDPOINT."),
+]
+
+
+def start_telling(level: str | None, form: str | None, traces: bool) -> None:
+    """Log to stderr, and trace, as the options say; a usage error if they say nothing that can be done."""
     _checked(None, form, _FORMAT)
     _checked(level, form, _LEVEL)
+    if traces:
+        from tidewheel._observe.tracing import export_traces
+
+        export_traces()

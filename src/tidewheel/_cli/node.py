@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.log_options import LogFormat, LogLevel, start_logs
+from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import facts, line
 from tidewheel._fleet.membership import LEASE_SECONDS
@@ -76,6 +76,7 @@ def node(
     ready_within: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready.")
     ] = 300.0,
+    traces: Traces = False,
     history: Annotated[
         str,
         typer.Option(
@@ -102,7 +103,7 @@ def node(
     from tidewheel._spark.node import SparkEngine
     from tidewheel._spark.options import RunOptions
 
-    start_logs(log_level, log_format)
+    start_telling(log_level, log_format, traces)
     loaded = load_job(job)
     if state is not None:
         loaded.state = state

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.log_options import LogFormat, LogLevel, start_logs
+from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import progress_for
 from tidewheel._cli.ui import page_of
@@ -118,6 +118,7 @@ def run(
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready; by default 300."),
     ] = None,
+    traces: Traces = False,
     history: Annotated[
         str | None,
         typer.Option(
@@ -151,7 +152,7 @@ def run(
 
     Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
     """
-    start_logs(log_level, log_format)
+    start_telling(log_level, log_format, traces)
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
     options |= {

@@ -62,6 +62,10 @@ class Report(msgspec.Struct, frozen=True):
     """Keys and bytes of each operator by shard, as of the base: of shards that the task opened and whose turn it is."""
     caught_up: int = 0
     """Bytes of state files that local copies took in."""
+    began: int = 0
+    """When the task began, in ns since 1970, by the clock of its host."""
+    took: float = 0.0
+    """How many seconds it took."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+
+from tidewheel._engine.report import Report
+from tidewheel._observe.tracing import Span
 
 
 class Steps:
@@ -11,6 +15,10 @@ class Steps:
     def __init__(self) -> None:
         """Begin now."""
         self.began = self._since = time.perf_counter()
+        self._at = time.time_ns()
+        self._spans: list[Span] = []
+        self.reports: Sequence[Report] = ()
+        """What the tasks reported, once they are done."""
         self.seconds: dict[str, float] = {}
         """By step."""
         self.sinks: dict[str, float] = {}
@@ -22,13 +30,28 @@ class Steps:
         """Put the time since the last step under this one's name."""
         now = time.perf_counter()
         self.seconds[step] = self.seconds.get(step, 0.0) + now - self._since
+        self._spans.append(Span(step, self._wall(self._since), self._wall(now)))
         self._since = now
 
     def published(self, sink: str, seconds: float) -> None:
         """Note how long a sink took."""
         self.sinks[sink] = self.sinks.get(sink, 0.0) + seconds
 
+    def spans(self) -> list[Span]:
+        """Return the steps as parts of a trace, the tasks inside of theirs."""
+        tasks = [_task_span(report) for report in self.reports if report.began]
+        return [step._replace(parts=tasks) if step.name == "tasks" else step for step in self._spans]
+
+    def _wall(self, moment: float) -> int:
+        return self._at + round((moment - self.began) * 1e9)
+
     @property
     def total(self) -> float:
         """Seconds from the beginning to the last step that is done."""
         return self._since - self.began
+
+
+def _task_span(report: Report) -> Span:
+    about = {"tidewheel.level": report.level, "tidewheel.partition": report.partition}
+    about["tidewheel.rows"] = sum(number for name, number in report.counts.items() if "/" not in name)
+    return Span("task", report.began, report.began + round(report.took * 1e9), about)

@@ -115,6 +115,7 @@ class _Step:
         self.emitted: dict[str, int] = {}
         self.busy = BusyTime(spec.figures)
         self.reading = 0.0
+        self.began, self._began = time.time_ns(), time.perf_counter()
         levels = (0, 1) if self._keyed_by_spark else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
         self.contexts = {node.id: _NodeContext(self, node) for node in self.nodes}
@@ -300,6 +301,8 @@ class _Step:
             letters=tuple(self.output.letters),
             stored=self.state.sizes() if self.spec.figures else {},
             caught_up=self.state.caught_up,
+            began=self.began,
+            took=time.perf_counter() - self._began,
         )
 
 

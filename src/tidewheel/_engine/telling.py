@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core import logs
 from tidewheel._engine.figures import Figures, Told, operator_records
+from tidewheel._engine.steps import Steps
 from tidewheel._observe.lag import LagMonitor
 from tidewheel._observe.run_history import RunHistory
+from tidewheel._observe.tracing import Tracing
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import FencedError, HeldError
 
@@ -39,7 +42,8 @@ class Telling:
         `local` is the folder of local copies on this machine.
         """
         self._run, self._node, self._metrics = run, node, metrics
-        self.context = logs.RunContext(run.job.name, run.token, node, self._sequence)
+        self._tracing = Tracing(run.job.name, run.token, node)
+        self.context = logs.RunContext(run.job.name, run.token, node, self._sequence, self._tracing.trace_id)
         """For the logs of the run's threads."""
         logs.begin(self.context)
         self._history: RunHistory | None = None
@@ -75,6 +79,17 @@ class Telling:
             )
             self._metrics.claimed(self._run.token, __version__)
         _LOG.info("run %s has the job, from commit %s on", self._run.token, self._sequence())
+
+    @contextmanager
+    def batch(self, number: int | None) -> Iterator[Steps]:
+        """Have the time of a batch taken, and its trace, in a block; what is logged in it is of this run."""
+        with logs.of_run(self.context), self._tracing.batch(number) as trace:
+            steps = Steps()
+            try:
+                yield steps
+            finally:
+                trace.spans = steps.spans()
+                trace.attributes = {"tidewheel.sequence": self._sequence() or 0}
 
     def turned(self, waiting: bool = False) -> None:
         """The run's loop has turned; `waiting`: its sources have nothing that it has not read."""

@@ -20,7 +20,7 @@ from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._core import faults
-from tidewheel._core.logs import logger, of_run
+from tidewheel._core.logs import logger
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
@@ -300,8 +300,8 @@ class Driver:
         try:
             if self.stopping:
                 raise _Stopped
-            with of_run(self.telling.context):
-                self._run_batch(frame, batch)
+            with self.telling.batch(batch) as steps:
+                self._run_batch(frame, batch, steps)
         except BaseException as error:
             # What passes through the JVM comes back as text; this keeps the error itself.
             self.error = error
@@ -310,8 +310,7 @@ class Driver:
         finally:
             self._idle.set()
 
-    def _run_batch(self, frame: DataFrame, batch: int) -> None:
-        steps = Steps()
+    def _run_batch(self, frame: DataFrame, batch: int, steps: Steps) -> None:
         faults.point(BATCH_STARTED)
         offsets = self.spark_folder.offsets(batch)
         if self._already_committed(batch, offsets):
@@ -322,11 +321,14 @@ class Driver:
         spec, found, steps.tasks = self._run_tasks(frame, log.offsets.get(batch - 1), offsets, fresh)
         faults.point(BATCH_RAN)
         steps.done("tasks")
+        steps.reports = found
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
         self._few = self._rows(found) <= SMALL_ROWS
         if self.run.commit(spec, found, "batch", self.spark, progress, steps=steps):
             self._tell(spec, batch, found, steps)
+        else:
+            self.telling.turned(waiting=True)
 
     def _run_tasks(
         self, frame: DataFrame, start: str | None, end: str, fresh: Sequence[str]

@@ -1,0 +1,119 @@
+"""Traces: one a batch, with a span for each of its steps and tasks, by OpenTelemetry where that is installed.
+
+The spans of steps and tasks are made when the batch is over, from what the run has measured anyway. So tracing costs a batch
+next to nothing, and tasks need not know of it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tidewheel._observe.redaction import without_secrets
+from tidewheel.errors import ConfigError
+
+_NAME = "tidewheel"
+
+
+class Span(NamedTuple):
+    """A part of a batch. Times are ns since 1970."""
+
+    name: str
+    began: int
+    ended: int
+    attributes: Mapping[str, Any] | None = None
+    parts: Sequence[Span] = ()
+
+
+class Batch:
+    """The trace of a batch that goes on. Whoever runs the batch sets what is known of it."""
+
+    def __init__(self) -> None:
+        self.spans: Sequence[Span] = ()
+        self.attributes: dict[str, Any] = {}
+
+
+class Tracing:
+    """The traces of one run. Without OpenTelemetry, or without a provider that wants them, it does nothing."""
+
+    def __init__(self, job: str, run: str, node: str = "") -> None:
+        """Take what every trace says of its run."""
+        self._attributes = {"tidewheel.job": job, "tidewheel.run": run}
+        if node:
+            self._attributes["tidewheel.node"] = node
+        self._current: Any = None
+        try:
+            from opentelemetry import trace
+        except ImportError:
+            self._tracer: Any = None
+        else:
+            self._tracer = trace.get_tracer(_NAME)
+
+    def trace_id(self) -> str | None:
+        """Return the id of the batch's trace, as text; None while there is none."""
+        span = self._current
+        return None if span is None else f"{span.get_span_context().trace_id:032x}"
+
+    @contextmanager
+    def batch(self, number: int | None) -> Iterator[Batch]:
+        """Trace what is done in the block; an error is noted in the trace, and goes on."""
+        batch = Batch()
+        span = None if self._tracer is None else self._tracer.start_span("batch", attributes=self._attributes)
+        if span is None or not span.is_recording():
+            yield batch
+            return
+        self._current = span
+        if number is not None:
+            span.set_attribute("tidewheel.batch", number)
+        try:
+            yield batch
+        except BaseException as error:
+            self._note(span, error)
+            raise
+        finally:
+            self._current = None
+            span.set_attributes(batch.attributes)
+            for part in batch.spans:
+                self._add(span, part)
+            span.end()
+
+    def _add(self, parent: Any, part: Span) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        inside = set_span_in_context(parent)
+        span = self._tracer.start_span(part.name, inside, start_time=part.began, attributes=part.attributes)
+        for each in part.parts:
+            self._add(span, each)
+        span.end(part.ended)
+
+    def _note(self, span: Any, error: BaseException) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        text = without_secrets(str(error))
+        # Not `record_exception`, which takes texts as they are.
+        span.add_event(
+            "exception",
+            {
+                "exception.type": type(error).__name__,
+                "exception.message": text,
+                "exception.stacktrace": without_secrets("".join(traceback.format_exception(error))),
+            },
+        )
+        span.set_status(Status(StatusCode.ERROR, text))
+
+
+def export_traces() -> None:
+    """Send the traces of this process as the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like)."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigError(f"traces need OpenTelemetry: pip install 'tidewheel[otel]' ({error})") from None
+    provider = TracerProvider(resource=Resource.create({"service.name": _NAME}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
