@@ -31,7 +31,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.stopped_job import states
 from tidewheel._spark.progress import BatchProgress
 from tidewheel._state.codec import msgpack_codec
-from tidewheel._state.compaction import MAX_DELTAS, due
+from tidewheel._state.compaction import merge_due
 from tidewheel._state.references import ShardParts
 from tidewheel._storage import open_store
 from tidewheel.sinks import discard
@@ -89,8 +89,8 @@ def exact(work: Path, newest: Manifest, sums: np.ndarray) -> bool:
 
 
 def rewritten(before: Manifest, after: Manifest, changed: int) -> int:
-    """Bytes of state that a commit wrote beyond the keys it changed and the snapshots that were due."""
-    expected = due(before.shards, after.sequence, MAX_DELTAS)
+    """Bytes of state that a commit wrote beyond the keys it changed and the merges that were due."""
+    expected = {shard for shard, parts in before.shards.items() if merge_due(parts) is not None}
     extra = keys = size = 0
     for shard, parts in after.shards.items():
         old = before.shards.get(shard, ShardParts())

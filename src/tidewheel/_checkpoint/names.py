@@ -4,7 +4,7 @@ task, attempt.
 Below the state URL every job has a folder:
 
     <job>/chain/                 the commit chain
-    <job>/state/                 state files: deltas and snapshots; pages of manifests
+    <job>/state/                 state files: deltas, merged runs, snapshots; pages of manifests
     <job>/staged/                output staged by tasks, not published yet
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
     <job>/cells/                 the job's cells, unless its program has them elsewhere
@@ -17,7 +17,7 @@ them by a name that starts with "/": a path below the state URL.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -29,11 +29,11 @@ PROGRAM = "program.json"
 DEFAULT_STATE = "file:.tidewheel"
 """Where a job's state is if its program does not say: in the folder that the program is started in."""
 
-Suffix = Literal["delta", "snap"]
+Suffix = Literal["delta", "snap", "run"]
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _MAX_FOLDER = 200
-_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)\.(delta|snap)")
+_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)\.(delta|snap|run)")
 _NUMBERED = re.compile(r"(?:state|staged)/(\d{20})-[^/].*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.]+")
 
@@ -110,8 +110,7 @@ def parse_state_file(name: str) -> StateFileName | None:
     match = _STATE_FILE.fullmatch(name)
     if match is None:
         return None
-    suffix: Suffix = "delta" if match[5] == "delta" else "snap"
-    return StateFileName(int(match[1]), match[2], int(match[3]), int(match[4]), suffix)
+    return StateFileName(int(match[1]), match[2], int(match[3]), int(match[4]), cast(Suffix, match[5]))
 
 
 def sequence_of(name: str) -> int | None:

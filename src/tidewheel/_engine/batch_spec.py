@@ -37,8 +37,6 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The shards that the run has; None: all."""
     awake: dict[str, frozenset[int]] = {}
     """By table of timers, the shards in which something may be due. A table that is not here: any shard."""
-    snapshots: frozenset[int] = frozenset()
-    """The shards whose base state is written as a snapshot in this batch."""
     keyed_by_spark: bool = False
     """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
     cells: dict[str, PinnedCell] = {}

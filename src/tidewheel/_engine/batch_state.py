@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.encoding import decode as decode_manifest
@@ -16,7 +15,6 @@ from tidewheel._checkpoint.state_files import shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
-from tidewheel._state.compaction import newest_sequence
 from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel._state.state_file import StateFileWriter
@@ -28,7 +26,6 @@ from tidewheel.errors import CorruptError, StorageError
 
 DELTA = faults.declare("task.delta", "a task is about to write its delta")
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
-SNAPSHOT_WRITTEN = faults.declare("task.snapshot-written", "a task's snapshots are durable")
 
 _COUNTED = 64
 """About how many shards are counted in a batch."""
@@ -89,26 +86,6 @@ class BatchState:
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return when the next timers are due in the shards whose timers the task looked at or changed."""
         return {} if self._opened is None else self._opened.next_timers()
-
-    def write_snapshots(self) -> dict[int, PartRef]:
-        """Write the shards of this task whose snapshot is due, as of the base; return them."""
-        mine = [shard for shard in sorted(self._spec.snapshots) if self._is_mine(shard)]
-        if not mine:
-            return {}
-        writer = StateFileWriter()
-        for shard in mine:
-            self.opened.reader(shard).snapshot_into(writer, shard)
-        ref = self._stored(writer, "snap")
-        faults.point(SNAPSHOT_WRITTEN)
-        written = writer.parts(ref, 0)
-        # A shard whose keys were all dropped has nothing in the file; its part of it is empty, and that is its snapshot.
-        nothing = PartRef(ref, 0, 0, 0)
-        return {
-            shard: msgspec.structs.replace(
-                written.get(shard, nothing), sequence=newest_sequence(self.opened.parts[shard])
-            )
-            for shard in mine
-        }
 
     def sizes(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return keys and bytes of each operator, by shard: as of the base, or after this batch where that held nothing.

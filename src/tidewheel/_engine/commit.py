@@ -15,7 +15,7 @@ from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
-from tidewheel._state.compaction import merge
+from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
@@ -51,18 +51,18 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
 def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_shards: int) -> ShardMap:
     """Return what makes each shard whole after the batch. It costs what the batch changed."""
     deltas: dict[int, list[PartRef]] = {}
-    snapshots: dict[int, PartRef] = {}
+    changes: dict[int, ShardParts | None] = {}
     for report in reports:
         for shard, part in report.deltas.items():
             deltas.setdefault(shard, []).append(part)
-        for shard, part in report.snapshots.items():
-            if shard in snapshots:
-                raise StateError(f"two tasks wrote a snapshot of shard {shard}; nothing is committed")
-            snapshots[shard] = part
-    changes: dict[int, ShardParts | None] = {}
-    for shard in deltas.keys() | snapshots.keys():
-        parts = tuple(sorted(deltas.get(shard, ()), key=lambda part: part.file.name))
-        changes[shard] = merge(base.get(shard, ShardParts()), parts, snapshots.get(shard))
+        for shard, result in report.merged.items():
+            # A merge whose runs are there no more has come too late, and counts for nothing.
+            parts = adopted(base.get(shard, ShardParts()), result)
+            if parts is not None:
+                changes[shard] = parts
+    for shard, fresh in deltas.items():
+        before = changes.get(shard) or base.get(shard, ShardParts())
+        changes[shard] = merge(before, sorted(fresh, key=lambda part: part.file.name))
     return ShardMap.of(base, n_shards).with_parts(changes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidewheel._observe.records import DeadLetter
+from tidewheel._state.compaction import Merged
 from tidewheel._state.references import PartRef
 
 
@@ -32,7 +33,8 @@ class Report(msgspec.Struct, frozen=True):
     partition: int
     failure: Failure | None = None
     deltas: dict[int, PartRef] = {}
-    snapshots: dict[int, PartRef] = {}
+    merged: dict[int, Merged] = {}
+    """What the commit adopts of merges that were done beside the batches; a task has none."""
     outputs: dict[str, Staged] = {}
     counts: dict[str, int] = {}
     """Messages that reached each operator."""

@@ -32,12 +32,13 @@ from tidewheel._engine.evolve import continuing, conversions, evolve, upgrades
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.merging import Merging
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
 from tidewheel._operators.stateless.sink import SinkOperator
-from tidewheel._state.compaction import due
+from tidewheel._state.compaction import merge_due
 from tidewheel._storage import Store, open_store
 from tidewheel._time.now import batch_time
 from tidewheel.errors import FencedError, StateError, StorageError
@@ -71,6 +72,8 @@ class ChainRun(ABC):
         self.cells = JobCells(job.cells_url, plan.cells)
         self._to_release = contextlib.ExitStack()
         self._to_release.callback(self.cells.close)
+        self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))
+        self._to_release.callback(self.merging.close)
         self.head: Manifest
         self.clock: Callable[[], int] = time.time_ns
         """What tells the time of a batch, in ns."""
@@ -144,7 +147,6 @@ class ChainRun(ABC):
             epoch=epoch,
             shards=self.held,
             awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
-            snapshots=due(self.head.shards, sequence, self.job.snapshot_every),
             cells=self.cells.pin(),
             figures=self.figures is not None,
         )
@@ -186,6 +188,8 @@ class ChainRun(ABC):
         self._check_shards(reports)
         if is_computed(kind) and not self._published:
             self.publish(spark)  # What the manifest says of all commits before it.
+        if merged := self.merging.adopt(self.head):
+            reports = [*reports, Report(0, 0, merged=merged)]
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
         if kind == "batch" and not self.commits_idle_batches and is_idle(self.head, manifest, self.plan.inputs()):
             self._check_not_fenced()
@@ -209,6 +213,8 @@ class ChainRun(ABC):
         steps.done("publish")
         if self.figures is not None:
             self.figures.committed(manifest, spec, reports, steps)
+        self.merging.committed()
+        self.merging.changed(self.head, {shard for report in reports for shard in (*report.deltas, *report.merged)})
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             collect(self.checkpoints, grace=int(self.job.grace * 1e9))

@@ -278,13 +278,11 @@ class _Step:
 
     def _finish(self) -> Report:
         outputs = self.output.prepare()
-        snapshots = self.state.write_snapshots() if self.level == 1 else {}
         deltas, changed = self.state.write_delta()
         return Report(
             level=self.level,
             partition=self.task.partition,
             deltas=deltas,
-            snapshots=snapshots,
             outputs=outputs,
             counts=self.counts,
             sent=self.sent,

@@ -99,8 +99,9 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     delta_bytes: int = 0
     deltas: int = 0
     """Shards that changed."""
-    snapshot_bytes: int = 0
-    snapshots: int = 0
+    merged_bytes: int = 0
+    merged: int = 0
+    """Runs of shards that were merged beside the batches, and that the commit adopted."""
     caught_up_bytes: int = 0
     """Bytes of state files that local copies took in."""
     published: dict[str, Published] = {}

@@ -20,7 +20,6 @@ from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.stream import Stream
-from tidewheel._state.compaction import MAX_DELTAS
 from tidewheel._time.duration import nanoseconds
 from tidewheel._values import Row, shape_of
 from tidewheel.errors import GraphError
@@ -58,7 +57,7 @@ class Job:
         n_shards: int = 64,
         keep: int | str | timedelta = 10,
         collect_every: int = 20,
-        snapshot_every: int = MAX_DELTAS,
+        snapshot_every: int | None = None,
         grace: float = 600.0,
         cells: str | None = None,
     ) -> None:
@@ -71,8 +70,9 @@ class Job:
         - `keep`: how many checkpoints stay, or for how long each stays: "7 days", or a `timedelta`. The newest always does.
         - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
         - `grace`: in seconds: files younger than that are not removed. A look at state that takes longer should pin it.
-        - `snapshot_every`: a shard is written whole after about so many commits that changed it. Fewer make a start on a new
-          machine faster; more make a batch cheaper.
+        - `snapshot_every`: a shard is written whole after about so many commits that changed it. None: when what changed
+          since outweighs the shard; until then, changes are merged among themselves. That writes least. A small number makes
+          a start on a new machine faster.
         - `cells`: the URL of the job's cells, such as `etcd://host:2379/jobs`. None: they are beside the state.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -82,7 +82,7 @@ class Job:
             )
         check_n_shards(n_shards)
         number = keep if isinstance(keep, int) else 1
-        if min(number, collect_every, snapshot_every) < 1:
+        if min(number, collect_every, snapshot_every or 1) < 1:
             raise GraphError("keep, collect_every and snapshot_every must be at least 1")
         self.name = name
         self.state = state

@@ -1,47 +1,105 @@
-"""When a snapshot takes the place of a shard's deltas: pure decisions over references."""
+"""Which parts of a shard are merged, and what a commit leaves of them: pure decisions over references.
+
+The deltas of a shard are runs of sorted keys, oldest first. Runs of about the same size are a *tier*. When a tier has `FAN`
+runs they are merged into one, which is about as large as a run of the next tier. So each changed byte is written once for each
+tier, whatever the size of the shard. When all runs together outweigh the snapshot, everything is merged into a new one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import accumulate, groupby
+from math import log
+from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel.errors import StateError
 
-MAX_DELTAS: Final = 32
-STAGGER: Final = 8
+FAN: Final = 8
+"""How many runs of a tier are merged, and by how much tiers differ in size."""
 FLOOR_BYTES: Final = 64 * 1024
+"""Below that, runs are never too many bytes for a small snapshot."""
+
+_sequence = attrgetter("sequence")
 
 
-def due(
-    shards: Mapping[int, ShardParts],
-    sequence: int,
-    max_deltas: int = MAX_DELTAS,
-    stagger: int = STAGGER,
+class Merge(msgspec.Struct, frozen=True):
+    """Neighbouring runs of a shard, oldest first, that are to be merged."""
+
+    runs: tuple[PartRef, ...]
+    whole: bool
+    """Whether these are all parts of the shard: the result is its new snapshot."""
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """What came of a merge: the runs that were merged, and the parts that hold the same, with no key in two of them."""
+
+    runs: tuple[PartRef, ...]
+    parts: tuple[PartRef, ...]
+    whole: bool
+
+
+def merge_due(
+    parts: ShardParts,
+    snapshot_every: int | None = None,
+    fan: int = FAN,
     floor_bytes: int = FLOOR_BYTES,
-) -> frozenset[int]:
-    """Return the shards that write a snapshot of their base state in the batch that will be `sequence`.
+) -> Merge | None:
+    """Return what of a shard is to be merged now, if anything.
 
-    A shard wants one when its deltas outweigh its snapshot (and `floor_bytes`, so that a tiny shard does not
-    write one every batch) or number `max_deltas`. It gets it when its turn comes, every `stagger` commits, so
-    that shards that grew alike do not all write in the same batch. At `max_deltas + stagger` deltas it waits
-    no longer: turns may fall on commits that are not batches.
+    With `snapshot_every` a shard is merged whole after so many commits that changed it, and never otherwise. Without, its runs
+    are merged by tiers, and whole where they outweigh the snapshot. A shard that has parts of another job, as a fork has, is
+    merged whole at the first occasion.
 
     >>> from tidewheel._state.references import FileRef
-    >>> deltas = tuple(PartRef(FileRef("f", 1, 0), s, 100, 1) for s in range(1, 33))
-    >>> due({0: ShardParts(None, deltas), 1: ShardParts(None, deltas[:5])}, sequence=40)
-    frozenset({0})
+    >>> deltas = tuple(PartRef(FileRef("f", 1, 0), s, 100, 1) for s in range(1, 10))
+    >>> len(merge_due(ShardParts(None, deltas)).runs), merge_due(ShardParts(None, deltas[:7]))
+    (9, None)
     """
-    return frozenset(
-        shard
-        for shard, parts in shards.items()
-        if len(parts.deltas) >= max_deltas + stagger
-        or ((sequence + shard) % stagger == 0 and _wants(parts, max_deltas, floor_bytes))
-    )
+    begin = 0 if parts.snapshot is None else sum(delta.sequence <= parts.snapshot.sequence for delta in parts.deltas)
+    commits = [tuple(group) for _, group in groupby(parts.deltas[begin:], key=_sequence)]
+    if len(commits) < (fan if snapshot_every is None else snapshot_every):
+        return None
+    base = () if parts.snapshot is None else (parts.snapshot, *parts.deltas[:begin])
+    sizes = [sum(run.bytes for run in runs) for runs in commits]
+    if (
+        snapshot_every is not None
+        or sum(sizes) > max(sum(part.bytes for part in base), floor_bytes)
+        or any(part.file.name.startswith("/") for part in (*base, *parts.deltas))
+    ):
+        return Merge((*base, *parts.deltas[begin:]), True)
+    chosen = _tiers_due(sizes, fan)
+    if not chosen:
+        return None
+    stop = len(commits) - sum(newer for newer, _ in chosen[:1])
+    start = stop - sum(count for _, count in chosen)
+    return Merge(tuple(run for runs in commits[start:stop] for run in runs), False)
+
+
+def _tiers_due(sizes: list[int], fan: int) -> list[tuple[int, int]]:
+    """Return the tiers to merge, newest first: how many runs are newer than the tier, and how many it has.
+
+    A run that is larger than older ones lifts these into its own tier: merging keeps the order, so they go with it.
+    """
+    tiers = list(accumulate((int(log(max(size, 1), fan) + 1e-9) for size in reversed(sizes)), max))
+    chosen: list[tuple[int, int]] = []
+    newer = 0
+    for _, group in groupby(tiers):
+        count = len(list(group))
+        # What comes out of the tier before is one more run of this one.
+        if count + bool(chosen) >= fan:
+            chosen.append((newer, count))
+        elif chosen:
+            break
+        newer += count
+    return chosen
 
 
 def newest_sequence(parts: ShardParts) -> int:
-    """Return the sequence of the newest part, 0 if there is none: the label of the shard's next snapshot.
+    """Return the sequence of the newest part, 0 if there is none: the label of a snapshot of all of them.
 
     The label is not the sequence of the base manifest: the shard has not changed since its newest part, and a
     local copy that took in that part must find itself at the snapshot, not behind it.
@@ -49,6 +107,23 @@ def newest_sequence(parts: ShardParts) -> int:
     if parts.deltas:
         return parts.deltas[-1].sequence
     return parts.snapshot.sequence if parts.snapshot else 0
+
+
+def adopted(parts: ShardParts, merged: Merged) -> ShardParts | None:
+    """Return a shard's parts with what came of a merge in the place of the runs; None if these are there no more."""
+    if merged.whole:
+        count = len(merged.runs) if parts.snapshot is None else len(merged.runs) - 1
+        there = parts.deltas[:count] if parts.snapshot is None else (parts.snapshot, *parts.deltas[:count])
+        if there != merged.runs:
+            return None
+        return ShardParts(merged.parts[0], merged.parts[1:] + parts.deltas[count:])
+    if merged.runs[0] not in parts.deltas:
+        return None
+    start = parts.deltas.index(merged.runs[0])
+    stop = start + len(merged.runs)
+    if parts.deltas[start:stop] != merged.runs:
+        return None
+    return ShardParts(parts.snapshot, parts.deltas[:start] + merged.parts + parts.deltas[stop:])
 
 
 def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef | None = None) -> ShardParts:
@@ -73,10 +148,3 @@ def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef |
     if snapshot is not None:
         return ShardParts(snapshot, deltas)
     return ShardParts(parts.snapshot, parts.deltas + deltas)
-
-
-def _wants(parts: ShardParts, max_deltas: int, floor_bytes: int) -> bool:
-    if len(parts.deltas) >= max_deltas:
-        return True
-    snapshot_bytes = parts.snapshot.bytes if parts.snapshot else 0
-    return sum(delta.bytes for delta in parts.deltas) > max(snapshot_bytes, floor_bytes)

@@ -19,17 +19,19 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
     snapshot: bool
     checksum: int
+    merged: bool = False
 
     @classmethod
     def of(cls, part: PartRef, snapshot: bool) -> Applied:
         """Return what to remember of a part."""
-        return cls(part.sequence, snapshot, part.file.checksum)
+        return cls(part.sequence, snapshot, part.file.checksum, part.first > 0)
 
 
 def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
     """Return the parts that bring a copy to the manifest `sequence`, in the order in which to apply them.
 
-    A snapshot among them comes first, and replaces everything that the copy holds. A `StateError` if the copy
+    A snapshot among them comes first, and replaces everything that the copy holds. A merged delta may be of commits that the
+    copy has taken in already: it has the newest value of each key, so taking it in whole is right. A `StateError` if the copy
     is ahead: it took in a part newer than the newest one in `parts` at or below `sequence`. Also if it is of
     another history: it took in a part that `parts` would have to name and does not.
     """
@@ -59,7 +61,7 @@ def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None) -> 
         return [snapshot, *deltas]
     place = bisect_right(deltas, applied.sequence, key=_sequence)
     first = bisect_left(deltas, applied.sequence, hi=place, key=_sequence)
-    if not _knows(snapshot, deltas[first:place], applied):
+    if not _knows(snapshot, deltas[first:place], deltas[place : place + 1], applied):
         raise StateError(
             f"the copy is of another history: it holds a part of commit {applied.sequence} that the manifest "
             f"{sequence} does not name"
@@ -67,14 +69,23 @@ def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None) -> 
     return list(deltas[place:])
 
 
-def _knows(snapshot: PartRef | None, deltas: tuple[PartRef, ...], applied: Applied) -> bool:
-    """Whether the manifest names what the copy took in; the deltas are those of the same commit.
+def _knows(
+    snapshot: PartRef | None, deltas: tuple[PartRef, ...], following: tuple[PartRef, ...], applied: Applied
+) -> bool:
+    """Whether the manifest names what the copy took in; the deltas are those of the same commit, and the one after them.
 
-    A copy that came to a commit by its delta is the same as one that came there by a snapshot, so the other
-    kind of file is good enough; the same kind must be the same file.
+    A copy that came to a commit by its delta is the same as one that came there by a snapshot or a merged delta, so another
+    kind of file is good enough; the same kind must be the same file. What was merged since is inside a delta that follows.
     """
     at_snapshot = snapshot is not None and snapshot.sequence == applied.sequence
-    alike = (snapshot,) if applied.snapshot and at_snapshot else () if applied.snapshot else deltas
+    if applied.snapshot:
+        alike: tuple[PartRef, ...] = (snapshot,) if snapshot is not None and at_snapshot else ()
+    else:
+        alike = tuple(delta for delta in deltas if (delta.first > 0) == applied.merged)
+    if applied.merged and not applied.snapshot:
+        # A tier may have been merged further: only a file that is named can be compared.
+        alike = tuple(delta for delta in alike if delta.file.checksum == applied.checksum)
     if alike:
-        return any(part is not None and part.file.checksum == applied.checksum for part in alike)
-    return bool(deltas) or at_snapshot
+        return any(part.file.checksum == applied.checksum for part in alike)
+    inside = any(0 < delta.first <= applied.sequence for delta in following)
+    return bool(deltas) or at_snapshot or inside

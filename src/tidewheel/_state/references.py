@@ -18,17 +18,24 @@ class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One shard's part of a state file.
 
-    A delta of sequence `s` holds what commit `s` changed. A snapshot of sequence `s` holds the whole shard as of `s`.
+    A delta of sequence `s` holds what commit `s` changed, or all that the commits from `first` to `s` changed, if it was
+    merged. A snapshot of sequence `s` holds the whole shard as of `s`.
     """
 
     file: FileRef
     sequence: int
     bytes: int
     keys: int
+    first: int = 0
+    """The oldest commit that it is of, if it was merged; 0: it is of commit `sequence` alone."""
 
 
 class ShardParts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What makes one shard whole: a snapshot, if there is one, and the deltas after it in ascending sequence."""
+    """What makes one shard whole: a snapshot, if there is one, and the deltas after it in ascending sequence.
+
+    Parts of one sequence have no key in common: deltas of several tasks, and a snapshot in several files, which has its
+    further parts as the first deltas.
+    """
 
     snapshot: PartRef | None = None
     deltas: tuple[PartRef, ...] = ()

@@ -140,6 +140,11 @@ class StateFileWriter:
             self._check(shard, table, keys)
             self._add_block(shard, table, keys, [value for _, value in run])
 
+    @property
+    def size(self) -> int:
+        """How many bytes the blocks so far have."""
+        return self._offset
+
     def finish(self) -> tuple[bytes, int]:
         """Return the bytes of the whole file, and the xxh64 that a reference to it needs."""
         index = _encode(_Index(list(self._tables), self._entries))

@@ -15,6 +15,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.merging import at_once
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
@@ -54,6 +55,8 @@ class MemoryRun(Closing):
         self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
         self.plan = job.plan()
         self.run: ChainRun = JobRun(job, self.plan, ClaimTerms(take_over, allow_dropped_state, drop_unpublished))
+        # Done at once: what a test sees does not depend on when a thread is done.
+        self.run.merging.submit = at_once
         if clock is not None:
             self.run.clock = self.run.asking.clock = clock
         try:

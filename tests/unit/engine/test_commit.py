@@ -23,6 +23,7 @@ from tidewheel._engine.commit import (
 )
 from tidewheel._engine.report import Failure, Report, Staged, decode, encode
 from tidewheel._state.codec import pickle_codec
+from tidewheel._state.compaction import Merged
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
@@ -97,7 +98,8 @@ def test_a_program_error_comes_before_all_else():
 
 def test_reports_travel_as_bytes():
     report = Report(
-        1, 2, deltas={3: part("d", 4)}, snapshots={3: part("s", 3)}, outputs={"out": Staged(5, b"token")},
+        1, 2, deltas={3: part("d", 4)}, merged={3: Merged((part("b", 3),), (part("s", 3),), True)},
+        outputs={"out": Staged(5, b"token")},
         counts={"op": 6}, sent={0: 1}, received={1: 2}, changed={"op": 3}, rejected=4,
     )  # fmt: skip
     assert decode(encode(report)) == report
@@ -115,17 +117,21 @@ def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own()
         }
 
 
-def test_a_snapshot_takes_the_place_of_what_was_there():
-    base = {1: ShardParts(None, (part("old", 4),))}
-    reports = [Report(1, 0, deltas={1: part("new", 6)}, snapshots={1: part("snap", 4)})]
+def test_what_came_of_a_merge_takes_the_place_of_its_runs():
+    base = {1: ShardParts(None, (part("old", 3), part("older", 4)))}
+    merged = Merged(base[1].deltas, (part("snap", 4),), True)
+    reports = [Report(1, 0, deltas={1: part("new", 6)}), Report(0, 0, merged={1: merged})]
     assert next_shards(base, reports, 64) == {1: ShardParts(part("snap", 4), (part("new", 6),))}
 
 
-def test_two_snapshots_of_a_shard_or_a_delta_out_of_order_are_refused():
+def test_a_merge_whose_runs_are_gone_counts_for_nothing():
     base = {1: ShardParts(None, (part("old", 4),))}
-    doubled = [Report(1, number, snapshots={1: part("snap", 4)}) for number in range(2)]
-    with pytest.raises(StateError, match="two tasks wrote a snapshot of shard 1"):
-        next_shards(base, doubled, 64)
+    late = Merged((part("gone", 3), part("old", 4)), (part("snap", 4),), True)
+    assert next_shards(base, [Report(0, 0, merged={1: late, 2: late})], 64) == base
+
+
+def test_a_delta_out_of_order_is_refused():
+    base = {1: ShardParts(None, (part("old", 4),))}
     with pytest.raises(StateError, match="not of one commit after 4"):
         next_shards(base, [Report(1, 0, deltas={1: part("late", 4)})], 64)
 

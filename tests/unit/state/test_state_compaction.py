@@ -1,63 +1,160 @@
-"""When snapshots are due, and what a commit leaves of a shard's parts."""
+"""What of a shard is merged, and what a commit leaves of its parts."""
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._state.compaction import MAX_DELTAS, STAGGER, due, merge, newest_sequence
+from tidewheel._state.compaction import FAN, Merged, adopted, merge, merge_due, newest_sequence
+from tidewheel._state.merge_runs import labelled
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import StateError
+
+_checksums = count(1)
 
 
 def part(sequence: int, size: int = 100, name: str = "f") -> PartRef:
     return PartRef(FileRef(name, size, sequence), sequence, size, 1)
 
 
-def run(batches: int, delta_bytes: int, snapshot_bytes: int, shards: int = 64, every: int = 1) -> list[int]:
-    """Commit batches that all touch every shard; return how many shards wrote a snapshot in each."""
-    parts = dict.fromkeys(range(shards), ShardParts())
-    written = []
-    for sequence in range(every, batches * every + 1, every):
-        now = due(parts, sequence)
-        written.append(len(now))
-        for shard, before in parts.items():
-            taken = part(newest_sequence(before), snapshot_bytes) if shard in now else None
-            parts[shard] = merge(before, [part(sequence, delta_bytes)], taken)
-            assert len(parts[shard].deltas) <= MAX_DELTAS + STAGGER
-    return written
+class Growing:
+    """A shard of equally likely keys, each of one byte, that is changed and merged: how much is written for what changes."""
+
+    def __init__(self, keys: int, snapshot_every: int | None = None) -> None:
+        self.keys, self.snapshot_every = keys, snapshot_every
+        self.parts = ShardParts(part(1, keys))
+        self.changed = self.written = self.most = 0
+        self.sequence = 1
+
+    def commit(self, size: int) -> None:
+        self.sequence += 1
+        self.changed, self.written = self.changed + size, self.written + size
+        self.parts = merge(self.parts, [part(self.sequence, size)])
+        plan = merge_due(self.parts, self.snapshot_every)
+        if plan is not None:
+            left = 1.0
+            for run in plan.runs:
+                left *= max(0.0, 1 - run.bytes / self.keys)
+            size = self.keys if plan.whole else round(self.keys * (1 - left))
+            result = labelled(plan, [PartRef(FileRef("m", size, next(_checksums)), 0, size, 1)])
+            self.parts = adopted(self.parts, result) or pytest.fail("the runs are there")
+            self.written += size
+        self.most = max(self.most, len(self.parts.deltas))
 
 
-def test_tiny_shards_write_a_snapshot_only_when_their_deltas_are_many() -> None:
-    written = run(100, delta_bytes=50, snapshot_bytes=50)
-    assert sum(written[: MAX_DELTAS - 1]) == 0
-    assert sum(written) <= 64 * 100 / MAX_DELTAS
+def amplification(keys: int, size: int) -> float:
+    shard = Growing(keys)
+    for _ in range(3 * keys // size):
+        shard.commit(size)
+    return shard.written / shard.changed
 
 
-def test_heavy_deltas_bring_a_snapshot_sooner() -> None:
-    assert sum(run(30, delta_bytes=1_000_000, snapshot_bytes=3_000_000)) > 64
+def test_what_is_written_for_a_changed_byte_hardly_grows_with_the_shard() -> None:
+    small, large = amplification(200_000, 100), amplification(2_000_000, 100)
+    assert large <= 10
+    assert large <= 1.3 * small
 
 
-def test_a_large_snapshot_waits_for_deltas_as_large() -> None:
-    parts = ShardParts(part(1, 1_000_000), tuple(part(2 + n, 90_000) for n in range(12)))
-    assert not any(due({0: ShardParts(parts.snapshot, parts.deltas[:11])}, sequence) for sequence in range(8))
-    assert any(due({0: parts}, sequence) for sequence in range(8))
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=150))
+@settings(max_examples=50)
+def test_runs_stay_few_whatever_the_sizes_of_the_deltas(sizes: list[int]) -> None:
+    shard = Growing(10**7)
+    for size in sizes:
+        shard.commit(size)
+    # Seven of each of the seven tiers that there are from 1 to 10**6.
+    assert shard.most <= 7 * (FAN - 1) + 1
 
 
-def test_shards_that_grow_alike_take_turns() -> None:
-    written = run(200, delta_bytes=100_000, snapshot_bytes=500_000)
-    assert max(written) <= 64 / STAGGER
+def test_a_shard_is_merged_whole_once_its_runs_outweigh_it() -> None:
+    below = ShardParts(part(1, 1_000_000), tuple(part(2 + n, 90_000 + n * 1_000) for n in range(7)))
+    assert merge_due(below) is None
+    above = ShardParts(part(1, 1_000_000), tuple(part(2 + n, 140_000) for n in range(8)))
+    due = merge_due(above)
+    assert due is not None
+    assert due.whole
+    assert due.runs == (above.snapshot, *above.deltas)
 
 
-def test_commits_that_are_no_batches_do_not_starve_a_shard() -> None:
-    # With every second commit a claim or a restore, half of the shards' turns never fall on a batch.
-    run(200, delta_bytes=50, snapshot_bytes=50, every=2)
+def test_only_the_runs_of_a_full_tier_are_merged() -> None:
+    large = tuple(part(n, 5_000_000) for n in range(2, 5))
+    small = tuple(part(n, 1_000) for n in range(5, 13))
+    due = merge_due(ShardParts(part(1, 10**9), large + small))
+    assert due is not None
+    assert not due.whole
+    assert due.runs == small
 
 
-def test_a_shard_without_deltas_is_never_due() -> None:
-    for sequence in range(20):
-        assert not due({0: ShardParts(), 1: ShardParts(part(1, 1))}, sequence)
+def test_a_tier_that_is_full_with_what_comes_up_is_merged_at_the_same_time() -> None:
+    older = tuple(part(n, 8_000) for n in range(2, 9))
+    newer = tuple(part(n, 1_000) for n in range(9, 17))
+    due = merge_due(ShardParts(part(1, 10**9), older + newer))
+    assert due is not None
+    assert due.runs == older + newer
+
+
+def test_a_large_run_takes_the_smaller_ones_before_it_along() -> None:
+    runs = (*(part(n, 10) for n in range(2, 9)), part(9, 10**6))
+    due = merge_due(ShardParts(part(1, 10**9), runs))
+    assert due is not None
+    assert due.runs == runs
+
+
+def test_what_the_levels_of_one_commit_added_is_one_run() -> None:
+    pairs = tuple(part(n, 1_000, name) for n in range(2, 9) for name in "ab")
+    assert merge_due(ShardParts(part(1, 10**9), pairs)) is None
+
+
+def test_a_number_of_commits_can_be_asked_for_after_which_all_is_merged() -> None:
+    assert merge_due(ShardParts(None, (part(1), part(2))), snapshot_every=3) is None
+    due = merge_due(ShardParts(None, (part(1), part(2), part(3))), snapshot_every=3)
+    assert due is not None
+    assert due.whole
+
+
+def test_a_shard_with_parts_of_another_job_is_merged_whole() -> None:
+    deltas = (part(2, name="/parent/state/x"), *(part(n) for n in range(3, 10)))
+    due = merge_due(ShardParts(part(1, 10**9), deltas))
+    assert due is not None
+    assert due.whole
+
+
+def test_the_further_files_of_a_snapshot_are_no_runs() -> None:
+    further = tuple(PartRef(FileRef(f"s{n}", 1, n), 4, 10**6, 1, 1) for n in range(9))
+    assert merge_due(ShardParts(part(4, 10**6), further)) is None
+    due = merge_due(ShardParts(part(4, 10**6), further + tuple(part(n, 10**7) for n in range(5, 13))))
+    assert due is not None
+    assert due.whole
+    assert len(due.runs) == 18
+
+
+@pytest.mark.parametrize("shard", [ShardParts(), ShardParts(part(1, 1))])
+def test_a_shard_without_deltas_is_never_merged(shard: ShardParts) -> None:
+    assert merge_due(shard) is None
+    assert merge_due(shard, snapshot_every=1) is None
+
+
+def test_what_was_committed_during_a_merge_stays_behind_its_result() -> None:
+    shard = ShardParts(part(1), (part(2), part(3), part(4), part(5)))
+    run = PartRef(FileRef("m", 1, 9), 3, 1, 1, 2)
+    assert adopted(shard, Merged((part(2), part(3)), (run,), False)) == ShardParts(part(1), (run, part(4), part(5)))
+    whole = Merged((part(1), part(2), part(3)), (part(3, name="s"), run), True)
+    assert adopted(shard, whole) == ShardParts(part(3, name="s"), (run, part(4), part(5)))
+
+
+@pytest.mark.parametrize(
+    "merged",
+    [
+        Merged((part(2), part(4)), (part(4, name="m"),), False),
+        Merged((part(9), part(10)), (part(10, name="m"),), False),
+        Merged((part(1, name="other"), part(2)), (part(2, name="m"),), True),
+        Merged((part(2), part(3)), (part(3, name="m"),), True),
+    ],
+)
+def test_a_merge_of_runs_that_are_not_there_is_not_adopted(merged: Merged) -> None:
+    assert adopted(ShardParts(part(1), (part(2), part(3), part(4))), merged) is None
 
 
 def test_a_delta_follows_what_is_there() -> None:

@@ -1,0 +1,186 @@
+"""Merging: runs of shards are merged beside the batches, and a later commit adopts what came of it.
+
+A merge needs state files alone. Until a commit adopts its result, nothing refers to it: a merge that fails, that is broken off,
+or whose runs are gone when it ends leaves files for the collector, and nothing else.
+
+The files are named for the commit after the one that the merge began from, so nobody collects them before that. A merge that
+takes longer pins its beginning before that commit is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+
+import msgspec
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import path, state_file
+from tidewheel._checkpoint.pins import Pin
+from tidewheel._checkpoint.state_files import shard_by_shard_opener
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._core import faults
+from tidewheel._state.compaction import Merge, Merged, adopted
+from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
+from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._storage import Store
+from tidewheel.errors import StorageError, TidewheelError
+
+MERGED = faults.declare("merge.written", "merged runs are durable, and nothing refers to them")
+
+MOST_RUNS = 64
+"""A shard with more runs than that holds the next batch back until the merges in hand are done."""
+
+_HOLD_NS = 3600 * 10**9
+_LOG = logging.getLogger(__name__)
+
+
+class MergeWork(msgspec.Struct, frozen=True):
+    """What is merged at one go, into files of its own."""
+
+    stream: str
+    sequence: int
+    """The commit that the files are named for."""
+    run: str
+    number: int
+    """No other work of the run has it."""
+    shards: dict[int, Merge]
+
+    @property
+    def bytes(self) -> int:
+        """How much is read."""
+        return sum(run.bytes for merge in self.shards.values() for run in merge.runs)
+
+
+def merge_shards(store: Store, work: MergeWork, stopped: Callable[[], bool] = lambda: False) -> dict[int, Merged]:
+    """Merge runs of some shards and make the result durable; nothing, if it is stopped. From any process."""
+    names = count()
+
+    def stored(data: bytes, checksum: int) -> FileRef:
+        name = state_file(work.sequence, work.run, work.number, next(names), "run")
+        if not store.create(path(work.stream, name), data):
+            raise StorageError(f"{name} at {store.url} holds other state; two merges have one name")
+        return FileRef(name, len(data), checksum)
+
+    fetch = shard_by_shard_opener(store, work.stream)
+    files = MergedFiles(stored)
+    for shard, merge in sorted(work.shards.items()):
+        if stopped():
+            return {}
+        files.add(shard, merged_items(shard, merge, fetch))
+    parts = files.finish()
+    faults.point(MERGED)
+    return {shard: labelled(merge, parts[shard]) for shard, merge in work.shards.items()}
+
+
+Work = Callable[[], dict[int, Merged]]
+
+
+def at_once(work: Work) -> Future[dict[int, Merged]]:
+    """Do work where it begins."""
+    future: Future[dict[int, Merged]] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class Merging:
+    """The merges of one run, at most one at a time. The run calls it from one thread."""
+
+    def __init__(
+        self, store: Store, checkpoints: StreamCheckpoints, run: str, due: Callable[[ShardParts], Merge | None]
+    ) -> None:
+        """Take the job's store and checkpoints, the run's token, and what decides which runs of a shard are merged."""
+        self._store, self._checkpoints, self._run, self.due = store, checkpoints, run, due
+        self.submit: Callable[[Work], Future[dict[int, Merged]]] = self._submit
+        """Begins work: in a thread of its own unless told otherwise."""
+        self.merge: Callable[[MergeWork], dict[int, Merged]] = self._merge
+        """Does the work: in this process unless told otherwise."""
+        self._numbers = count()
+        self._waiting: set[int] = set()
+        self._future: Future[dict[int, Merged]] | None = None
+        self._begun_at = 0.0
+        self._base = 0
+        self._pin: str | None = None
+        self._stopped = False
+        self._executor: ThreadPoolExecutor | None = None
+
+    def changed(self, head: Manifest, shards: Iterable[int]) -> None:
+        """Note which shards a commit has changed, and begin to merge what is due if nothing is being merged."""
+        self._waiting.update(shards)
+        if self._future is not None:
+            most = max((len(head.shards[shard].deltas) for shard in self._waiting if shard in head.shards), default=0)
+            if most > MOST_RUNS:
+                self._future.exception()
+            return
+        due = {shard: self.due(head.shards.get(shard, ShardParts())) for shard in self._waiting}
+        self._waiting.clear()
+        merges = {shard: merge for shard, merge in due.items() if merge is not None}
+        if merges:
+            self._base, self._begun_at = head.sequence, time.monotonic()
+            work = MergeWork(self._checkpoints.stream_id, head.sequence + 1, self._run, next(self._numbers), merges)
+            self._future = self.submit(lambda: self.merge(work))
+
+    def adopt(self, head: Manifest) -> dict[int, Merged]:
+        """Return what the next commit after `head` adopts: the results that are there, of runs that still are.
+
+        If a merge is not done, its files stay until it is.
+        """
+        if self._future is None:
+            return {}
+        if not self._future.done():
+            self._hold()
+            return {}
+        future, self._future = self._future, None
+        error = future.exception()
+        if error is not None:
+            _LOG.warning("runs of state could not be merged, and are left as they are: %s", error)
+        if error is not None or (time.monotonic() - self._begun_at) * 2e9 > _HOLD_NS:
+            self._let_go()
+            return {}
+        return {shard: merged for shard, merged in future.result().items() if _fits(head.shards.get(shard), merged)}
+
+    def committed(self) -> None:
+        """Let go of what only a merge needed that the commit just made has adopted."""
+        if self._future is None:
+            self._let_go()
+
+    def close(self) -> None:
+        """Break off what is being merged."""
+        self._stopped = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        self._future = None
+        self._let_go()
+
+    def _submit(self, work: Work) -> Future[dict[int, Merged]]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="tidewheel-merge")
+        return self._executor.submit(work)
+
+    def _merge(self, work: MergeWork) -> dict[int, Merged]:
+        return merge_shards(self._store, work, lambda: self._stopped)
+
+    def _hold(self) -> None:
+        """Keep the files of the merge in hand: what is named for a kept checkpoint, or a later one, is not collected."""
+        if self._pin is None:
+            pin = Pin(f"merge-{self._run}-{self._base}", "reader", self._base, (), expires_at=time.time_ns() + _HOLD_NS)
+            self._checkpoints.pins.renew(pin)
+            self._pin = pin.name
+
+    def _let_go(self) -> None:
+        if self._pin is not None:
+            name, self._pin = self._pin, None
+            try:
+                self._checkpoints.pins.drop(name)
+            except TidewheelError as error:
+                _LOG.warning("the pin %s is left until it expires: %s", name, error)
+
+
+def _fits(parts: ShardParts | None, merged: Merged) -> bool:
+    return parts is not None and adopted(parts, merged) is not None
