@@ -34,6 +34,9 @@ MERGED = faults.declare("merge.written", "merged runs are durable, and nothing r
 MOST_RUNS = 64
 """A shard with more runs than that holds the next batch back until the merges in hand are done."""
 
+PIECES = 4096
+"""How many pieces work may be cut into: so many numbers are between those of two works."""
+
 _HOLD_NS = 3600 * 10**9
 _LOG = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ class MergeWork(msgspec.Struct, frozen=True):
     """The commit that the files are named for."""
     run: str
     number: int
-    """No other work of the run has it."""
+    """No other work of the run has it, nor the `PIECES - 1` numbers after it."""
     shards: dict[int, Merge]
 
     @property
@@ -101,7 +104,7 @@ class Merging:
         """Begins work: in a thread of its own unless told otherwise."""
         self.merge: Callable[[MergeWork], dict[int, Merged]] = self._merge
         """Does the work: in this process unless told otherwise."""
-        self._numbers = count()
+        self._numbers = count(0, PIECES)
         self._waiting: set[int] = set()
         self._future: Future[dict[int, Merged]] | None = None
         self._begun_at = 0.0

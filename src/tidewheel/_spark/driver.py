@@ -41,6 +41,7 @@ from tidewheel._spark.direct_reading import hands_of
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
+from tidewheel._spark.merging import merge_on
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.program import Program
 from tidewheel._spark.progress import BatchProgress, RunResult
@@ -172,6 +173,7 @@ class Driver:
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
         self._enter("hosts")
         ship(self.spark, self.plan)
+        self.run.merging.merge = merge_on(self.spark, self.run.store)
         check_hosts(self.spark, self.plan)
         tick = self.options.tick if self._ticks else None
         self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
