@@ -136,7 +136,7 @@ def record_of(
     if "tasks" in seconds:
         seconds |= {"read": reading, "tasks": seconds["tasks"] - reading}
     deltas = [part for report in reports for part in report.deltas.values()]
-    merged = [part for report in reports for found in report.merged.values() for part in found.parts]
+    merges = [found for report in reports for found in report.merged.values()]
     return CommitRecord(
         sequence=manifest.sequence,
         at=manifest.id.created_at,
@@ -162,8 +162,9 @@ def record_of(
         behind=behind,
         delta_bytes=sum(part.bytes for part in deltas),
         deltas=len(deltas),
-        merged_bytes=sum(part.bytes for part in merged),
-        merged=len(merged),
+        snapshot_bytes=sum(part.bytes for found in merges if found.whole for part in found.parts),
+        snapshots=sum(found.whole for found in merges),
+        merged_bytes=sum(part.bytes for found in merges if not found.whole for part in found.parts),
         caught_up_bytes=sum(report.caught_up for report in reports),
         published={sink: Published(rows, steps.sinks.get(sink, 0.0)) for sink, rows in staged.items()},
         cells={name: cell.version for name, cell in manifest.cells.items()},

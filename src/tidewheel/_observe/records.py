@@ -99,9 +99,9 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     delta_bytes: int = 0
     deltas: int = 0
     """Shards that changed."""
-    merged_bytes: int = 0
-    merged: int = 0
-    """Runs of shards that were merged beside the batches, and that the commit adopted."""
+    snapshot_bytes: int = 0
+    snapshots: int = 0
+    """Shards that were written whole beside the batches, and adopted by this commit."""
     caught_up_bytes: int = 0
     """Bytes of state files that local copies took in."""
     published: dict[str, Published] = {}
@@ -116,6 +116,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """Keys of the largest shard, divided by the mean of all shards that hold any; 0 if none does."""
     letters: tuple[DeadLetter, ...] = ()
     """A few of the records that were put aside."""
+    merged_bytes: int = 0
+    """Bytes of changes that were merged with each other beside the batches, and adopted by this commit."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -38,13 +38,15 @@ def pieces_of(work: MergeWork, piece_bytes: int = HERE_BYTES) -> list[MergeWork]
     ]
 
 
-def merge_on(spark: SparkSession, store: Store) -> Callable[[MergeWork], dict[int, Merged]]:
+def merge_on(
+    spark: SparkSession, store: Store, here_bytes: int = HERE_BYTES
+) -> Callable[[MergeWork], dict[int, Merged]]:
     """Return what merges: in the driver where that is little, else in tasks."""
 
     def merge(work: MergeWork) -> dict[int, Merged]:
-        if work.bytes <= HERE_BYTES:
+        if work.bytes <= here_bytes:
             return merge_shards(store, work)
-        pieces = pieces_of(work)
+        pieces = pieces_of(work, here_bytes)
         task = _task(pickling.dumps((store.url, pieces)))
         # A row is the place of a piece: each is a task.
         rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(task, _RESULT).collect()
