@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 
@@ -113,13 +113,12 @@ class Merging:
         self._stopped = False
         self._executor: ThreadPoolExecutor | None = None
 
-    def changed(self, head: Manifest, shards: Iterable[int]) -> None:
+    def changed(self, head: Manifest, shards: Collection[int]) -> None:
         """Note which shards a commit has changed, and begin to merge what is due if nothing is being merged."""
         self._waiting.update(shards)
         if self._future is not None:
-            most = max((len(head.shards[shard].deltas) for shard in self._waiting if shard in head.shards), default=0)
-            if most > MOST_RUNS:
-                self._future.exception()
+            if any(len(head.shards[shard].deltas) > MOST_RUNS for shard in shards):
+                self._future.exception()  # It ends, however it ends.
             return
         due = {shard: self.due(head.shards.get(shard, ShardParts())) for shard in self._waiting}
         self._waiting.clear()

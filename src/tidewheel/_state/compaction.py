@@ -59,9 +59,12 @@ def merge_due(
     >>> len(merge_due(ShardParts(None, deltas)).runs), merge_due(ShardParts(None, deltas[:7]))
     (9, None)
     """
+    enough = fan if snapshot_every is None else snapshot_every
+    if len(parts.deltas) < enough:
+        return None
     begin = 0 if parts.snapshot is None else sum(delta.sequence <= parts.snapshot.sequence for delta in parts.deltas)
     commits = [tuple(group) for _, group in groupby(parts.deltas[begin:], key=_sequence)]
-    if len(commits) < (fan if snapshot_every is None else snapshot_every):
+    if len(commits) < enough:
         return None
     base = () if parts.snapshot is None else (parts.snapshot, *parts.deltas[:begin])
     sizes = [sum(run.bytes for run in runs) for runs in commits]
