@@ -102,6 +102,9 @@ bench-observe: setup  ## what history, metrics and logs cost: all on against all
 bench-growth: setup  ## what grows with what: each cost at three sizes
 	@$(BIN)/python -m benchmarks.growth.run $(BENCH)
 
+pictures: setup browser  ## take the pictures of the page anew
+	@$(BIN)/python docs/pictures/take.py
+
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.in -e .

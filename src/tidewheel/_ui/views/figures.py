@@ -24,14 +24,23 @@ def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
 
 def rows_behind(record: CommitRecord) -> int | None:
     """Return how many rows waited in the sources, None if no source can tell."""
-    parts = [each.rows for partitions in record.behind.values() for each in partitions.values()]
-    return sum(parts) if parts else None
+    return _behind(record)[0] if record.behind else None
 
 
 def seconds_behind(record: CommitRecord) -> float | None:
     """Return for how long the oldest of the waiting rows had waited, None if no source can tell."""
-    parts = [each.seconds for partitions in record.behind.values() for each in partitions.values()]
-    return max(parts) if parts else None
+    return _behind(record)[1] if record.behind else None
+
+
+def _behind(record: CommitRecord) -> tuple[int, float]:
+    rows, seconds = 0, 0.0
+    # A plain loop: a chart looks at every partition of every commit.
+    for partitions in record.behind.values():
+        for each in partitions.values():
+            rows += each.rows
+            if each.seconds > seconds:
+                seconds = each.seconds
+    return rows, seconds
 
 
 def span_seconds(records: Sequence[CommitRecord]) -> float:
@@ -110,15 +119,30 @@ def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]
     }
     for group, width in _stretches(records, points):
         length = width or span_seconds(group)
-        behind = [count for record in group if (count := rows_behind(record)) is not None]
-        waited = [waiting for record in group if (waiting := seconds_behind(record)) is not None]
-        clocks = [(record.at - record.epoch) / 1e9 for record in group if record.epoch is not None]
+        rows = 0
+        took = 0.0
+        behind: int | None = None
+        waited: float | None = None
+        clock: float | None = None
+        for record in group:
+            rows += record.rows
+            took += record.seconds
+            if record.behind:
+                unread, oldest = _behind(record)
+                if behind is None or unread > behind:
+                    behind = unread
+                if waited is None or oldest > waited:
+                    waited = oldest
+            if record.epoch is not None:
+                late = (record.at - record.epoch) / 1e9
+                if clock is None or late > clock:
+                    clock = late
         columns["at"].append(group[-1].at / 1e9)
-        columns["rate"].append(sum(each.rows for each in group) / length if length > 0 else None)
-        columns["seconds"].append(sum(each.seconds for each in group) / len(group))
-        columns["rows_behind"].append(max(behind, default=None))
-        columns["seconds_behind"].append(max(waited, default=None))
-        columns["clock_behind"].append(max(clocks, default=None))
+        columns["rate"].append(rows / length if length > 0 else None)
+        columns["seconds"].append(took / len(group))
+        columns["rows_behind"].append(behind)
+        columns["seconds_behind"].append(waited)
+        columns["clock_behind"].append(clock)
         columns["commits"].append(len(group))
     return columns
 
