@@ -22,8 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from benchmarks.page import measured
+
 from tidewheel import Job, sinks, sources
 from tidewheel._observe import logs
 from tidewheel._spark.session import session

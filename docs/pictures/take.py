@@ -74,7 +74,7 @@ def take(address: str) -> None:
         window.goto(address)
         window.wait_for_selector(".badge.running")
         window.evaluate("location.hash = '#/orders/batches'")
-        window.locator("tbody tr").nth(BATCHES).wait_for()
+        window.locator(".timeline g").nth(BATCHES).wait_for()
         for view in VIEWS:
             window.evaluate(f"location.hash = '#/orders/{view}'")
             window.wait_for_selector(f"body[data-view={view}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol, TypeVar
 
 from tidewheel._operators.aggregates.functions import Aggregate
@@ -24,13 +25,33 @@ class Factory(Protocol[Made]):
         """Make one."""
 
 
-def checked_function(name: str, function: Any) -> Any:
-    """Return the function of a step, or refuse what cannot be called."""
+def checked_function(name: str, function: Any, *arguments: str) -> Any:
+    """Return the function of a step; refuse what cannot be called, or not with these arguments."""
     if not callable(function):
         raise GraphError(
             f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
         )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function  # Some that are written in C do not tell.
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        called = getattr(function, "__qualname__", type(function).__name__)
+        raise GraphError(
+            f"operator {name!r}: its function is called with {_listed(arguments)}, and {called}{signature} cannot be: {error}"
+        ) from None
     return function
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    """Return words as people list them.
+
+    >>> _listed(("key", "value", "state"))
+    'key, value and state'
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:

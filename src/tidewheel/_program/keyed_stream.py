@@ -114,7 +114,9 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> result.outputs["out"], result.states["total"]
         ([{'user': 'ada', 'value': 250}, {'user': 'ada', 'value': 300}], {'ada': 300})
         """
-        spec, ttl = self._state(name, checked_function(name, function), 2, state, default, **options)
+        spec, ttl = self._state(
+            name, checked_function(name, function, "key", "value", "state"), 2, state, default, **options
+        )
         return KeyedStream(self.job, self._then(name, StatefulMap(function, spec, returns, ttl)))
 
     # fmt: off
@@ -163,7 +165,11 @@ class KeyedStream(WindowSteps[Key, Value]):
         """
         if isinstance(logic, type) and issubclass(logic, StatefulLogic):
             raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
-        function = logic.on_data if isinstance(logic, StatefulLogic) else checked_function(name, logic)
+        function = (
+            logic.on_data
+            if isinstance(logic, StatefulLogic)
+            else checked_function(name, logic, "message", "state", "output")
+        )
         spec, ttl = self._state(name, function, 1, state, default, **options)
         return KeyedStream(self.job, self._then(name, StatefulOp(as_logic(logic), spec, returns, ttl)))
 
@@ -232,7 +238,9 @@ class KeyedStream(WindowSteps[Key, Value]):
         declared = values.type if state is None and codec is None and values.kind == "record" else state
         spec = StateSpec(declared, None, codec, version, upgrade)
         self.job.alias(name, *aliases)
-        return KeyedStream(self.job, self._then(name, Reduce(checked_function(name, function), spec)))
+        return KeyedStream(
+            self.job, self._then(name, Reduce(checked_function(name, function, "one value", "another"), spec))
+        )
 
     @overload
     def ttl_map(
@@ -268,7 +276,9 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> [record["value"] for record in run_in_memory(job).outputs["out"]]
         ['a', 'a,b', 'a,b,c']
         """
-        return KeyedStream(self.job, self._then(name, TtlMap(checked_function(name, function), returns)))
+        return KeyedStream(
+            self.job, self._then(name, TtlMap(checked_function(name, function, "message", "map"), returns))
+        )
 
     def deduplicate(
         self, name: str, horizon: Duration, by: Callable[[Value], str | int | bytes] | None = None

@@ -66,7 +66,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 1}, {'value': 4}, {'value': 9}]
         """
-        return self._same(name, Map(checked_function(name, function), returns))
+        return self._same(name, Map(checked_function(name, function, "value"), returns))
 
     def filter(self, name: str, function: Callable[[Value], Any] | Expression) -> Stream[Value]:
         """Keep the values for which the function returns something true, or for which an expression is true.
@@ -85,7 +85,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         if is_expression(function):
             return self._same(name, Where(function))
-        return self._same(name, Filter(checked_function(name, function)))
+        return self._same(name, Filter(checked_function(name, function, "value")))
 
     @overload
     def filter_map(self, name: str, function: Callable[[Value], Any], *, returns: type[New]) -> Stream[New]: ...
@@ -108,7 +108,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 3}, {'value': 5}]
         """
-        return self._same(name, FilterMap(checked_function(name, function), returns))
+        return self._same(name, FilterMap(checked_function(name, function, "value"), returns))
 
     @overload
     def flat_map(self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New]) -> Stream[New]: ...
@@ -129,7 +129,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 'to'}, {'value': 'be'}, {'value': 'not'}]
         """
-        return self._same(name, FlatMap(checked_function(name, function), returns))
+        return self._same(name, FlatMap(checked_function(name, function, "value"), returns))
 
     def inspect(self, name: str, function: Callable[[Value], Any]) -> Stream[Value]:
         """Call the function with each value as it passes; what it returns is ignored.
@@ -144,7 +144,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         1
         2
         """
-        return self._same(name, Inspect(checked_function(name, function)))
+        return self._same(name, Inspect(checked_function(name, function, "value")))
 
     @overload
     def map_batches(
@@ -173,7 +173,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'cents': 90}]
         """
-        return self._same(name, MapBatches(checked_function(name, function), returns))
+        return self._same(name, MapBatches(checked_function(name, function, "batch"), returns))
 
     def decode(self, name: str, codec: PayloadCodec[New], *, column: str = "value") -> tuple[Stream[New], Stream[Row]]:
         """Make records of payloads; return the stream of records, and the stream of messages that did not decode.
@@ -237,7 +237,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
             raise GraphError(f"operator {name!r}: a split has at least one output, not {outputs!r}")
-        node = self._then(name, Split(checked_function(name, function), outputs)).node
+        node = self._then(name, Split(checked_function(name, function, "value"), outputs)).node
         return tuple(self._at(Port(node, output)) for output in range(outputs))
 
     def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[Stream[Value], ...]:
@@ -254,7 +254,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs
         {'low': [{'value': 1}, {'value': 5}], 'high': [{'value': 5}, {'value': 9}]}
         """
-        chooser = Chooser(tuple(checked_function(name, predicate) for predicate in predicates))
+        chooser = Chooser(tuple(checked_function(name, predicate, "value") for predicate in predicates))
         return self.split(name, len(predicates), chooser)
 
     def clone(self, copies: int = 2) -> tuple[Self, ...]:

@@ -103,7 +103,7 @@ class TimeSteps(Steps[Value]):
         {'on-time': [{'at': 5}, {'at': 9}], 'late': [{'at': 4}]}
         """
         epochs = GenerateEpochs(
-            checked_function(name, function),
+            checked_function(name, function, "message", "last epoch"),
             0,
             checked_duration("idle_after", idle_after),
             partition,
@@ -167,4 +167,4 @@ class TimeSteps(Steps[Value]):
         >>> _ = run_in_memory(job)
         8
         """
-        return self._same(name, InspectFrontier(checked_function(name, function)))
+        return self._same(name, InspectFrontier(checked_function(name, function, "epoch")))

@@ -112,7 +112,9 @@ class WindowSteps(JoinSteps[Key, Value]):
         nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
         operator: Operator
         if add is not None:
-            spec = checked_state(name, state_spec(checked_function(name, add), 0, state, default, None, 1))
+            spec = checked_state(
+                name, state_spec(checked_function(name, add, "folded", "value"), 0, state, default, None, 1)
+            )
             fold = Fold(spec.factory(), add, merge)
             if isinstance(windows, Session):
                 operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)

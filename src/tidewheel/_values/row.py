@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 
 class Row(tuple[Any, ...]):
-    """A record with one attribute per column; a tuple otherwise.
+    """A record with one attribute per column, which also goes by its name: `row["user"]`; a tuple otherwise.
 
     Declare `value=Row` at a source, or nothing at all: it is the default.
 
     >>> click = row_class(("user", "amount"))("ada", 3)
-    >>> click.user, click.amount
+    >>> click.user, click["amount"]
     ('ada', 3)
     """
 
@@ -23,10 +23,18 @@ class Row(tuple[Any, ...]):
     _columns: tuple[str, ...]
     """The names of its columns, also of those that are no Python identifiers."""
 
-    if TYPE_CHECKING:
+    def __getattr__(self, name: str) -> Any:
+        """Say which columns there are. To a type checker every attribute may be one: columns are known when the data are."""
+        raise AttributeError(f"there is no column {name!r}; there are {', '.join(self._columns)}")
 
-        def __getattr__(self, name: str) -> Any:
-            """Columns are known when the data are: to a type checker every attribute may be one."""
+    def __getitem__(self, at: Any) -> Any:
+        """Return a column by its name, or as of any tuple by its place."""
+        if isinstance(at, str):
+            try:
+                at = self._columns.index(at)
+            except ValueError:
+                raise KeyError(f"there is no column {at!r}; there are {', '.join(self._columns)}") from None
+        return tuple.__getitem__(self, at)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._columns, tuple(self))
@@ -53,4 +61,8 @@ def row_class(names: tuple[str, ...]) -> type[Row]:
     row becomes columns again.
     """
     base = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    return type("Row", (base, Row), {"__slots__": (), "__reduce__": Row.__reduce__, "_columns": names})
+    return type(
+        "Row",
+        (base, Row),
+        {"__slots__": (), "__reduce__": Row.__reduce__, "_columns": names},
+    )

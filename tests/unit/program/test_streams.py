@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, count, tumbling
+from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, count, sources, tumbling
 from tidewheel.errors import GraphError
 
 
@@ -83,3 +83,13 @@ def test_a_logic_may_say_some_of_its_types_or_none():
 
     assert issubclass(Counting, StatefulLogic)
     assert issubclass(Telling, StatefulLogic)
+
+
+def test_a_function_that_cannot_be_called_as_its_step_calls_it_is_refused_when_the_graph_is_built():
+    job = Job("arity")
+    rows = job.source("in", sources.iterable([]))
+    with pytest.raises(GraphError, match=r"'m': its function is called with value, and .*\(a, b\) cannot be"):
+        rows.map("m", lambda a, b: a)
+    with pytest.raises(GraphError, match="'c': its function is called with key, value and state"):
+        rows.key_by("k", "user").stateful_map("c", lambda state, value: (state, value))
+    assert rows.map("s", str).map("i", int) is not None, "what does not tell its arguments is believed"

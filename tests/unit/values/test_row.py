@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import cloudpickle
+import pytest
 
 from tidewheel._values import Row, row_class
 
@@ -36,3 +37,13 @@ def test_columns_named_like_methods_of_a_tuple_are_columns():
     row = row_class(("count", "index"))(1, 2)
     assert (row.count, row.index) == (1, 2)
     assert pickle.loads(pickle.dumps(row)).count == 1
+
+
+def test_a_column_goes_by_its_name_and_a_wrong_name_tells_those_there_are():
+    row = row_class(("user", "total cents"))("ada", 3)
+    assert (row["user"], row["total cents"], row[1], row[-1], row[:1]) == ("ada", 3, 3, 3, ("ada",))
+    with pytest.raises(KeyError, match="no column 'usr'; there are user, total cents"):
+        row["usr"]
+    with pytest.raises(AttributeError, match="no column 'usr'; there are user, total cents"):
+        _ = row.usr
+    assert pickle.loads(pickle.dumps(row)) == copy.copy(row) == copy.deepcopy(row) == row

@@ -4,12 +4,12 @@ import { layout, Graph } from "./vendor/dagre-3.1.1.js";
 import { s, put } from "./dom.js";
 import { rate, brief } from "./format.js";
 
-const WIDTH = 168, HEIGHT = 54, CHARS = 22;
+const WIDTH = 150, HEIGHT = 54, CHARS = 20;
 const cut = (text) => (text.length > CHARS ? `${text.slice(0, CHARS - 1)}…` : text);
 
 export function place(operators) {
   const graph = new Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 16, ranksep: 44, marginx: 12, marginy: 12, ranker: operators.length > 300 ? "longest-path" : "network-simplex" });
+  graph.setGraph({ rankdir: "LR", nodesep: 16, ranksep: 30, marginx: 12, marginy: 12, ranker: operators.length > 300 ? "longest-path" : "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const each of operators) graph.setNode(each.name, { width: WIDTH, height: HEIGHT });
   for (const each of operators) for (const [input] of each.inputs) if (graph.hasNode(input)) graph.setEdge(input, each.name);

@@ -27,9 +27,9 @@ export async function show(main, context) {
       data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : "error: "), data.error.text) : null,
       facts([
         ["state", badge(data.state)], ["rows", rate(data.rate)], ["rows behind", brief(data.rows_behind)],
-        ["clock of the data", data.clock ? `${duration(data.now - data.clock)} behind` : "–"],
+        ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
-        ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["since", data.since ? moment(data.since) : "–"],
+        ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
       ]),
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
         h("button", { id: "stop", class: "bad", disabled: data.state !== "running" && data.state !== "perhaps", onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
