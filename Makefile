@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs wheel lock clean \
+.PHONY: help setup demo fleet-demo kafka browser test soak matrix lint docs recording wheel lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
 
@@ -51,6 +51,9 @@ lint: setup  ## ruff, mypy, and the types that users' programs get
 
 docs: setup  ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs tests/docs
+
+recording: setup  ## the picture in the README, from a real run
+	@$(BIN)/python docs/recording.py
 
 wheel: setup  ## the package as a file that pip installs, in dist/
 	@$(BIN)/python -m hatchling build -t wheel -d dist

@@ -117,7 +117,8 @@ class LineProgress(Progress):
     def counts(self) -> str:
         """Return what the run has done so far."""
         seconds = time.monotonic() - self.began
-        text = f"{self.batches:,} batches, {self.rows:,} rows in {seconds:.1f} s"
+        batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
+        text = f"{batches}, {self.rows:,} rows in {seconds:.1f} s"
         return f"{text}, {self.rejected:,} to the dead-letter sink" if self.rejected else text
 
     def _count(self, batch: BatchProgress) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
@@ -41,7 +43,8 @@ def check_program(
         raise StateError(
             f"the state of job {job!r} names the operator {', '.join(map(repr, dropped))}, which the program lacks (it has "
             f"{', '.join(map(repr, sorted(operators))) or 'none with state'}). A name is the identity of an operator's state: "
-            "give the operator its old name back, name it in aliases=, or go on without that state with --allow-dropped-state"
+            f"give the operator its old name back; if it was renamed, write job.alias('its new name', {dropped[0]!r}); or go on "
+            "without that state with --allow-dropped-state"
         )
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
@@ -69,9 +72,18 @@ def check_program(
         if was.fingerprint != now.fingerprint and name not in conversions:
             way = _ANOTHER_WINDOW if was.kind == now.kind == "window" else "give the changed operator a new name"
             raise StateError(
-                f"operator {name!r} kept {was.fingerprint or 'other state'} for each key, and now keeps {now.fingerprint}: one "
-                f"cannot be read as the other; {way}"
+                f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
+                f"{_spelled(now.fingerprint)}: one cannot be read as the other; {way}"
             )
+
+
+def _spelled(layout: str) -> str:
+    """Return a layout for people, with its lengths of time as hours, minutes and seconds.
+
+    >>> _spelled("windows of 5400000000000 ns from 0"), _spelled("windows of 10 ns from 0")
+    ('windows of 1:30:00 from 0', 'windows of 10 ns from 0')
+    """
+    return re.sub(r"(\d+)000 ns", lambda length: str(timedelta(microseconds=int(length[1]))), layout)
 
 
 def renamed(
