@@ -59,7 +59,7 @@ class Router:
         own_numbers: bool = False,
         batch_events: int = 50_000,
         linger: float = 0.05,
-        max_waiting: int = 100_000,
+        max_waiting: int = 200_000,
         max_waiting_bytes: int = 64 * 2**20,
         timeout: float = 30.0,
     ) -> None:

@@ -208,3 +208,10 @@ def test_what_cannot_be_an_inbox_is_refused(inbox, url):
     inbox.close()
     with pytest.raises(InboxError, match="was closed"):
         inbox.end([0])
+
+
+def test_a_block_that_the_server_cannot_take_is_refused_at_once(inbox):
+    with pytest.raises(InboxError, match=r"a block of .* bytes is for .*; make blocks smaller, or raise max_payload"):
+        inbox.append("p", "s", [block(0, 1, b'"' + b"x" * inbox.max_block_bytes + b'"')])
+    inbox.append("p", "s", [block(0, 1, b"1")])
+    assert len(whole(inbox)) == 1

@@ -94,6 +94,12 @@ class NatsInbox(Inbox):
 
     def append(self, producer: str, session: str, blocks: Sequence[Block]) -> None:
         check_producer(producer)
+        for block in blocks:
+            if len(block.data) > self.max_block_bytes:
+                raise InboxError(
+                    f"a block of {len(block.data)} bytes is for {self.url}, whose server takes {self.max_block_bytes}; make "
+                    "blocks smaller, or raise max_payload at the server"
+                )
         self._call(self._append_all(producer, session, blocks))
 
     def marks(self, producer: str) -> dict[int, int]:
