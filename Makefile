@@ -96,6 +96,9 @@ bench-route: setup  ## events into inboxes, beside plain appends to the same tra
 bench-many: setup  ## sessions, windows and several branches over flights (BENCH=--before: beside an older commit)
 	@$(BIN)/python -m benchmarks.many.run $(BENCH)
 
+bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, beside an empty foreachBatch
+	@$(BIN)/python -m benchmarks.latency.run $(BENCH)
+
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
 

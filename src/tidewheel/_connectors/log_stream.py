@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tidewheel._connectors.kept_logs import opened
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
 
 _Answer = TypeVar("_Answer")
+_SLICE = 1000
+"""How many records a slice of a partition has at least: for fewer, a task of their own is not worth its connection."""
 _RECORD_BYTES = 100
 """About how large a record is, so that ranges can be compared."""
 
@@ -57,7 +59,7 @@ class LogReader(StreamReader):
         return [
             InputPartition((name, begin[name] + at, begin[name] + at + size))
             for name, last in end.items()
-            for at, size in cuts(last - begin[name], self.tasks)
+            for at, size in cuts(last - begin[name], max(1, min(self.tasks, (last - begin[name]) // _SLICE)))
         ]
 
     def size_of(self, partition: InputPartition) -> int:
@@ -67,7 +69,7 @@ class LogReader(StreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give a range's records."""
         name, first, last = partition.value
-        with closing(self.opener()) as log:
+        with opened(self.opener) as log:
             yield from log.read(name, first, last)
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tidewheel._connectors import kept_logs
 from tidewheel._core import pickling
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -103,6 +104,7 @@ def _levels(
         # One program at a time: a worker that outlives a job must not keep it.
         _plans.clear()
         _plans[digest] = plan
+    kept_logs.keep()
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:

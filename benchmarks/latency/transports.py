@@ -1,0 +1,115 @@
+"""The two systems: a server on loopback, what sends at an even rate, and what notes when results are visible."""
+
+import json
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from kafka_server import Kafka, running_kafka
+from nats_server import Nats, running_nats
+from tidewheel._connectors.nats.client import NatsConnection
+
+USERS = 100
+
+Seen = Callable[[bytes], None]
+
+
+def payload(number: int) -> bytes:
+    """Return a message that says when it was made."""
+    return json.dumps({"user": f"user-{number % USERS}", "sent": time.time_ns()}).encode()
+
+
+class Transport(ABC):
+    """A client of one server."""
+
+    @abstractmethod
+    def send(self, number: int) -> None:
+        """Send a message."""
+
+    @abstractmethod
+    def watch(self, seen: Seen) -> None:
+        """Call with each result that is visible, from a thread, until `close`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop watching and let go of the server."""
+
+
+class OverNats(Transport):
+    """JetStream. Of an atomic batch, a consumer sees all messages when the last one is stored."""
+
+    def __init__(self, server: Nats) -> None:
+        server.make_stream("in")
+        server.make_stream("out", allow_atomic=True)
+        self.url = server.server
+        self._connection = NatsConnection(server.server)
+
+    def send(self, number: int) -> None:
+        self._connection.call(self._connection.jetstream.publish("in.events", payload(number)))
+
+    def watch(self, seen: Seen) -> None:
+        async def take(message: Any) -> None:
+            seen(message.data)
+
+        self._connection.call(
+            self._connection.jetstream.subscribe("out.totals", stream="out", ordered_consumer=True, cb=take)
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class OverKafka(Transport):
+    """Kafka. A consumer of committed transactions sees a batch when its transaction is."""
+
+    def __init__(self, server: Kafka) -> None:
+        for topic in ("in", "out"):
+            server.create(topic, 1)
+        self.url = server.brokers
+        self._producer = Producer({"bootstrap.servers": server.brokers, "linger.ms": 0})
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def send(self, number: int) -> None:
+        self._producer.produce("in", payload(number))
+        self._producer.poll(0)
+
+    def watch(self, seen: Seen) -> None:
+        settings = {"bootstrap.servers": self.url, "group.id": "latency", "auto.offset.reset": "earliest"}
+        consumer = Consumer({**settings, "isolation.level": "read_committed", "fetch.wait.max.ms": 10})
+        consumer.subscribe(["out"])
+
+        def follow() -> None:
+            while not self._ended.is_set():
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    seen(message.value())
+            consumer.close()
+
+        self._thread = threading.Thread(target=follow)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._producer.flush()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def running(system: str, folder: Path) -> AbstractContextManager[Any]:
+    """Run a server of a system for a while."""
+    return running_nats(folder, sync="2m") if system == "nats" else running_kafka(folder)
+
+
+def transport(system: str, server: Any) -> OverNats | OverKafka:
+    """Return a client of a server."""
+    return OverNats(server) if system == "nats" else OverKafka(server)
