@@ -70,6 +70,13 @@ class Source(ABC, Generic[Record]):
         """Return the source for a program that declares this shape of its records; most have no use for it."""
         return self
 
+    def seen_age_ms(self) -> int | None:
+        """Return for how long the files of a file source must be remembered; None: for ever.
+
+        A file that is older than the newest one by more than that is never read, whether it was seen or not.
+        """
+        return None
+
     def describe(self) -> str:
         """Return a few words for messages."""
         return type(self).__name__.lower()

@@ -8,8 +8,11 @@ the folder is lost or ahead of the manifest, or with other sources in another or
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from tidewheel._checkpoint.manifest import SparkLog
@@ -19,6 +22,12 @@ from tidewheel.errors import ConfigError, CorruptError
 _VERSION = "v1"
 _COMMITTED = 'v1\n{"nextBatchWatermarkMs":0}'
 _NO_OFFSET = "-"
+COMPACT_INTERVAL = 1000
+"""After how many batches Spark writes the entries of all batches before into one file, `999.compact`, `1999.compact`, …
+
+It takes as long as the job has seen many files, so it is done seldom.
+"""
+_TAIL_BYTES = 1 << 20
 
 
 class SparkFolder:
@@ -64,9 +73,20 @@ class SparkFolder:
                 raise CorruptError(
                     f"log {each} has files that a source has seen, and the offset of that source is {offset!r}"
                 )
-            # A lone .compact file makes Spark derive a compaction interval that fits its number.
-            self._write(f"sources/{folders[each]}/{at}.compact", "\n".join([_VERSION, *by_log[each]]))
+            self._write_log(folders[each], at, by_log[each])
             self._read[each] = at
+
+    def _write_log(self, folder: int, at: int, entries: Iterable[str]) -> None:
+        """Write a file source's log as it would be at an offset: one compacted file, and one for each batch since."""
+        compacted = (at + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
+        older: list[str] = []
+        since: dict[int, list[str]] = {batch: [] for batch in range(compacted + 1, at + 1)}
+        for entry in entries:
+            since.get(json.loads(entry)["batchId"], older).append(entry)
+        if compacted >= 0:
+            self._write(f"sources/{folder}/{compacted}.compact", "\n".join([_VERSION, *older]))
+        for batch, lines in since.items():
+            self._write(f"sources/{folder}/{batch}", "\n".join([_VERSION, *lines]))
 
     @property
     def logs(self) -> dict[str, int]:
@@ -106,11 +126,11 @@ class SparkFolder:
         """Yield what a file source saw after what was captured before, up to its offset."""
         for number in range(self._read.get(log, -1) + 1, at + 1):
             plain, compact = folder / str(number), folder / f"{number}.compact"
-            text = (plain if plain.exists() else compact).read_text()
-            for entry in _lines(text)[1:]:
-                # A compact file repeats all that came before it.
-                if json.loads(entry)["batchId"] == number:
-                    yield entry
+            if plain.exists():
+                yield from _lines(plain.read_text())[1:]
+            else:
+                # It repeats all that came before it, and its own entries come last.
+                yield from reversed(list(takewhile(partial(_is_of, number), _lines_from_the_end(compact))))
 
     def _write(self, name: str, text: str) -> None:
         file = self.path / name
@@ -147,6 +167,22 @@ def moved(text: str, positions: Sequence[int | None]) -> str:
 def _lines(text: str) -> list[str]:
     """Return lines as Spark takes them: a file's name may have signs in it that Python takes for the end of a line too."""
     return text.removesuffix("\n").split("\n")
+
+
+def _is_of(batch: int, line: str) -> bool:
+    return line.startswith("{") and json.loads(line)["batchId"] == batch
+
+
+def _lines_from_the_end(file: Path) -> Iterator[str]:
+    """Yield the lines of a file, the last one first, and read only as much of it as is asked for."""
+    with file.open("rb") as stream:
+        start, rest = stream.seek(0, os.SEEK_END), b""
+        while start > 0:
+            end, start = start, max(0, start - _TAIL_BYTES)
+            stream.seek(start)
+            rest, *lines = (stream.read(end - start) + rest).split(b"\n")
+            yield from (line.decode() for line in reversed(lines) if line)
+        yield rest.decode()
 
 
 def _log_offset(text: str) -> int | None:

@@ -237,7 +237,9 @@ class Driver:
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
         head = self.run.head
-        self.spark_folder.rebuild(head.spark, self.seen.load(head), self._continued(head))
+        continuation = self._continued(head)
+        self.seen.ages = self._ages(continuation)
+        self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
         faults.point(REBUILT)
         writer = self._frame().writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
         # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
@@ -477,6 +479,16 @@ class Driver:
         """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""
         log = state.spark if state is not None else None
         return continued(log, self.sources.lines, self.job.aliases, self.options.allow_dropped_source)
+
+    def _ages(self, continuation: Continuation) -> dict[int, int]:
+        """Return for how many ms the files of each log are remembered, where that is not for ever."""
+        ages = {
+            node.name: node.operator.source.seen_age_ms()
+            for node in self.plan.nodes
+            if isinstance(node.operator, SourceOperator)
+        }
+        known = ((source.log, ages.get(source.name)) for source in continuation.sources)
+        return {log: age for log, age in known if age is not None}
 
     @property
     def _ticks(self) -> bool:

@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tidewheel._spark import small_files
+from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
 from tidewheel._spark.java import check_java
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.shipping import DAEMON
@@ -61,6 +62,8 @@ _SESSION = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Every so many batches Spark writes a list of all files that a source has seen.
+    "spark.sql.streaming.fileSource.log.compactInterval": str(COMPACT_INTERVAL),
     # Spark's folder is rebuilt with a line for each source, in their order.
     "spark.sql.streaming.offsetLog.formatVersion": "1",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.direct import DirectReader
+from tidewheel._connectors.files.age import max_file_age_ms
 from tidewheel._connectors.files.extensions import check_folder, check_format, inferred_format
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
@@ -50,7 +51,9 @@ def files(
 
     Files must appear whole (written elsewhere, then renamed) and never change. Spark takes them roughly by age, splits
     large ones and packs small ones. On replay a batch has the same files again, so they must still be there: what is
-    deleted must be older than the job's last commit. Which files were read is part of the job's state.
+    deleted must be older than the job's last commit. Which files were read is part of the job's state, for as long as it
+    matters: a file that is a week older than the newest one is not read any more, so what was seen of it is forgotten.
+    Spark's option `maxFileAge` sets another time.
 
     Tasks read Parquet and JSON files of a local folder themselves, in columns, where that gives the values that Spark would give;
     Spark reads all others. `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
@@ -111,6 +114,9 @@ class Files(Source):
     def _format(self) -> str:
         assert self.format is not None, "the format of a resolved source is known"
         return self.format
+
+    def seen_age_ms(self) -> int | None:
+        return max_file_age_ms(self.options)
 
     def describe(self) -> str:
         return f"{self.format} files in {self.path}" if self.format else f"files in {self.path}"
