@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 
 Sides = list[list[tuple[int, Raw]]]
@@ -41,7 +42,7 @@ def _nothing() -> Sides:
     return [[], []]
 
 
-class AsOfLogic(StatefulLogic[Sides]):
+class AsOfLogic(CatchUpLogic[Sides]):
     """Left messages that wait, and right values that may still be the last known."""
 
     def __init__(self, join: AsOfJoin) -> None:
@@ -71,14 +72,16 @@ class AsOfLogic(StatefulLogic[Sides]):
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
         """Emit the left messages that are due, and drop right values that no message needs."""
         lefts, rights = state
-        for time, stored in sorted((each for each in lefts if each[0] <= timer.time), key=_TIME):
+        due = [each for each in lefts if each[0] <= timer.time]
+        for time, stored in sorted(due, key=_TIME):
             at = bisect_right(rights, time, key=_TIME) - 1
             known = at >= 0 and (self.tolerance is None or time - rights[at][0] <= self.tolerance)
             if known or self.how == "left":
                 right = self.values[1].get(rights[at][1]) if known else None
                 value = self.function(self.values[0].get(stored), right)
                 output.send(Message(timer.key, value, allowed(time, output)))
-        lefts = [each for each in lefts if each[0] > timer.time]
+        if due:
+            lefts = [each for each in lefts if each[0] > timer.time]
         # Whatever comes now is later than the timer, so of the values up to it only the last can matter.
         rights = rights[max(bisect_right(rights, timer.time, key=_TIME) - 1, 0) :]
         if self.tolerance is not None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 
 Waiting = list[tuple[int, Raw, bool]]
 """Timestamp, value, and whether it found a partner."""
 Sides = list[Waiting]
+"""Left and right, each in the order of time, and an empty third list: state without it was kept in the order of arrival."""
+
+_TIME = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -38,10 +44,18 @@ class IntervalJoin(Join):
 
 
 def _nothing() -> Sides:
-    return [[], []]
+    return [[], [], []]
 
 
-class IntervalLogic(StatefulLogic[Sides]):
+def _sort(state: Sides) -> None:
+    """Bring the state of an older version into the order of time."""
+    if len(state) == 2:
+        for waiting in state:
+            waiting.sort(key=_TIME)
+        state.append([])
+
+
+class IntervalLogic(CatchUpLogic[Sides]):
     """The messages of each key that may still find a partner."""
 
     def __init__(self, join: IntervalJoin) -> None:
@@ -62,18 +76,21 @@ class IntervalLogic(StatefulLogic[Sides]):
     def _on(self, side: int, message: Message, state: Sides, output: OutputBuffer) -> Sides | None:
         time, other = time_of(message), 1 - side
         stored = self.values[side].put(message.value)
-        paired = False
-        for at, (there, value, _) in enumerate(state[other]):
-            if time - self.reach[other] <= there <= time + self.reach[side]:
-                paired = True
-                state[other][at] = (there, value, True)
-                self._pair(side, stored, value, max(time, there), output)
+        _sort(state)
+        waiting = state[other]
+        first = bisect_left(waiting, time - self.reach[other], key=_TIME)
+        end = bisect_right(waiting, time + self.reach[side], lo=first, key=_TIME)
+        paired = end > first
+        for at in range(first, end):
+            there, value, _ = waiting[at]
+            waiting[at] = (there, value, True)
+            self._pair(side, stored, value, max(time, there), output)
         until = time + self.reach[side]
         if output.last_epoch is not None and until <= output.last_epoch:
             if not paired and self.outer[side]:
                 self._pair(side, stored, None, time, output)
         else:
-            state[side].append((time, stored, paired))
+            state[side].insert(bisect_right(state[side], time, key=_TIME), (time, stored, paired))
             output.set_timer(until)
         return state if any(state) else None
 
@@ -83,15 +100,16 @@ class IntervalLogic(StatefulLogic[Sides]):
         Messages that wait longer may have no timer: the timers may be those of a program whose interval was
         shorter. So each timer sets the next.
         """
-        for side in (0, 1):
-            reach = self.reach[side]
-            due = [each for each in state[side] if each[0] + reach <= timer.time]
-            if due:
-                state[side] = [each for each in state[side] if each[0] + reach > timer.time]
-                for time, stored, paired in due:
-                    if not paired and self.outer[side]:
-                        self._pair(side, stored, None, allowed(time + reach, output), output)
-        waiting = [time + self.reach[side] for side in (0, 1) for time, _, _ in state[side]]
+        _sort(state)
+        alone: list[tuple[int, int, Raw]] = []
+        for side, reach in enumerate(self.reach):
+            due = bisect_right(state[side], timer.time - reach, key=_TIME)
+            if self.outer[side]:
+                alone += [(time + reach, side, stored) for time, stored, paired in state[side][:due] if not paired]
+            del state[side][:due]
+        for until, side, stored in sorted(alone, key=itemgetter(0, 1)):
+            self._pair(side, stored, None, allowed(until, output), output)
+        waiting = [state[side][0][0] + reach for side, reach in enumerate(self.reach) if state[side]]
         if waiting:
             output.set_timer(min(waiting))
         return state if any(state) else None

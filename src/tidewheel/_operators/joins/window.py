@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import time_of
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._time.windows import Fixed
 
@@ -38,7 +39,7 @@ class WindowJoin(Join):
         return StateSpec(Panes, dict)
 
 
-class WindowJoinLogic(StatefulLogic[Panes]):
+class WindowJoinLogic(CatchUpLogic[Panes]):
     """The open windows of each key."""
 
     def __init__(self, join: WindowJoin) -> None:

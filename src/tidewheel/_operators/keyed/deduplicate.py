@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator, time_of
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._values import Shape
 from tidewheel.errors import OperatorError
@@ -35,7 +36,8 @@ class Deduplicate(TimedOperator):
         return DeduplicateLogic(self.horizon, self.by)
 
     def spec(self) -> StateSpec:
-        return StateSpec(Ids, dict)
+        # Not as `Ids`: what a union of types holds is compared value by value each time it is stored.
+        return StateSpec(dict[Any, Any], dict)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -44,7 +46,7 @@ class Deduplicate(TimedOperator):
         return inputs
 
 
-class DeduplicateLogic(StatefulLogic[Ids]):
+class DeduplicateLogic(CatchUpLogic[Ids]):
     """The ids of each key that are known."""
 
     def __init__(self, horizon: int, by: Callable[[Any], Any] | None) -> None:
@@ -67,8 +69,10 @@ class DeduplicateLogic(StatefulLogic[Ids]):
 
     def on_timer(self, timer: Timer, state: Ids, output: Any) -> Ids | None:
         """Forget the ids whose horizon has passed."""
-        for name, known in list(state.items()):
-            left = [until for until in _listed(known) if until > timer.time]
+        now = timer.time
+        due = [name for name, known in state.items() if (known if isinstance(known, int) else known[0]) <= now]
+        for name in due:
+            left = [until for until in _listed(state[name]) if until > now]
             if left:
                 state[name] = left[0] if len(left) == 1 else left
             else:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.task_state import KeyedState
@@ -56,6 +57,8 @@ class TimerService:
 
     def _fire_shard(self, shard: int, clock: Clock, until: int, output: OutputBuffer) -> None:
         due = self.timers.due(shard, clock, until)
+        if isinstance(self.logic, CatchUpLogic):
+            due = self._last_of_each_key(due)
         self.state.fetch(timer.key for timer in due)
         waiting = [encode(timer) for timer in due]
         live = set(waiting)
@@ -79,6 +82,14 @@ class TimerService:
                 elif until != MAX_TIME and encode(other) not in live:
                     live.add(encode(other))
                     heappush(waiting, encode(other))
+
+    def _last_of_each_key(self, due: list[Timer]) -> list[Timer]:
+        """Return the last timer of each key, and cancel those before it."""
+        last = {timer.key: timer for timer in due}
+        for timer in due:
+            if timer is not last[timer.key]:
+                self.timers.cancel(timer)
+        return list(last.values())
 
     def _call(self, timer: Timer, output: OutputBuffer) -> None:
         output.current = Message(timer.key, None, self._time(timer))

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.datetimes import with_datetime
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
-from tidewheel._time.duration import in_ns, moment
+from tidewheel._time.duration import MAX_TIME, in_ns, moment
 from tidewheel._values import Shape, shape_of
 from tidewheel.errors import OperatorError
 
@@ -26,6 +27,8 @@ class ExpiringMap(Mapping[Any, Any]):
     def __init__(self, entries: Entries, output: OutputBuffer, timestamps: bool = False) -> None:
         """Made by `ttl_map`."""
         self._entries, self._output, self._timestamps = entries, output, timestamps
+        self.soonest = MAX_TIME
+        """The earliest time at which one of the entries that were put here expires."""
 
     def put(self, key: Any, value: Any, expires: int | datetime) -> None:
         """Set an entry that goes when the epoch reaches `expires`: a datetime, or ns."""
@@ -35,6 +38,7 @@ class ExpiringMap(Mapping[Any, Any]):
         self._entries.pop(key, None)
         self._entries[key] = (value, expires)
         self._output.set_timer(expires)
+        self.soonest = min(self.soonest, expires)
 
     def expires(self, key: Any) -> Any:
         """Return when an entry expires: a datetime, or ns where times came as integers."""
@@ -76,25 +80,42 @@ class TtlMap(TimedOperator):
         return (shape_of(self.returns),)
 
 
-class TtlLogic(StatefulLogic[Entries]):
+class TtlLogic(CatchUpLogic[Entries]):
     """The entries of each key."""
 
     def __init__(self, function: Callable[[Message, ExpiringMap], Any], timestamps: bool) -> None:
         self.function, self.timestamps = function, timestamps
+        self._soonest: dict[Any, int] = {}
+        """The keys of this task's messages, each with a time before which none of its entries expires."""
 
     def on_data(self, message: Message, state: Entries, output: Any) -> Entries | None:
         """Call the function with what has not expired."""
+        key = message.key
+        if key not in self._soonest:
+            self._soonest[key] = _next_expiry(state)
         if message.time is not None and output.epoch is not None:
             # The batch's epoch goes out after its data, but a message that is above it must not see what it ends.
-            _expire(state, min(output.epoch, message.time - 1))
-        shown = with_datetime(message) if self.timestamps else message
-        output.emit(self.function(shown, ExpiringMap(state, output, self.timestamps)))
+            until = min(output.epoch, message.time - 1)
+            if self._soonest[key] <= until:
+                soonest = _next_expiry(state)
+                if soonest <= until:
+                    # What is known of the key stays: if the message is rejected, what expires here is there again.
+                    _expire(state, until)
+                else:
+                    self._soonest[key] = soonest
+        entries = ExpiringMap(state, output, self.timestamps)
+        output.emit(self.function(with_datetime(message) if self.timestamps else message, entries))
+        self._soonest[key] = min(self._soonest[key], entries.soonest)
         return state or None
 
     def on_timer(self, timer: Timer, state: Entries, output: Any) -> Entries | None:
         """Drop expired entries."""
         _expire(state, timer.time)
         return state or None
+
+
+def _next_expiry(entries: Entries) -> int:
+    return min((expires for _, expires in entries.values()), default=MAX_TIME)
 
 
 def _expire(entries: Entries, until: int) -> None:

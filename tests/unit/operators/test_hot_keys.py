@@ -1,0 +1,103 @@
+"""Keys on which much waits: what is due together is looked for once, and what is near in time is found without a search."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tidewheel import Job
+from tidewheel._operators.joins.as_of import AsOfLogic
+from tidewheel._operators.joins.interval import IntervalLogic
+from tidewheel._operators.keyed.deduplicate import DeduplicateLogic
+from tidewheel._operators.keyed.ttl_map import TtlLogic
+from tidewheel._operators.logic import Message
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+_names = itertools.count()
+
+
+def put(message, entries) -> int:
+    entries.put(message.value, 1, message.time + 5)
+    return len(entries)
+
+
+OPERATORS = {
+    "deduplicate": (DeduplicateLogic, lambda left, right: left.deduplicate("op", "5 ns", by=lambda row: row.n)),
+    "ttl_map": (
+        TtlLogic,
+        lambda left, right: left.ttl_map("op", lambda message, entries: put(_plain(message), entries)),
+    ),
+    "interval_join": (IntervalLogic, lambda left, right: left.interval_join("op", right, how="left")),
+    "as_of_join": (AsOfLogic, lambda left, right: left.as_of_join("op", right)),
+}
+
+
+def _plain(message: Message) -> Message:
+    return Message(message.key, message.value.n, message.time)
+
+
+def joined(build, out) -> Job:
+    job = Job(f"hot-{next(_names)}", state="memory:unit-hot-keys", n_shards=2)
+    left, right = (
+        job.source(side, lambda spark: None).assign_timestamps(f"t-{side}", "n", unit="ns").key_by(f"by-{side}", "key")
+        for side in ("left", "right")
+    )
+    build(left, right).sink("out", out)
+    right.sink("rights", collect())
+    return job
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_key_is_looked_through_once_for_all_timers_that_are_due_together(operator, monkeypatch):
+    logic, build = OPERATORS[operator]
+    calls, on_timer = [], logic.on_timer
+    monkeypatch.setattr(
+        logic, "on_timer", lambda self, timer, *rest: calls.append(timer.time) or on_timer(self, timer, *rest)
+    )
+    out = collect()
+    with MemoryRun(joined(build, out)) as run:
+        run.batch({"left": [{"key": "k", "n": n} for n in range(100)]})
+        run.batch({}, epoch=49)
+        assert len(calls) == 1
+        run.flush()
+        assert len(calls) == 2
+    sent = [record["n"] if "n" in record else record["left"]["n"] for record in out.records if "join" in operator]
+    assert sent == (list(range(100)) if "join" in operator else [])
+
+
+def test_state_of_an_interval_join_in_the_order_of_arrival_is_read():
+    waiting = IntervalLogic.__new__(IntervalLogic)
+    state = [[(9, b"", False), (3, b"", False)], [(5, b"", True), (4, b"", False)]]
+    waiting.reach, waiting.outer = (100, 100), (False, False)
+    assert waiting.on_timer(type("Timer", (), {"time": 103}), state, _Output()) == [
+        [(9, b"", False)],
+        [(4, b"", False), (5, b"", True)],
+        [],
+    ]
+
+
+class _Output:
+    last_epoch = None
+
+    def set_timer(self, time: int) -> None:
+        assert time == 104
+
+
+def test_a_message_that_is_rejected_lets_nothing_expire():
+    def count(message, entries):
+        if message.value.n == 20:
+            raise ValueError("this one")
+        put(_plain(message), entries)
+        return len(entries)
+
+    out, dead = collect(), collect()
+    job = joined(lambda left, right: left.ttl_map("op", count), out)
+    job.dead_letter("dead", dead)
+    with MemoryRun(job) as run:
+        run.batch({"left": [{"key": "k", "n": n} for n in (1, 2, 3)]})
+        # The epoch of the batch lets 1 and 2 expire before its first message, which fails: the next does it again.
+        run.batch({"left": [{"key": "k", "n": n} for n in (20, 21, 22, 23)]}, epoch=7)
+    assert [record["value"] for record in out.records] == [1, 2, 3, 2, 3, 4]
+    assert len(dead.records) == 1
