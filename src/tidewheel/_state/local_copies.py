@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tidewheel._state.local_copy import ShardCopy
+from tidewheel._state.old_copies import remove_old_copies
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel.errors import StateError
 
@@ -62,6 +63,7 @@ class LocalCopies:
                     "here: open them after forking only, or start processes by spawning"
                 )
             if key not in cls._open:
+                remove_old_copies(Path(key))
                 cls._open[key] = cls(key, map_size)
             return cls._open[key]
 

@@ -13,6 +13,9 @@ import msgspec
 
 from tidewheel._time.duration import MAX_TIME
 
+FORGOTTEN_AFTER = 24 * 3600 * 10**9
+"""For how many ns a partition is idle before it is forgotten: there may be a new one every day, and none ever ends."""
+
 
 class Frontier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """How far one input's time has come, and how long it has been silent."""
@@ -55,6 +58,11 @@ class Input:
             return frontier.time
         return min(frontier.time + max(0, (frontier.silent or 0) - self.advance_after), MAX_TIME)
 
+    def is_gone(self, frontier: Frontier) -> bool:
+        """Tell whether it has been idle for so long that a partition is forgotten."""
+        silent, idle_after = frontier.silent, self.idle_after
+        return idle_after is not None and silent is not None and silent > idle_after + FORGOTTEN_AFTER
+
     def is_idle(self, frontier: Frontier) -> bool:
         """Tell whether it has been silent for so long that it holds nothing back."""
         return self.idle_after is not None and frontier.silent is not None and frontier.silent > self.idle_after
@@ -78,7 +86,8 @@ def advanced(
 
     An input that is met first has not been silent, though it has no epoch yet. Where nobody asked for data (None), no input was
     silent. Once an operator has partitions, only they count. A frontier never goes back; inputs that the program no longer has
-    are forgotten.
+    are forgotten, and so are partitions that have been idle for a day. Those that are the furthest of their operator stay:
+    where all are idle, they tell how far it has come.
     """
     known = {each.name: each for each in inputs}
     before = {name: frontier for name, frontier in frontiers.items() if operator_of(name) in known}
@@ -95,7 +104,26 @@ def advanced(
             after.pop(name, None)
         else:
             after.setdefault(name, Frontier(None))
-    return after
+    return _remembered(after, known)
+
+
+def _remembered(frontiers: dict[str, Frontier], known: Mapping[str, Input]) -> dict[str, Frontier]:
+    gone = {
+        name
+        for name, frontier in frontiers.items()
+        if "/" in name and (each := known.get(operator_of(name))) is not None and each.is_gone(frontier)
+    }
+    if not gone:
+        return frontiers
+    furthest: dict[str, int | None] = {}
+    for name, frontier in frontiers.items():
+        operator = operator_of(name)
+        furthest[operator] = _later(furthest.get(operator), frontier.time)
+    return {
+        name: frontier
+        for name, frontier in frontiers.items()
+        if name not in gone or frontier.time == furthest[operator_of(name)]
+    }
 
 
 def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._time.frontier import Asked, Frontier, Input, advanced, merged
+from tidewheel._time.frontier import FORGOTTEN_AFTER, Asked, Frontier, Input, advanced, merged
 
 A, B = Input("a", 10), Input("b", None)
 times = st.none() | st.integers(-50, 50)
@@ -123,3 +123,25 @@ def test_an_input_is_idle_only_if_it_was_asked_for_longer_than_its_limit_since_i
         asked_for = 0 if gave else asked_for + how_long.waited + how_long.worked
         if inputs[0].is_idle(frontiers["a"]):
             assert asked_for > idle
+
+
+def test_a_partition_that_has_been_idle_for_a_day_is_forgotten_unless_it_is_the_furthest():
+    inputs = [Input("clock", idle_after=5)]
+    frontiers = {"clock/0": Frontier(10), "clock/1": Frontier(30), "clock/2": Frontier(20)}
+    day = Asked(waited=FORGOTTEN_AFTER)
+    first = advanced(frontiers, inputs, [{"clock/2": 21}], day)
+    assert set(first) == set(frontiers), "silent for a day, and not yet idle for one"
+    second = advanced(first, inputs, [{"clock/2": 22}], day)
+    assert set(second) == {"clock/1", "clock/2"}
+    assert merged(second, inputs, 21) == 22
+    third = advanced(second, inputs, [{"clock/0": 23, "clock/2": 40}], day)
+    assert third["clock/0"] == Frontier(23), "it begins anew"
+    assert set(third) == {"clock/0", "clock/2"}
+
+
+def test_a_partition_that_is_never_idle_is_never_forgotten():
+    inputs = [Input("clock", idle_after=None)]
+    frontiers = {"clock/0": Frontier(10), "clock/1": Frontier(30)}
+    for _ in range(3):
+        frontiers = advanced(frontiers, inputs, [{"clock/1": 31}], Asked(waited=FORGOTTEN_AFTER))
+    assert set(frontiers) == {"clock/0", "clock/1"}
