@@ -332,6 +332,8 @@ class Driver:
         if self.run.commit(spec, found, "batch", self.spark, progress, steps=steps):
             self._tell(spec, batch, found, steps)
         else:
+            # There was nothing to do, as for a query that waits for data.
+            self._enter(None)
             self.telling.turned(waiting=True)
 
     def _run_tasks(

@@ -90,7 +90,8 @@ def key_array(array: pa.Array, operator: str) -> pa.Array:
         if fits(kind):
             # 0.0 and -0.0 are one key.
             return pc.add(array.cast(carried), 0.0) if pa.types.is_floating(kind) else array.cast(carried)
-    raise OperatorError(f"operator {operator!r}: a key must be {_KEYABLE}; this one is of type {kind}")
+    hint = "; a time as a key is text, such as start.isoformat()" if pa.types.is_temporal(kind) else ""
+    raise OperatorError(f"operator {operator!r}: a key must be {_KEYABLE}; this one is of type {kind}{hint}")
 
 
 _CARRIED = (
