@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from tidewheel._core.user_code import described, trimmed
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._operators.base import Process
 from tidewheel._operators.graph import Node, Port
+from tidewheel._operators.keyed.datetimes import with_datetime
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.logic import Message
 from tidewheel._operators.stateless.source import SourceOperator
@@ -28,6 +30,7 @@ from tidewheel._state.timers import decode as decode_timer
 from tidewheel._state.timers import encode as encode_timer
 from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
+from tidewheel._time.duration import in_ns
 from tidewheel._values import ANY, Batch
 from tidewheel.errors import OperatorError, StateError
 
@@ -49,6 +52,8 @@ class OperatorTester:
     Each call is a batch of its own: state is encoded and stored when it ends, as a commit does; a call that raises leaves
     the state as it was. Every call returns the messages that came out of the stream that `build` returned. If it
     returned several, they are those of the first, and `taken(1)` gives those of the second.
+
+    Times are ns, or datetimes: where the test gives datetimes, the operators see datetimes, and datetimes come out.
     """
 
     def __init__(
@@ -79,15 +84,16 @@ class OperatorTester:
         self._copies = PlainCopies()
         self._key_kinds: dict[str, str] = {}
         self._taken: list[list[Message]] = [[] for _ in self._outputs]
+        self.gives_datetimes = False
 
-    def send(self, key: Any, value: Any, time: int | None = None) -> list[Message]:
+    def send(self, key: Any, value: Any, time: int | datetime | None = None) -> list[Message]:
         """Give one message to the operators."""
         return self.send_all([Message(key, value, time)])
 
     def send_all(self, messages: Iterable[Message]) -> list[Message]:
         """Give several messages, as one batch."""
         batch_messages = list(messages)
-        times = [message.time for message in batch_messages]
+        times = [self._given(message.time) for message in batch_messages]
         if any(time is None for time in times) and any(time is not None for time in times):
             raise ValueError("either all messages of a batch have a time or none")
         batch = Batch(
@@ -98,12 +104,13 @@ class OperatorTester:
         )
         return self._step(lambda step: step.deliver(self._input, batch), lambda process: None)
 
-    def epoch(self, time: int) -> list[Message]:
+    def epoch(self, time: int | datetime) -> list[Message]:
         """Promise that no message up to `time` comes any more; one that is not above the last is ignored, as in a job."""
-        if self.last_epoch is not None and time <= self.last_epoch:
+        epoch: int = self._given(time)
+        if self.last_epoch is not None and epoch <= self.last_epoch:
             return []
-        out = self._step(lambda step: None, lambda process: process.on_epoch(time), time)
-        self.last_epoch = time
+        out = self._step(lambda step: None, lambda process: process.on_epoch(epoch), epoch)
+        self.last_epoch = epoch
         return out
 
     def tick(self, seconds: float = 0) -> list[Message]:
@@ -188,8 +195,21 @@ class OperatorTester:
         for name, rows in step.written.items():
             self.written.setdefault(name, []).extend(rows)
         for taken, port in zip(self._taken[1:], self._outputs[1:], strict=True):
-            taken += step.out.get(port, [])
-        return step.out.get(self._outputs[0], [])
+            taken += self._shown(step, port)
+        return self._shown(step, self._outputs[0])
+
+    def _given(self, time: Any) -> Any:
+        self.gives_datetimes = self.gives_datetimes or isinstance(time, datetime)
+        return in_ns(time)
+
+    def shows_datetimes(self, node: Node) -> bool:
+        """Tell whether the times of a node's messages are datetimes to users."""
+        return self.gives_datetimes or node.timestamps
+
+    def _shown(self, step: _Step, port: Port) -> list[Message]:
+        messages = step.out.get(port, [])
+        datetimes = self.shows_datetimes(self.graph.nodes[port.node])
+        return [with_datetime(message) for message in messages] if datetimes else messages
 
     def _placed(self, key: Any) -> tuple[bytes, Any]:
         stored = to_stored(key)
@@ -250,7 +270,7 @@ class _NodeContext:
         self._step, self._node = step, node
         self.operator = node.name
         self.shapes = node.shapes
-        self.timestamps = node.timestamps
+        self.timestamps = step.tester.shows_datetimes(node)
         self.now = step.tester.clock.now
         self.last_epoch, self.epoch = step.tester.last_epoch, step.epoch
 

@@ -13,7 +13,7 @@ from tidewheel._state.timers import Timer
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.sinks import collect, files
 from tidewheel.sources import iterable
-from tidewheel.testing import MemoryRun
+from tidewheel.testing import MemoryRun, OperatorTester
 
 NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -174,3 +174,14 @@ def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
         run.batch({"in": [{"at": NINE}]})
         run.batch({"in": [{"at": NINE}]})
     assert seen == [None, NINE - timedelta(hours=1)]
+
+
+def test_a_tester_that_is_given_datetimes_shows_and_gives_datetimes():
+    tester = OperatorTester(lambda keyed: keyed.stateful_op("silence", Silence(), default=list))
+    assert tester.send("a", "click", NINE) == []
+    five = NINE + timedelta(minutes=5)
+    assert tester.epoch(five) == [Message("a", {"silent": timedelta(minutes=5), "at": five}, five)]
+    counting = OperatorTester(lambda keyed: keyed.window("w", tumbling("1 hour"), n=count()))
+    counting.send("a", {"x": 1}, NINE)
+    (window,) = counting.epoch(NINE + timedelta(hours=2))
+    assert (window.value.start, window.time) == (NINE, NINE + timedelta(hours=1) - timedelta(microseconds=1))
