@@ -3,9 +3,10 @@
     python -m benchmarks.observe [--rounds 5]
 
 Two cases: large batches, where a cost by row would show, and small ones, where a cost by commit would. Runs with all on and all
-off take turns in one Spark; the time of a case is the median of its batches, without the first ones of each run. `on_vs_off` is
-the throughput with all on divided by that with all off, in the worse of the two cases. `page_ms` is the slowest
-view of the page, as `benchmarks.page` has it. The last line is one JSON object.
+off take turns in one Spark. Each pair of runs gives a ratio, of the medians of their batches without the first ones; what counts
+is the median of these ratios: another load on the machine falls on both runs of a pair. `on_vs_off` is the throughput with all on
+divided by that with all off, in the worse of the two cases. `page_ms` is the slowest view of the page, as `benchmarks.page` has
+it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -99,26 +100,28 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     stderr, sys.stderr = sys.stderr, open(os.devnull, "w")  # noqa: SIM115
     logs.configure("debug", "json")
-    found: dict[tuple[str, bool], list[float]] = {}
+    pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     for turn in range(options.rounds + 1):
         for case in CASES:
-            # Who goes first changes: what a machine does meanwhile must not fall on one side alone.
-            for seen in (True, False) if turn % 2 else (False, True):
-                taken = seconds(spark, case, seen, options.port)
-                if turn:  # The first turn is for the JVM.
-                    found.setdefault((case, seen), []).extend(taken[SKIPPED:])
+            # Who goes first changes: a machine that gets slower must not count for one side alone.
+            order = (True, False) if turn % 2 else (False, True)
+            taken = {seen: statistics.median(seconds(spark, case, seen, options.port)[SKIPPED:]) for seen in order}
+            if turn:  # The first turn is for the JVM.
+                pairs[case].append((taken[False], taken[True]))
     sys.stderr = stderr
     spark.stop()
     result: dict[str, Any] = {"rounds": options.rounds, "cases": {}}
     print(f"{'case':<8} {'off ms':>10} {'on ms':>10} {'on vs off':>10}")
     for case in CASES:
-        off, on = (statistics.median(found[case, seen]) for seen in (False, True))
+        off, on = (statistics.median(side) for side in zip(*pairs[case], strict=True))
+        ratios = sorted(off / on for off, on in pairs[case])
         result["cases"][case] = {
             "off_ms": round(off * 1000, 2),
             "on_ms": round(on * 1000, 2),
-            "on_vs_off": round(off / on, 4),
+            "on_vs_off": round(statistics.median(ratios), 4),
+            "pairs": [round(ratio, 3) for ratio in ratios],
         }
-        print(f"{case:<8} {off * 1000:>10.1f} {on * 1000:>10.1f} {off / on:>10.3f}")
+        print(f"{case:<8} {off * 1000:>10.1f} {on * 1000:>10.1f} {statistics.median(ratios):>10.3f}")
     result["page"] = {view: round(taken, 1) for view, taken in measured().items()}
     result["page_ms"] = max(result["page"].values())
     print(f"the slowest view of the page, 4,096 shards and 10,000 commits: {result['page_ms']} ms")

@@ -76,8 +76,8 @@ class HistoryWriter:
         """Note a commit."""
         first = not self._commits and not self._chunk
         self._commits.append(record)
-        if first:
-            # A short run shows at once.
+        # A short run shows at once, and a fast one does not wait until records are dropped.
+        if first or len(self._commits) >= CHUNK_COMMITS:
             self._wake.set()
 
     def failed(self, record: ErrorRecord) -> None:

@@ -174,6 +174,7 @@ class Form(Generic[_Record]):
         self._encoder = msgspec.msgpack.Encoder()
         self._many: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
         self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
+        self._all: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[kind])  # type: ignore[valid-type]
 
     def encode(self, records: list[_Record]) -> bytes:
         """Return the records as one object."""
@@ -189,8 +190,16 @@ class Form(Generic[_Record]):
             if not 0 <= size <= _LARGEST:
                 raise CorruptError(f"it says that it holds {size} bytes")
             raw = zstandard.ZstdDecompressor().decompress(data[len(_MAGIC) :], max_output_size=_LARGEST)
+        except zstandard.ZstdError as error:
+            raise CorruptError(f"it does not decode ({error})") from None
+        try:
+            every: list[_Record] = self._all.decode(raw)
+            return every
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass  # One by one, then: some may be of another version.
+        try:
             items = self._many.decode(raw)
-        except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+        except msgspec.MsgspecError as error:
             raise CorruptError(f"it does not decode ({error})") from None
         records = []
         for item in items:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
 import pytest
 
 from tidewheel import sources
+from tidewheel._connectors.inbox import Block, encode_events, open_inbox
+from tidewheel._connectors.inbox.source import inbox
+from tidewheel._connectors.log_source import Log, PartitionedSource
 from tidewheel._connectors.source import Unread
 from tidewheel._observe.lag import LagMonitor, Waiting
 from tidewheel._observe.records import Behind
@@ -50,3 +56,27 @@ def test_an_iterable_tells_what_is_not_read(offsets, rows):
 
 def test_a_source_that_cannot_tell_says_nothing(tmp_path):
     assert sources.files(str(tmp_path), schema="a long").unread("{}") == {}
+
+
+def test_a_log_tells_the_distance_to_its_end_by_partition():
+    class Numbers(Log):
+        def start(self):
+            return {}
+
+        def end(self, start):
+            return {"a": 10, "b": 4, "new": 3}
+
+        def read(self, partition, first, last):
+            return iter(())
+
+    source = PartitionedSource(Numbers, pa.schema([("n", pa.int64())]), None)
+    assert source.unread('{"a": 7, "b": 4, "gone": 1}') == {"a": Unread(3, 7, 10), "b": Unread(0, 4, 4)}
+
+
+def test_an_inbox_tells_its_events_by_shard(tmp_path):
+    url = f"file://{tmp_path}/inbox"
+    with open_inbox(url, n_shards=2) as opened:
+        opened.append("test", "one", [Block(0, 1, 2, encode_events([b"sa", b"sb"], [b"1", b"2"]))])
+        start = opened.start()
+    unread = inbox(url).unread(json.dumps({str(shard): position for shard, position in start.items()}))
+    assert {shard: left.rows for shard, left in unread.items()} == {"0": 2, "1": 0}
