@@ -49,8 +49,19 @@ def points_of_a_run() -> list[str]:
         text=True,
         check=True,
     )
-    # Moving keys, resharding, inboxes, the connectors and idle jobs have tests of their own.
-    others = ("commit.skipped", "move.", "reshard.", "inbox.", "postgres.", "delta.", "kafka.", "nats.", "mqtt.")
+    # Moving keys, resharding, inboxes, the connectors, idle jobs and jobs with pages have tests of their own.
+    others = (
+        "commit.skipped",
+        "commit.page",
+        "move.",
+        "reshard.",
+        "inbox.",
+        "postgres.",
+        "delta.",
+        "kafka.",
+        "nats.",
+        "mqtt.",
+    )
     return [name for name in said.stdout.split() if not name.startswith(others)]
 
 

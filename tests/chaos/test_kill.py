@@ -20,7 +20,7 @@ def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
     assert len(points) > 15
     for number, name in enumerate(points):
         # What happens in every batch is let pass once, so that a life commits something before it ends.
-        armed = f"{name}=kill@{1 if name.startswith(('start', 'flush', 'task.snapshot')) else 2}"
+        armed = f"{name}=kill@{1 if name.startswith(('start', 'flush', 'merge')) else 2}"
         status, out, err = harness.finish(harness.start(tmp_path, armed, parallelism=str(number % 3 + 1)))
         assert status == -9, f"{armed}: the life ended with {status} instead of being killed\n{out}\n{err[-3000:]}"
     status, _, err = harness.finish(harness.start(tmp_path))

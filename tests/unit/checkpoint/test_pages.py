@@ -15,6 +15,7 @@ from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
 from tidewheel._checkpoint.tools.verify import verify
+from tidewheel._core import faults
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._storage import open_store
 from tidewheel.errors import CorruptError, NotFound, StateError
@@ -38,7 +39,8 @@ def store():
 
 
 def manifest(sequence: int, shards, **fields) -> Manifest:
-    return Manifest(CheckpointId("job", sequence, 0), run="r", n_shards=SHARDS, shards=shards, **fields)
+    named = {"run": "r", **fields}
+    return Manifest(CheckpointId("job", sequence, 0), n_shards=SHARDS, shards=shards, **named)
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 300))
@@ -183,6 +185,24 @@ def test_a_group_that_has_lost_all_its_shards_needs_no_page(paged):
     gone = dict.fromkeys(range(0, SHARDS, page_count(SHARDS)))
     third = checkpoints.commit(manifest(3, second.shards.with_parts(gone), parent=2))
     assert len(third.pages()) == page_count(SHARDS) - 1
+
+
+@pytest.mark.parametrize("hit", [1, 3])
+def test_a_commit_that_dies_between_its_pages_has_committed_nothing_and_leaves_only_garbage(paged, hit):
+    place, checkpoints, _, second = paged
+    shards = second.shards.with_parts({shard: ShardParts(None, (part(3),)) for shard in range(8)})
+    faults.arm(f"commit.page-written=raise@{hit}")
+    try:
+        with pytest.raises(faults.InjectedFault):
+            checkpoints.commit(manifest(3, shards, parent=2))
+    finally:
+        faults.arm("")
+    assert StreamCheckpoints(place, "job").latest() == second
+    third = checkpoints.commit(manifest(3, second.shards, parent=2, run="other"))
+    fourth = checkpoints.commit(manifest(4, third.shards, parent=3, run="other"))
+    collect(checkpoints, keep=1, grace=0, now=10**20)
+    there = {entry.path for entry in checkpoints.folder.list("state")}
+    assert there == {page.name for page in fourth.pages()}
 
 
 def _elsewhere(folder):
