@@ -88,11 +88,10 @@ def change_of(shard: int, old: ShardParts | None, parts: ShardParts | None) -> C
     """
     if parts is None or old is None or old.snapshot != parts.snapshot:
         return Change(shard, -1, parts)
-    kept = 0
-    for before, after in zip(old.deltas, parts.deltas, strict=False):
-        if before is not after and before != after:
-            break
-        kept += 1
+    kept = len(old.deltas)
+    if parts.deltas[:kept] != old.deltas:
+        pairs = zip(old.deltas, parts.deltas, strict=False)
+        kept = next((place for place, (before, after) in enumerate(pairs) if before != after), len(parts.deltas))
     return Change(shard, kept, ShardParts(None, parts.deltas[kept:]))
 
 

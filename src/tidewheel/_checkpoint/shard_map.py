@@ -205,8 +205,13 @@ class ShardMap(Mapping[int, ShardParts]):
         shards = {shard for place in places for shard in self.groups[place].shards()}
         return iter(sorted(shard for shard in shards if shard % parallelism == task))
 
-    def __getitem__(self, shard: int) -> ShardParts:
+    def get(self, shard: int, default: Any = None) -> Any:
+        """Return a shard's parts, or the default."""
         parts = self.groups[shard % len(self.groups)].get(shard) if self.groups else None
+        return default if parts is None else parts
+
+    def __getitem__(self, shard: int) -> ShardParts:
+        parts: ShardParts | None = self.get(shard)
         if parts is None:
             raise KeyError(shard)
         return parts
@@ -236,7 +241,9 @@ class ShardMap(Mapping[int, ShardParts]):
 
 def _check_names(parts: ShardParts | None) -> None:
     """Refuse parts that call two files by one name, before they are committed."""
+    if parts is None or (parts.snapshot is None and len(parts.deltas) < 2):
+        return
     names: dict[str, FileRef] = {}
-    for file in () if parts is None else parts.files():
+    for file in parts.files():
         if names.setdefault(file.name, file) != file:
             raise StateError(f"the checkpoint refers to the file {file.name!r} twice, with unequal sizes or checksums")

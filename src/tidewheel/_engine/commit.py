@@ -20,6 +20,7 @@ from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
 
+_NOTHING = ShardParts()
 _FAILURES: dict[str, type[Exception]] = {kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark)}
 
 
@@ -61,8 +62,8 @@ def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_sha
             if parts is not None:
                 changes[shard] = parts
     for shard, fresh in deltas.items():
-        before = changes.get(shard) or base.get(shard, ShardParts())
-        changes[shard] = merge(before, sorted(fresh, key=lambda part: part.file.name))
+        before = changes.get(shard) or base.get(shard) or _NOTHING
+        changes[shard] = merge(before, fresh if len(fresh) == 1 else sorted(fresh, key=lambda part: part.file.name))
     return ShardMap.of(base, n_shards).with_parts(changes)
 
 

@@ -143,7 +143,10 @@ def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef |
             f"snapshot {snapshot.file.name} is labelled {snapshot.sequence}, but the newest part of the shard "
             f"that it replaces is of {base}; label it with newest_sequence(parts)"
         )
-    if any(delta.sequence <= base for delta in deltas) or len({delta.sequence for delta in deltas}) > 1:
+    if deltas and (
+        deltas[0].sequence <= base
+        or (len(deltas) > 1 and any(delta.sequence != deltas[0].sequence for delta in deltas))
+    ):
         raise StateError(
             f"the deltas {[(delta.file.name, delta.sequence) for delta in deltas]} are not of one commit after "
             f"{base}, the shard's newest part; nothing may be committed twice or out of order"
