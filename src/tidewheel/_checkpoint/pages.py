@@ -114,7 +114,9 @@ def encode_change(change: Change) -> bytes:
 
 def encode_patch(changes: Sequence[bytes]) -> bytes:
     """Return encoded changes as the bytes of a patch."""
-    return _encode(list(map(msgspec.Raw, changes)))
+    # An array of msgpack, whose items are encoded already: its head, and then they as they are.
+    head = bytes([0x90 | len(changes)]) if len(changes) < 16 else b"\xdd" + len(changes).to_bytes(4, "big")
+    return head + b"".join(changes)
 
 
 def decode_patch(data: bytes | memoryview | msgspec.Raw) -> dict[int, Change]:

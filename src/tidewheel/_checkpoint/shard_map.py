@@ -100,10 +100,9 @@ class Group:
         """What changed since the page was written, encoded."""
         if self._patch is None:
             encoded, changes = self._encoded, self.changes()
-            for shard, change in changes.items():
-                if shard not in encoded:
-                    _check_names(change.parts)
-                    encoded[shard] = encode_change(change)
+            for shard in changes.keys() - encoded.keys():
+                _check_names(changes[shard].parts)
+                encoded[shard] = encode_change(changes[shard])
             self._patch = encode_patch([encoded[shard] for shard in sorted(changes)])
         return self._patch
 

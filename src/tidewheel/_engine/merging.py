@@ -131,18 +131,21 @@ class Merging:
     def adopt(self, head: Manifest) -> dict[int, Merged]:
         """Return what the next commit after `head` adopts: the results that are there, of runs that still are.
 
-        If a merge is not done, its files stay until it is.
+        If a merge is not done, its files stay until it is. A result whose files nothing has kept all the while is thrown away:
+        a commit that did not ask here has come between, or an hour has passed.
         """
         if self._future is None:
             return {}
+        kept = head.sequence == self._base or self._pin is not None
         if not self._future.done():
-            self._hold()
+            if kept:
+                self._hold()
             return {}
         future, self._future = self._future, None
         error = future.exception()
         if error is not None:
             _LOG.warning("runs of state could not be merged, and are left as they are: %s", error)
-        if error is not None or (time.monotonic() - self._begun_at) * 2e9 > _HOLD_NS:
+        if error is not None or not kept or (time.monotonic() - self._begun_at) * 2e9 > _HOLD_NS:
             self._let_go()
             return {}
         return {shard: merged for shard, merged in future.result().items() if _fits(head.shards.get(shard), merged)}

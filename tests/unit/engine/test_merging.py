@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.garbage import collect
+from tidewheel._checkpoint.manifest import CheckpointId
 from tidewheel._checkpoint.names import path, sequence_of
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
@@ -212,6 +213,28 @@ def test_a_merge_in_hand_keeps_its_files_though_all_it_began_from_is_let_go():
         assert merged & run.run.head.needed_names()
         assert [pin.name for pin in run.run.checkpoints.pins.all()] == []
         assert held(url, "job") == {user: 3 if user != "a" else 7 for user in USERS}
+        assert StoredJob("job", state=url).verify().problems == ()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_merge_is_thrown_away_if_a_commit_came_between_that_did_not_keep_its_files(done):
+    url = f"memory:merging-{next(_fresh)}"
+    with MemoryRun(make_job("job", url, keep=1)) as memory:
+        run = memory.run
+        later = run.merging.submit = Later()
+        run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
+        for n in range(1, 3):
+            memory.batch({"in": [{"user": "a", "n": n}]})
+        if done:
+            later.finish()
+        for number in (run.head.sequence + 1, run.head.sequence + 2):
+            between = run.head.replace(id=CheckpointId("job", number), kind="stop", parent=number - 1)
+            run.head = run.checkpoints.commit(between)
+        StoredJob("job", state=url).gc(keep=1, grace=0)
+        memory.batch({"in": [{"user": "a", "n": 3}]})
+        later.finish()
+        memory.batch({"in": [{"user": "a", "n": 4}]})
+        assert held(url, "job") == {"a": 10}
         assert StoredJob("job", state=url).verify().problems == ()
 
 
