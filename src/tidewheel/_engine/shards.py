@@ -17,13 +17,14 @@ def task_of(shard: int, parallelism: int) -> int:
 
 def shards_of(batch: Batch, n_shards: int) -> Shards:
     """Return the shard of each message's key."""
-    column = batch.key_column
+    column = batch.key_data
     if column is not None and pa.types.is_int64(column.type):
         return shards_of_ints(column.to_numpy(zero_copy_only=False), n_shards)
-    if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-        # Each distinct key is hashed once; Arrow finds the distinct ones faster than they are hashed.
-        distinct = column.dictionary_encode()
-        shards: Shards = shards_of_bytes(distinct.dictionary, n_shards)[distinct.indices.to_numpy()]
+    if column is not None and pa.types.is_dictionary(column.type):
+        # Each distinct key is hashed once.
+        shards: Shards = shards_of_bytes(column.dictionary, n_shards)[column.indices.to_numpy()]
         return shards
+    if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        return shards_of_bytes(column, n_shards)
     known = {key: shard_of(key, n_shards) for key in set(batch.keys)}
     return np.fromiter((known[key] for key in batch.keys), np.int64, len(batch))

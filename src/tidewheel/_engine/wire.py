@@ -15,6 +15,7 @@ from tidewheel._core import pickling
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._engine.shards import shards_of
 from tidewheel._values import Batch, Shape
+from tidewheel._values.columns import with_used_values
 
 SCHEMA = pa.schema([("target", pa.int32()), ("edge", pa.int32()), ("payload", pa.binary())])
 SPARK_SCHEMA = "target int, edge int, payload binary"
@@ -25,6 +26,9 @@ _COLUMNS, _EXACT, _PICKLED = b"C", b"E", b"P"
 _PLAIN_KEYS, _STORED_KEYS, _TIMED, _NONE = b"k", b"s", b"t", b"-"
 
 _FORM = b"form"
+
+_LARGE = 256 * 1024
+"""From this many bytes on a block is compressed: a byte less is one less to copy into the JVM, through its shuffle, and back."""
 
 Row = tuple[int, int, bytes]
 
@@ -37,7 +41,9 @@ def rows(batch: Batch, edge: int, keyed: bool, n_shards: int, parallelism: int, 
     batch = batch.exact()
     if not keyed:
         yield task % parallelism, edge, encode(batch)
-    elif parallelism == 1:
+        return
+    batch = batch.with_key_codes()
+    if parallelism == 1:
         yield 0, edge, encode(batch)
     else:
         targets = shards_of(batch, n_shards) % parallelism
@@ -90,7 +96,8 @@ def encode(batch: Batch) -> bytes:
         names.append("time")
     out = pa.BufferOutputStream()
     whole = pa.RecordBatch.from_arrays(arrays, names, metadata=columns.schema.metadata)
-    with pa.ipc.new_stream(out, whole.schema) as writer:
+    compression = "lz4" if whole.nbytes >= _LARGE else None
+    with pa.ipc.new_stream(out, whole.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(whole)
     body: bytes = out.getvalue().to_pybytes()
     return form + key_form + (_TIMED if batch.times is not None else _NONE) + body
@@ -137,7 +144,8 @@ def _form_of(data: bytes) -> Shape:
 def _key_array(batch: Batch) -> tuple[bytes, pa.Array | None]:
     if not batch.keyed:
         return _NONE, None
-    column = batch.key_array()
+    column = batch.key_data if batch.key_data is not None else batch.key_array()
     if column is not None:
-        return _PLAIN_KEYS, column
+        # Each target has just its part of the dictionary.
+        return _PLAIN_KEYS, with_used_values(column) if pa.types.is_dictionary(column.type) else column
     return _STORED_KEYS, pa.array([to_stored(key) for key in batch.keys], pa.binary())

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._core.hashing import shards_of_bytes, shards_of_ints
+from tidewheel._values.columns import with_used_values
 
 _LETTERS = {pa.string(): b"s", pa.binary(): b"b"}
 _MANY = 10_000
@@ -88,8 +89,11 @@ def _sorted(places: Places) -> Places:
 
 
 def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
-    """Return the distinct keys of a column sorted by shard and stored form, or None for a type that has no fast way."""
-    encoded = column.dictionary_encode()
+    """Return the distinct keys of a column sorted by shard and stored form, or None for a type that has no fast way.
+
+    A column that is dictionary-encoded has its distinct keys in its dictionary.
+    """
+    encoded = with_used_values(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     distinct = encoded.dictionary
     if distinct.type in _LETTERS:
         shards = shards_of_bytes(distinct, n_shards)

@@ -23,6 +23,7 @@ from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, Absent, StateFile
 from tidewheel._state.timers import TimerTable
+from tidewheel._values.columns import values
 from tidewheel.errors import CorruptError, OperatorError, StateError
 
 Items = list[tuple[bytes, bytes | None]]
@@ -188,7 +189,7 @@ class KeyedState:
                 batch.states += self._decoded(batch.stored[part], read)
             return batch
         distinct: dict[Any, int] = {}
-        every = keys if keys is not None else column.to_pylist()  # type: ignore[union-attr]
+        every = keys if keys is not None else values(column)
         places = [distinct.setdefault(key, len(distinct)) for key in every]
         batch = KeyBatch(list(distinct), places, [], {})
         self.fetch(batch.keys)

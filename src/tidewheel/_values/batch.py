@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidewheel._core.fields_read import FieldsRead
+from tidewheel._values.columns import repeats
 from tidewheel._values.columns import values as column_values
 from tidewheel._values.exact import Origin, exact_columns, plain_array
 from tidewheel._values.shape import Shape, to_columns
@@ -26,6 +27,8 @@ class Batch:
 
     __slots__ = (
         "_given",
+        "_key_codes",
+        "_key_column",
         "_keys",
         "_lists",
         "_made",
@@ -33,7 +36,6 @@ class Batch:
         "_origin",
         "_values",
         "form",
-        "key_column",
         "shape",
         "times",
     )
@@ -49,7 +51,7 @@ class Batch:
         times: list[int] | None = None,
         form: Shape | None = None,
     ) -> None:
-        """Take at least one of columns and values; keys as a list or as an Arrow column.
+        """Take at least one of columns and values; keys as a list or as an Arrow column, which may be dictionary-encoded.
 
         `form` says that the columns are an exact copy of Python values, and what gives these back.
         """
@@ -65,7 +67,9 @@ class Batch:
         self._origin: Origin | None = None
         """What these messages were before they had these values."""
         self._keys = keys
-        self.key_column = key_column
+        encoded = key_column is not None and pa.types.is_dictionary(key_column.type)
+        self._key_codes: pa.DictionaryArray | None = key_column if encoded else None
+        self._key_column: pa.Array | None = None if encoded else key_column
         self.times = times
 
     def __len__(self) -> int:
@@ -136,19 +140,38 @@ class Batch:
             return self
         form, columns = found
         return Batch(
-            self.shape, columns=columns, form=form, keys=self._keys, key_column=self.key_column, times=self.times
+            self.shape, columns=columns, form=form, keys=self._keys, key_column=self.key_data, times=self.times
         )
+
+    def with_key_codes(self) -> Batch:
+        """Return the same messages with text or bytes as keys dictionary-encoded, if keys come again often enough."""
+        keys = self.key_data
+        if keys is None or not (pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)) or not repeats(keys):
+            return self
+        return self._same_values(None, keys.dictionary_encode(), self.times)
 
     @property
     def keyed(self) -> bool:
         """Whether the messages have keys."""
-        return self._keys is not None or self.key_column is not None
+        return self._keys is not None or self.key_data is not None
+
+    @property
+    def key_column(self) -> pa.Array | None:
+        """The keys as a column of plain values, where they are a column."""
+        if self._key_column is None and self._key_codes is not None:
+            self._key_column = self._key_codes.dictionary_decode()
+        return self._key_column
+
+    @property
+    def key_data(self) -> pa.Array | None:
+        """The keys as a column, dictionary-encoded if they came so: each distinct one is there once."""
+        return self._key_column if self._key_codes is None else self._key_codes
 
     @property
     def keys(self) -> list[Any]:
         """The keys as Python objects."""
         if self._keys is None:
-            self._keys = column_values(self.key_column)
+            self._keys = column_values(typing.cast(pa.Array, self.key_data))
         return self._keys
 
     @property
@@ -158,8 +181,8 @@ class Batch:
 
     def key_array(self) -> pa.Array | None:
         """Return the keys as a column, or None where they are not all of one plain type."""
-        if self.key_column is None and self._keys is not None:
-            self.key_column = plain_array(self._keys)
+        if self.key_data is None and self._keys is not None:
+            self._key_column = plain_array(self._keys)
         return self.key_column
 
     @staticmethod
@@ -171,27 +194,30 @@ class Batch:
         columnar = _alike(
             [None if batch._columns is None else (batch._columns.schema, batch.form) for batch in batches]
         )
-        by_column = _alike([batch.key_column.type if batch.key_column is not None else None for batch in batches])
+        key_data = [batch.key_data for batch in batches]
+        if not _alike([None if keys is None else keys.type for keys in key_data]):
+            key_data = [batch.key_column for batch in batches]
+        by_column = _alike([None if keys is None else keys.type for keys in key_data])
         return Batch(
             batches[0].shape,
             columns=pa.concat_batches([batch._columns for batch in batches]) if columnar else None,
             form=batches[0].form if columnar else None,
             values=None if columnar else [value for batch in batches for value in batch.values],
             keys=None if by_column or not batches[0].keyed else [key for batch in batches for key in batch.keys],
-            key_column=pa.concat_arrays([batch.key_column for batch in batches]) if by_column else None,
+            key_column=pa.concat_arrays(key_data) if by_column else None,
             times=None if batches[0].times is None else [time for batch in batches for time in batch.times or ()],
         )
 
     def with_values(self, shape: Shape, values: list[Any]) -> Batch:
         """Return the same messages with other values."""
-        batch = Batch(shape, values=values, keys=self._keys, key_column=self.key_column, times=self.times)
+        batch = Batch(shape, values=values, keys=self._keys, key_column=self.key_data, times=self.times)
         if self._lists is not None and self._columns is not None:
             batch._origin = Origin(self._columns, self._lists)
         return batch
 
     def with_columns(self, shape: Shape, columns: pa.RecordBatch) -> Batch:
         """Return the same messages with other values, given as columns."""
-        return Batch(shape, columns=columns, keys=self._keys, key_column=self.key_column, times=self.times)
+        return Batch(shape, columns=columns, keys=self._keys, key_column=self.key_data, times=self.times)
 
     def keyed_by(self, *, keys: list[Any] | None = None, column: pa.Array | None = None) -> Batch:
         """Return the same messages under other keys."""
@@ -199,7 +225,7 @@ class Batch:
 
     def with_times(self, times: list[int]) -> Batch:
         """Return the same messages with other timestamps."""
-        return self._same_values(self._keys, self.key_column, times)
+        return self._same_values(self._keys, self.key_data, times)
 
     def _same_values(self, keys: list[Any] | None, key_column: pa.Array | None, times: list[int] | None) -> Batch:
         batch = Batch(
@@ -216,7 +242,7 @@ class Batch:
 
     def reordered(self, order: pa.Array) -> Batch:
         """Return messages that are columns only in another order; a column is put in order when it is read."""
-        key_column = None if self.key_column is None else self.key_column.take(order)
+        key_column = None if self.key_data is None else self.key_data.take(order)
         batch = Batch(self.shape, columns=self._columns, form=self.form, key_column=key_column)
         batch._order = order
         return batch
@@ -224,14 +250,14 @@ class Batch:
     def take(self, positions: Positions) -> Batch:
         """Return the messages at these positions, in their order."""
         columns = self._columns
-        indices = None if columns is None and self.key_column is None else pa.array(positions, pa.int64())
+        indices = None if columns is None and self.key_data is None else pa.array(positions, pa.int64())
         return Batch(
             self.shape,
             columns=None if columns is None else columns.take(indices),
             form=self.form,
             values=_picked(self._values, positions),
             keys=_picked(self._keys, positions),
-            key_column=None if self.key_column is None else self.key_column.take(indices),
+            key_column=None if self.key_data is None else self.key_data.take(indices),
             times=_picked(self.times, positions),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types as kinds
 
@@ -59,6 +60,32 @@ def _dates(column: pa.Array) -> list[Any]:
     if {*map(type, dates)} - {date}:
         raise OverflowError("numpy gives a number for a date that Python does not have")
     return dates
+
+
+_SAMPLE = 2_000
+_MANY = 10_000
+"""How many values make it worth while to look for those that come again."""
+
+
+def repeats(column: pa.Array) -> bool:
+    """Tell, by a sample, whether values come again so often that a dictionary of them is smaller and quicker to make."""
+    if len(column) < _MANY:
+        return False
+    sample = column.take(pa.array(range(0, len(column), len(column) // _SAMPLE)))
+    # Of 2,000 values out of 50,000 distinct ones about 40 come again. With more, finding the distinct ones takes longer than it
+    # saves: they are spread over more memory than the processor's cache has.
+    return len(sample) - len(sample.unique()) > len(sample) // 50
+
+
+def with_used_values(codes: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return a dictionary-encoded column whose dictionary has no value that the column lacks."""
+    indices, dictionary = codes.indices.to_numpy(), codes.dictionary
+    used = np.zeros(len(dictionary), bool)
+    used[indices] = True
+    if used.all():
+        return codes
+    places = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return pa.DictionaryArray.from_arrays(pa.array(places[indices]), dictionary.filter(pa.array(used)))
 
 
 def is_bytes(kind: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tidewheel._core.keys import shard_of
 from tidewheel._engine import wire
 from tidewheel._engine.shards import shards_of, task_of
+from tidewheel._state.key_batch import sorted_keys
 from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, row_class, shape_of
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -182,3 +183,53 @@ def test_the_shards_of_a_batch_are_those_of_its_keys(kind, n_shards):
 
 def test_shards_are_whole_numbers_of_numpy():
     assert shards_of(Batch(ANY, values=[1], keys=[1]), 64).dtype == np.int64
+
+
+MANY = 12_000
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+@pytest.mark.parametrize("distinct", [7, MANY])
+def test_each_target_gets_its_own_messages_and_no_key_of_another(kind, distinct):
+    keys = pa.array([f"user-{n % distinct}" for n in range(MANY)], pa.string()).cast(kind)
+    numbers = pa.RecordBatch.from_arrays([pa.array(range(MANY))], ["n"])
+    batch = Batch(SCALAR, columns=numbers, key_column=keys)
+    sent = list(wire.rows(batch, 0, True, 32, 3, 0))
+    assert [target for target, _, _ in sent] == [0, 1, 2]
+    seen: dict[bytes | str, int] = {}
+    arrived = []
+    for target, _, payload in sent:
+        back = wire.decode(pa.py_buffer(payload), SCALAR)
+        assert pa.types.is_dictionary(back.key_data.type) == (distinct < MANY)
+        if distinct < MANY:
+            assert set(back.key_data.dictionary.to_pylist()) == set(back.keys)
+        assert all(seen.setdefault(key, target) == target for key in back.keys)
+        assert {shard_of(key, 32) % 3 for key in set(back.keys)} == {target}
+        arrived += zip(back.keys, back.values, strict=True)
+    assert sorted(arrived, key=lambda pair: pair[1]) == list(zip(keys.to_pylist(), range(MANY), strict=True))
+
+
+def test_blocks_with_and_without_a_dictionary_of_keys_are_joined():
+    plain = Batch(SCALAR, values=[1, 2], key_column=pa.array(["a", "b"]))
+    coded = Batch(SCALAR, values=[3, 4], key_column=pa.array(["b", "c"]).dictionary_encode())
+    assert Batch.joined([plain, coded]).keys == ["a", "b", "b", "c"]
+    both = Batch.joined([coded, Batch(SCALAR, values=[5], key_column=pa.array(["a"]).dictionary_encode())])
+    assert both.key_data.dictionary.to_pylist() == ["b", "c", "a"]
+    assert both.key_column.to_pylist() == both.keys == ["b", "c", "a"]
+    assert both.take([2, 0]).keys == ["a", "b"]
+
+
+def test_a_dictionary_of_keys_opens_the_same_keys_in_the_same_order():
+    keys = pa.array(["b", "a", "b", "d", "c"])
+    with_more = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, 1, 3, 2], pa.int32()), pa.array(["a", "b", "c", "d", "never"])
+    )
+    one, other = sorted_keys(keys, 4), sorted_keys(with_more, 4)
+    assert (one.keys, one.places(), one.stored, one.shards) == (other.keys, other.places(), other.stored, other.shards)
+
+
+def test_large_blocks_are_compressed_and_come_back():
+    columns = pa.RecordBatch.from_arrays([pa.array([7] * 100_000)], ["n"])
+    payload = wire.encode(Batch(SCALAR, columns=columns))
+    assert len(payload) < columns.nbytes / 10
+    assert wire.decode(pa.py_buffer(payload), SCALAR).columns.equals(columns)

@@ -142,7 +142,7 @@ class _Reducing(Process):
         self.messages.add(batch, self._process)
 
     def _process(self, batch: Batch) -> None:
-        key_batch = self.state.open(batch.keys_made, batch.key_column)
+        key_batch = self.state.open(batch.keys_made, batch.key_data)
         folded = dict(zip(key_batch.keys, key_batch.states, strict=True))
         self.folding.fold(folded, batch)
         key_batch.states = [folded[key] for key in key_batch.keys]

@@ -125,7 +125,7 @@ class _Mapping(Process):
         self.messages.finish(self._process)
 
     def _process(self, batch: Batch) -> None:
-        key_batch = self.state.open(batch.keys_made, batch.key_column)
+        key_batch = self.state.open(batch.keys_made, batch.key_data)
         if self._by_key(key_batch, batch):
             return
         rest = zip(key_batch.places(), batch.values_read(self.read), strict=True)

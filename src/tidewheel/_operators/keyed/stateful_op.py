@@ -87,7 +87,7 @@ class LogicProcess(Process):
 
     def _process(self, handle: Handler, batch: Batch) -> None:
         output = self._output()
-        key_batch = self.state.open(batch.keys_made, batch.key_column)
+        key_batch = self.state.open(batch.keys_made, batch.key_data)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
         keys, states, default = key_batch.keys, key_batch.states, self.state.default
         careful = self.context.keeps_rejected()
