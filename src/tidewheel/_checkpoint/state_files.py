@@ -9,7 +9,7 @@ from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import ReadRange, StateFile
 from tidewheel._storage import Store
 
-HELD_BYTES = 64 << 20
+HELD_BYTES = 32 << 20
 """How many bytes of state files a task keeps while it brings its local copies up to date."""
 
 
