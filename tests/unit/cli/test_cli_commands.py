@@ -133,6 +133,7 @@ def test_options_reach_the_run(program, ran):
         "allow_dropped_state": True,
         "allow_dropped_source": True,
         "bounded": False,
+        "in_driver": False,
         "conf": {"spark.a": "b=c"},
     }
 

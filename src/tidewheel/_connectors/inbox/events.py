@@ -11,7 +11,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from tidewheel._connectors.inbox.base import Stored
 from tidewheel.errors import CorruptError
@@ -19,7 +18,10 @@ from tidewheel.errors import CorruptError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
+
+# numpy is imported where it is used: a look-up in stored state comes by here, and must not wait for it.
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ def pack(
 
 def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Sequence[int] | None = None) -> bytes:
     """Return a block's data, made of single events."""
+    import numpy as np
+
     ends = np.cumsum(np.fromiter(map(len, keys), np.uint32, len(keys)), dtype=np.uint32)
     lines = b"".join(one_line(payload) + b"\n" for payload in payloads)
     return pack(b"", b"".join(keys), ends, lines, None if numbers is None else np.array(numbers, np.int64))
@@ -71,6 +75,8 @@ def lines_of(stored: Stored) -> bytes:
 
 def decode_events(stored: Stored) -> Events:
     """Return the events of a stored block."""
+    import numpy as np
+
     packed, block = _unpacked(stored), stored.block
     ends = np.frombuffer(packed.key_ends, np.uint32).tolist()
     keys = [packed.letter + packed.keys[begin:end] for begin, end in itertools.pairwise([0, *ends])]
