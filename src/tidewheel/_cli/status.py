@@ -6,7 +6,7 @@ import datetime
 
 import typer
 
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown, when
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown, size, when
 from tidewheel._engine.job_status import JobStatus, look
 from tidewheel._program.stored_job import StoredJob
 
@@ -36,6 +36,7 @@ def lines(status: JobStatus) -> list[str]:
         f"{status.job}: {running}",
         f"last commit: {status.sequence}, at {when(status.committed_at)} UTC, {ago}; {status.events:,} events so far, "
         f"{'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
+        f"state: {size(status.state_bytes)} in files",
     ]
     if status.epoch is not None and status.behind_seconds is not None:
         text.append(

@@ -37,6 +37,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
     behind_seconds: float | None
     """How far that clock is behind the time of day."""
+    state_bytes: int = 0
+    """Of all files that the newest commit refers to."""
     run: str | None = None
     host: str | None = None
     pid: int | None = None
@@ -57,6 +59,7 @@ def status_of(newest: Manifest, holder: Holder | None, now: int) -> JobStatus:
         parallelism=newest.parallelism,
         epoch=epoch,
         behind_seconds=None if epoch is None else (now - epoch) / 1e9,
+        state_bytes=sum(file.size for file in newest.files()),
     )
     if holder is None:
         return status

@@ -60,6 +60,7 @@ def test_the_status_says_where_since_when_how_far_and_how_late():
     assert lines(status) == [
         "job: runs on host, process 12 since 1970-01-01 00:00:50 UTC",
         "last commit: 7, at 1970-01-01 00:01:40 UTC, 3.0 s ago; 1,234 events so far, 2 tasks",
+        "state: 0 B in files",
         "clock of the data: 1970-01-01 00:00:40 UTC, 0:01:03 behind the time of day",
     ]
 
@@ -68,7 +69,7 @@ def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
     status = status_of(NEWEST.replace(epoch=None), None, 103 * SECOND)
     assert (status.running, status.host, status.epoch, status.behind_seconds) == (False, None, None, None)
     assert lines(status)[0] == "job: does not run"
-    assert len(lines(status)) == 2
+    assert len(lines(status)) == 3
 
 
 def test_after_a_bounded_run_there_is_no_clock_that_could_be_late():
