@@ -50,7 +50,7 @@ def reset(
 
     Exit status: 0 it is removed, 1 an error or not confirmed, 2 the job runs.
     """
-    from tidewheel._engine.reset import holdings
+    from tidewheel._engine.reset import check_stopped, holdings
     from tidewheel._engine.reset import reset as remove
     from tidewheel._storage import open_store
 
@@ -62,6 +62,7 @@ def reset(
             f"what sinks published is known to the program: tidewheel reset PROGRAM.py --output, in place of {target}"
         )
     place = _place(job, target, state, cells)
+    check_stopped(place)
     held = holdings(open_store(place.state), place.job)
     sinks = _sinks(job) if job is not None and output else []
     if held.sequence is None and not sinks:

@@ -75,6 +75,18 @@ def _check_forks(store: Store, job: str, pins: Pins) -> None:
         )
 
 
+def check_stopped(place: JobPlace) -> None:
+    """Raise a `HeldError` if the job runs."""
+    with open_cells(cells_of(place)) as connection:
+        _check_free(JobLease(connection, secrets.token_hex(6)), place.job)
+
+
+def _check_free(lease: JobLease, job: str) -> None:
+    holder = lease.other()
+    if holder is not None:
+        raise HeldError(f"job {job!r} runs: {holder.describe()} has it; end it with `tidewheel stop {job}` first")
+
+
 def reset(place: JobPlace) -> None:
     """Remove a job's checkpoints and state, and empty its cells. `HeldError` if it runs.
 
@@ -84,11 +96,7 @@ def reset(place: JobPlace) -> None:
     holdings(store, place.job)
     with open_cells(cells_of(place)) as connection:
         lease = JobLease(connection, secrets.token_hex(6))
-        holder = lease.other()
-        if holder is not None:
-            raise HeldError(
-                f"job {place.job!r} runs: {holder.describe()} has it; end it with `tidewheel stop {place.job}` first"
-            )
+        _check_free(lease, place.job)
         with lease.held(place.job):
             _remove_files(store.at(folder(place.job)))
             _clear_cells(connection)

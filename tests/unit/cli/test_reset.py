@@ -101,7 +101,8 @@ def test_output_that_outlived_its_state_is_told_of_and_can_be_reset(program, sta
 
 def test_reset_refuses_while_the_job_runs(program, state):
     with open_cells(load_job(program).cells_url) as cells, JobLease(cells, secrets.token_hex(6)).held("counts"):
-        text = cli("reset", "counts", "--state", state, "--yes", status=2)
+        text = cli("reset", "counts", "--state", state, status=2)
+    assert "Remove this" not in text
     assert "end it with `tidewheel stop counts` first" in text
     assert StoredJob("counts", state=state).get("count", 1).value == 2
 
