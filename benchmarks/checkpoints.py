@@ -159,7 +159,8 @@ def snapshot(stored: StoredJob, work: Path) -> float:
     def write() -> None:
         writer = StateFileWriter()
         for shard in sorted(readers):
-            readers[shard].snapshot_into(writer, shard)
+            for table in readers[shard].tables():
+                writer.add(shard, table, list(readers[shard].items(table)))
         data, _ = writer.finish()
         stored.store.create("bench-snapshot", data)
 

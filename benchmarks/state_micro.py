@@ -135,7 +135,8 @@ class Bench:
         writer = StateFileWriter()
         for shard in range(self.shards):
             with self.copies.shard(shard).begin() as reader:
-                reader.snapshot_into(writer, shard)
+                for table in reader.tables():
+                    writer.add(shard, table, list(reader.items(table)))
         data, checksum = writer.finish()
         ref = FileRef("snapshot.state", len(data), checksum)
         (self.folder / ref.name).write_bytes(data)

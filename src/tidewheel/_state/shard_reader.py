@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import lmdb
 
 from tidewheel._core.closing import Closing
 from tidewheel._state.long_keys import MAX_KEY, long_items, long_key, whole_key
-from tidewheel._state.state_file import StateFileWriter, Table
-
-_CHUNK = 8192
+from tidewheel._state.state_file import Table
 
 
 class Handles(NamedTuple):
@@ -100,13 +98,6 @@ class ShardReader(Closing):
     def tables(self) -> list[Table]:
         """Return the tables that hold any key, sorted."""
         return sorted(table for table in self._handles if self.count(table))
-
-    def snapshot_into(self, writer: StateFileWriter, shard: int) -> None:
-        """Add the whole shard to a state file; memory use does not depend on the size of the shard."""
-        for table in self.tables():
-            items = self.items(table)
-            while chunk := list(islice(items, _CHUNK)):
-                writer.add(shard, table, chunk)
 
     def close(self) -> None:
         """End the transaction; the reader is of no use afterwards. Closing twice is fine."""
