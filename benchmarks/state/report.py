@@ -61,7 +61,7 @@ RATIOS = (
     _aggregate(100, None),
     _aggregate(10_000, 1),
     _aggregate(1_000_000, None),
-    _latency("latency_vs_empty", "foreach_batch_nothing", 1.3),
+    _latency("latency_vs_empty", "foreach_batch_nothing", 0.5),
     _latency("latency_vs_same_query", "foreach_batch_same_query", None),
 )
 
@@ -94,11 +94,13 @@ def figure(case: Case, measurement: Measurement) -> dict[str, Any]:
 
 def document(mode: str, done: Done, failed: Mapping[Case, str], seconds: float, divisor: int) -> dict[str, Any]:
     """The JSON line."""
+    small = _find(done, ("stateful_map", SMALL, SMALL), divisor)
     return {
         "benchmark": "state",
         "mode": mode,
         "seconds": round(seconds),
         **ratios(done, divisor),
+        "latency_ms": None if small is None else round(small.batch_milliseconds, 1),
         "figures": [figure(c, m) for c, m in done.items()],
         "settings": SETTINGS,
         "failed": {c.name: why for c, why in failed.items()},
