@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -118,30 +118,29 @@ class _Lives:
 
     def take(self, step: Batch | Flush) -> None:
         """Take a step to its end, dying as often as it says."""
-        base = self._committed()
-        for point in step.crashes:
+        tried: int | None = None
+        for point in (*step.crashes, None):
             try:
-                with _armed(point):
-                    self._attempt(step, base)
+                with nullcontext() if point is None else _armed(point):
+                    run = self._live()
+                    # A life after a crash may number anew batches that changed nothing: only the last try's number tells.
+                    if tried is not None and run.next_batch > tried:
+                        return
+                    tried = run.next_batch
+                    self._attempt(run, step)
+                return
             except faults.InjectedFault:
                 self._end()
-        self._attempt(step, base)
 
     def finish(self) -> None:
         """Let the epochs that are due go out."""
         self._live().finish()
 
-    def _committed(self) -> int | None:
-        """Return the newest batch that is over. One that changes nothing is over without a commit of its own."""
-        return self._live().run.head.batch
-
-    def _attempt(self, step: Batch | Flush, base: int | None) -> None:
-        run = self._live()
-        if isinstance(step, Flush):
-            if run.run.flushed is None:
-                run.flush()
-        elif self._committed() == base:
+    def _attempt(self, run: MemoryRun, step: Batch | Flush) -> None:
+        if isinstance(step, Batch):
             run.batch(step.inputs)
+        elif run.run.flushed is None:
+            run.flush()
 
     def _live(self) -> MemoryRun:
         if self._run is None:
