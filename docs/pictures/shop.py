@@ -4,7 +4,7 @@ import os
 
 from tidewheel import Job, count, sinks, sources, sum_, tumbling
 
-where = os.environ["PICTURES"]
+where = os.environ.get("PICTURES", ".")
 job = Job("orders", state=f"{where}/state", n_shards=256)
 job.dead_letter("dead", sinks.files(f"{where}/dead", format="json"))
 large = job.cell("large", int, default=5_000)
