@@ -21,6 +21,7 @@ from tidewheel._checkpoint.pins import Pin
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._storage import Entry
+from tidewheel.errors import NotFound
 
 GRACE_NS = 10 * 60 * 10**9
 """How old a file must be before it is removed, unless told otherwise."""
@@ -84,7 +85,7 @@ def collect(
     # In this order. What is listed and needed by a checkpoint or pin made since is found needed. Who pins a
     # checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
     listing = [*folder.list(STATE), *folder.list(STAGED)]
-    manifests = checkpoints.list()
+    manifests = _kept(checkpoints)
     pins = checkpoints.pins.all()
     if now is None:
         now = time.time_ns()
@@ -101,3 +102,17 @@ def collect(
         for name in expired:
             checkpoints.pins.drop(name)
     return Collected(tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired))
+
+
+def _kept(checkpoints: StreamCheckpoints) -> list[Manifest]:
+    """Return the kept checkpoints, with their pages read."""
+    while True:
+        manifests = checkpoints.list()
+        try:
+            for state in manifests:
+                state.needed_names()
+            return manifests
+        except NotFound:
+            # Let go since it was listed, and its page is collected: only a new list can tell. If all are kept, a page is lost.
+            if {state.sequence for state in manifests} <= set(checkpoints.sequences()):
+                raise

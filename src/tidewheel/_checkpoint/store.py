@@ -130,8 +130,6 @@ class StreamCheckpoints:
         other content, a new sequence below the newest, or an epoch that goes back.
         """
         self._check_stream(state)
-        state = self._with_pages(state)
-        data = encode(state)
         while True:
             newest = self.latest()
             if newest is not None and state.sequence <= newest.sequence:
@@ -139,10 +137,13 @@ class StreamCheckpoints:
                 return
             if newest is not None:
                 check_epoch(newest, state)
+            # It shares pages with the newest, which is kept: those of one that was let go meanwhile may be gone.
+            stored = self._with_pages(state)
+            data = encode(stored)
             # A number that another program took meanwhile is judged by what it saved, in the next round.
             if self._chain.append(self._number + 1, data):
                 break
-        self._remember(self._number + 1, state, data)
+        self._remember(self._number + 1, stored, data)
         self.retain()
 
     def load(self, sequence: int) -> Manifest:

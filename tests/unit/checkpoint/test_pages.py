@@ -14,6 +14,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
+from tidewheel._checkpoint.tools.state_reader import hold
 from tidewheel._checkpoint.tools.verify import verify
 from tidewheel._core import faults
 from tidewheel._state.references import FileRef, PartRef, ShardParts
@@ -213,3 +214,70 @@ def _elsewhere(folder):
         read = staticmethod(folder.read)
 
     return Elsewhere()
+
+
+def test_a_program_that_slept_saves_without_the_pages_that_others_have_let_go():
+    place = store()
+    slept, other = (StreamCheckpoints(place, "job", keep=1, inline_bytes=0) for _ in range(2))
+    slept.save(manifest(10, {0: ShardParts(part(1))}))
+    other.save(manifest(20, {0: ShardParts(part(2))}))
+    collect(other, grace=0, now=10**19)
+    slept.save(manifest(30, {0: ShardParts(part(1))}))
+    again = StreamCheckpoints(place, "job").latest()
+    assert dict(again.shards) == {0: ShardParts(part(1))}
+    PageReader._held.clear()
+    assert dict(StreamCheckpoints(place, "job").latest().shards) == {0: ShardParts(part(1))}
+
+
+def test_a_collection_goes_on_when_another_has_let_go_of_a_checkpoint_that_it_listed(monkeypatch):
+    place = store()
+    checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
+    for sequence in range(1, 5):
+        checkpoints.commit(manifest(sequence, {0: ShardParts(part(sequence))}, parent=sequence - 1 or None))
+    mine, other = StreamCheckpoints(place, "job"), StreamCheckpoints(place, "job")
+    listed = mine.list
+
+    def listed_and_then(*_):
+        monkeypatch.undo()
+        found = listed()
+        collect(other, grace=0, now=10**19, keep=1)
+        PageReader._held.clear()
+        return found
+
+    monkeypatch.setattr(mine, "list", listed_and_then)
+    collect(mine, grace=0, now=10**19)
+    assert dict(StreamCheckpoints(place, "job").latest().shards) == {0: ShardParts(part(4))}
+
+
+def test_a_collection_removes_nothing_while_a_kept_checkpoint_lacks_its_page():
+    place = store()
+    checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
+    checkpoints.folder.create(state_file(0, "gone", 0, 0, "delta"), b"x")
+    head = checkpoints.commit(manifest(1, {0: ShardParts(part(1))}))
+    checkpoints.folder.delete(next(iter(head.pages())).name)
+    PageReader._held.clear()
+    with pytest.raises(NotFound, match="page"):
+        collect(StreamCheckpoints(place, "job"), grace=0, now=10**19)
+    assert [entry.path for entry in checkpoints.folder.list("state")] == [state_file(0, "gone", 0, 0, "delta")]
+
+
+def test_a_job_whose_newest_page_is_damaged_is_restored_to_an_older_checkpoint():
+    place = store()
+    checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
+    checkpoints.commit(manifest(1, {0: ShardParts(part(1))}))
+    head = checkpoints.commit(manifest(2, {0: ShardParts(part(2))}, parent=1))
+    checkpoints.folder.write(next(iter(head.pages())).name, b"damaged")
+    PageReader._held.clear()
+    restore(StreamCheckpoints(place, "job"), 1)
+    assert dict(StreamCheckpoints(place, "job").latest().shards) == {0: ShardParts(part(1))}
+
+
+@pytest.mark.parametrize("at", [None, 1])
+def test_a_reader_of_a_checkpoint_without_its_page_is_told_and_does_not_look_for_ever(at):
+    place = store()
+    checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
+    head = checkpoints.commit(manifest(1, {0: ShardParts(part(1))}))
+    checkpoints.folder.delete(next(iter(head.pages())).name)
+    PageReader._held.clear()
+    with pytest.raises(NotFound, match="page"):
+        hold(StreamCheckpoints(place, "job"), at)

@@ -13,6 +13,7 @@ from tidewheel._engine.claim import check_alone
 from tidewheel._fleet import handover
 from tidewheel._fleet.handover import Holding
 from tidewheel._fleet.ledger import SEQUENCES, begun_state, check_fleet, check_inbox, first_state, ledger_of, state_of
+from tidewheel._state.missing_parts import Applied, missing_parts
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import CorruptError, StateError
@@ -53,6 +54,13 @@ def test_a_batch_tells_positions_and_parts_without_knowing_of_the_ledger():
     assert ledger.held[2].parts.deltas[0].file.name == "/orders=2F1/state/x.delta", "as all runs know it"
     assert ledger.held[1] == Holding(1, 0), "a shard that no batch has read is where it was adopted"
     assert ledger.staged == ledger.number == SEQUENCES + 2
+
+
+def test_a_local_copy_that_is_inside_a_merged_run_goes_on_when_the_shard_has_moved():
+    was = PartRef(FileRef("state/5.delta", 10, 5), 5, 10, 1)
+    merged = PartRef(FileRef("state/8.run", 10, 8), 8, 10, 1, first=3)
+    moved = ledger_of(held().replace(shards={2: ShardParts(None, (merged,))})).held[2].parts
+    assert missing_parts(moved, 8, Applied.of(was, snapshot=False)) == list(moved.deltas)
 
 
 def test_what_a_taker_appends_keeps_the_holder_s_output_and_what_it_still_holds():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
+import msgspec
+
 from tidewheel._checkpoint.encoding import encode
 from tidewheel._checkpoint.manifest import CheckpointId, ForkOrigin, Manifest
 from tidewheel._checkpoint.names import folder, shared
@@ -100,9 +102,9 @@ def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
     """Return a shard's parts by the names that other streams at the same state URL know them by."""
 
     def part(ref: PartRef) -> PartRef:
-        return PartRef(
-            FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum), ref.sequence, ref.bytes, ref.keys
-        )
+        # All else stays: where a merged run begins tells local copies, which fleet runs share, what is in it.
+        file = FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum)
+        return msgspec.structs.replace(ref, file=file)
 
     return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))
 

@@ -110,7 +110,7 @@ def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) 
         try:
             return hold_checkpoint(checkpoints, sequence, name, "reader", expires_at=expires), name
         except NotFound:
-            if at is not None:
+            if at is not None or sequence in checkpoints.sequences():
                 raise
             # The newest was overtaken and let go before it was pinned; there is a newer one now.
 
