@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
 from tidewheel._core.keys import from_stored
@@ -142,11 +143,12 @@ def restore(
 
     It first takes back what its sinks published after it. The future left behind stays as a savepoint.
     """
-    manifest = StoredJob(job, state=state).restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
-    typer.echo(
-        f"restored to {manifest.parent} as {manifest.sequence}; the future left behind is the savepoint "
-        f"before-restore-{manifest.sequence}"
-    )
+    stored = StoredJob(job, state=state)
+    manifest = stored.restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
+    name = abandoned_name(manifest.sequence)
+    is_held = any(pin.name == name for pin in stored.savepoints())
+    left = f"is the savepoint {name}" if is_held else "cannot be read, and is no savepoint"
+    typer.echo(f"restored to {manifest.parent} as {manifest.sequence}; the future left behind {left}")
 
 
 @app.command()

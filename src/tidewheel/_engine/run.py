@@ -7,6 +7,7 @@ here. A run of a whole job claims it. A run in a fleet adopts shards, see `tidew
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -41,10 +42,12 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import Store, open_store
 from tidewheel._time.now import batch_time
-from tidewheel.errors import FencedError, StateError, StorageError
+from tidewheel.errors import CorruptError, FencedError, NotFound, StateError, StorageError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
+
+_LOG = logging.getLogger(__name__)
 
 COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
 SKIPPED = faults.declare("commit.skipped", "a batch that changed nothing has run and is not committed")
@@ -217,8 +220,15 @@ class ChainRun(ABC):
         self.merging.changed(self.head, {shard for report in reports for shard in (*report.deltas, *report.merged)})
         if manifest.sequence % self.job.collect_every == 0:
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
-            collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+            self._collect()
         return True
+
+    def _collect(self) -> None:
+        """Remove what nobody needs. A kept checkpoint that is damaged is no reason to stop: all stays until it is let go."""
+        try:
+            collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+        except (CorruptError, NotFound) as error:
+            _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
 
     def _check_not_fenced(self) -> None:
         """Raise a `FencedError` if another run has committed: what a commit would find out."""

@@ -15,6 +15,7 @@ from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId
 from tidewheel._checkpoint.names import path, sequence_of
+from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
@@ -278,3 +279,18 @@ def test_runs_are_merged_in_a_thread_of_their_own():
         run.batch({"in": [{"user": "a", "n": 1}]})
         [parts] = run.run.head.shards.values()
         assert [(part.first, part.sequence) for part in parts.deltas] == [(2, 5), (0, 6)]
+
+
+def test_a_job_goes_on_beside_a_kept_checkpoint_whose_page_is_damaged_and_collects_nothing(caplog):
+    url = f"memory:damaged-{next(_fresh)}"
+    with MemoryRun(make_job("job", url, keep=3)) as run:
+        checkpoints = run.run.checkpoints
+        checkpoints._inline_bytes = 0
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        (page,) = run.run.head.pages()
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        checkpoints.folder.write(page.name, b"damaged")
+        PageReader._held.clear()
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        assert "nothing is collected" in caplog.text
+    assert held(url, "job") == {"a": 3}

@@ -6,6 +6,7 @@ abandoned future must not mix with the new one.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 
@@ -14,9 +15,10 @@ from tidewheel._checkpoint.pinning import hold_checkpoint
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._checkpoint.unpublished import outputs_of, retracted
-from tidewheel.errors import StateError
+from tidewheel.errors import CorruptError, NotFound, StateError
 
 _HOLD_NS = 10 * 60 * 10**9
+_LOG = logging.getLogger(__name__)
 
 
 def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) -> Manifest:
@@ -58,13 +60,17 @@ def abandoned_name(sequence: int) -> str:
 def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False) -> Manifest:
     """Go back to a kept checkpoint or a savepoint; return the commit that says so. Nothing may run the job.
 
-    The future that is left behind stays as a savepoint, `abandoned_name`, until that is dropped.
+    The future that is left behind stays as a savepoint, `abandoned_name`, until that is dropped; unless its pages are lost or
+    damaged, which is a reason to go back.
     """
     run = secrets.token_hex(6)
     target, newest = find(checkpoints, at), find(checkpoints)
     commit = restored(target, newest, run, keep_output)
     # Stays whatever happens next: a commit that seemed to fail may have been made, and the same restore again finds it.
-    hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
+    try:
+        hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
+    except (CorruptError, NotFound) as error:
+        _LOG.warning("what is left behind, checkpoint %d, is kept by no savepoint: %s", newest.sequence, error)
     # Held while the new record is not there yet: a collection beside it must not remove what it will need.
     held = f"restoring-{run}"
     if isinstance(at, int):
