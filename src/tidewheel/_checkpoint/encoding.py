@@ -294,17 +294,18 @@ class _Reading:
         )
 
     def _slots(self, slots: list[_Slot]) -> ShardMap:
+        if not slots:
+            self._refuse("shards: there is no group of them")
         groups = [
-            Group.stored(None if page is None else FileRef(*page), patch, self._load_page) for page, patch in slots
+            Group.stored(None if page is None else FileRef(*page), patch, self._load_page, place, len(slots))
+            for place, (page, patch) in enumerate(slots)
         ]
         if not any(group.page for group in groups) and sum(len(patch) for _, patch in slots) <= _SMALL:
             # All of it is here: it is refused or whole. What is large is checked group by group, when it is read.
-            for place, group in enumerate(groups):
+            for group in groups:
                 for shard, change in group.changes().items():
-                    if shard % len(groups) != place or change.kept >= 0 or change.parts is None:
-                        self._refuse(
-                            f"shards: {shard} is in a group that it is not of, or goes on from a page that is not there"
-                        )
+                    if change.kept >= 0 or change.parts is None:
+                        self._refuse(f"shards: {shard} goes on from a page that is not there")
         return ShardMap(groups)
 
     def _refuse(self, why: str) -> NoReturn:

@@ -148,7 +148,10 @@ class StoredPage(Mapping[int, ShardParts]):
             )
         _, body = unseal(MAGIC, VERSION, data, self._what)
         try:
-            self._raw = dict(_decode_page(body))
+            pairs = _decode_page(body)
+            self._raw = dict(pairs)
+            if len(self._raw) != len(pairs):
+                raise msgspec.DecodeError("a shard is there twice")
         except msgspec.DecodeError as error:
             raise self._refused(error) from None
         self._known: dict[int, ShardParts] = {}

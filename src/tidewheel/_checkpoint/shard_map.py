@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,16 +23,19 @@ from tidewheel.errors import CorruptError, StateError
 
 _EMPTY_PATCH = encode_patch(())
 
+_Read = TypeVar("_Read", bound=Mapping[int, object])
+
 
 class Group:
     """The parts of one group's shards: its page, and what changed since. Immutable; what it has decoded, it remembers."""
 
-    __slots__ = ("_changes", "_encoded", "_files", "_load", "_old", "_parts", "_patch", "page")
+    __slots__ = ("_changes", "_encoded", "_files", "_load", "_of", "_old", "_parts", "_patch", "page")
 
     def __init__(self, page: FileRef | None = None, patch: bytes | msgspec.Raw = _EMPTY_PATCH) -> None:
         self.page = page
         self._patch: bytes | msgspec.Raw | None = patch
         self._load: LoadPage | None = None
+        self._of: tuple[int, int] = (0, 1)
         self._old: Mapping[int, ShardParts] | None = None if page else {}
         self._changes: dict[int, Change] | None = None
         self._encoded: dict[int, bytes] = {}
@@ -40,10 +43,15 @@ class Group:
         self._files: frozenset[FileRef] | None = None
 
     @classmethod
-    def stored(cls, page: FileRef | None, patch: msgspec.Raw, load: LoadPage | None) -> Group:
-        """Return a group as a manifest has it; `load` reads its page when that is first needed."""
+    def stored(
+        cls, page: FileRef | None, patch: msgspec.Raw, load: LoadPage | None, place: int = 0, count: int = 1
+    ) -> Group:
+        """Return a group as a manifest has it, at its place among so many; `load` reads its page when that is first needed.
+
+        What is read and has a shard of another group is refused.
+        """
         group = cls(page, patch)
-        group._load = load
+        group._load, group._of = load, (place, count)
         return group
 
     def get(self, shard: int) -> ShardParts | None:
@@ -125,19 +133,29 @@ class Group:
                 raise StateError(
                     f"the checkpoint refers to the page {self.page.name}, and it was read from bytes alone, without a store"
                 )
-            self._old = self._load(self.page)
+            self._old = self._checked(self._load(self.page), f"the page {self.page.name}")
         return self._old
 
     def changes(self) -> dict[int, Change]:
         """Return the patch, decoded."""
         if self._changes is None:
             try:
-                self._changes = decode_patch(self.patch)
+                self._changes = self._checked(decode_patch(self.patch), "a checkpoint's patch")
             except msgspec.DecodeError as error:
                 raise CorruptError(
                     f"a checkpoint's patch does not decode ({error}); it was not written by this format"
                 ) from None
         return self._changes
+
+    def _checked(self, read: _Read, what: str) -> _Read:
+        place, count = self._of
+        strange = next((shard for shard in read if shard % count != place), None)
+        if strange is not None:
+            raise CorruptError(
+                f"{what} of group {place} of {count} has the shard {strange}, which is in a group that it is not of; it was not "
+                "written by this format"
+            )
+        return read
 
     def same_as(self, other: Group) -> bool:
         """Tell whether two groups are the same without reading their pages; False may mean that they are equal."""

@@ -1,15 +1,20 @@
 import itertools
 import pickle
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xxhash import xxh64_intdigest
 
+from tidewheel._checkpoint import pages
 from tidewheel._checkpoint.encoding import decode, encode
+from tidewheel._checkpoint.envelope import seal
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.pages import PAGE_SHARDS, PageReader, change_of, changed, page_count, pages_to_write
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
@@ -281,3 +286,26 @@ def test_a_reader_of_a_checkpoint_without_its_page_is_told_and_does_not_look_for
     PageReader._held.clear()
     with pytest.raises(NotFound, match="page"):
         hold(StreamCheckpoints(place, "job"), at)
+
+
+@pytest.mark.parametrize("on_page", [True, False])
+def test_a_shard_in_a_group_that_it_is_not_of_is_refused_when_the_group_is_read(on_page):
+    place = store()
+    checkpoints = StreamCheckpoints(place, "job", inline_bytes=0 if on_page else 1 << 20)
+    many = tuple(map(part, range(2, 2000)))
+    right = checkpoints.commit(manifest(1, {0: ShardParts(None, many)})).shards
+    wrong = ShardMap([right.groups[1], right.groups[0], *right.groups[2:]])
+    data = encode(manifest(2, wrong))
+    with pytest.raises(CorruptError, match="group"):
+        dict(decode(data, load_page=PageReader(checkpoints.folder)).shards)
+
+
+def test_a_page_with_a_shard_twice_is_refused():
+    data = seal(pages.MAGIC, pages.VERSION, msgspec.msgpack.encode([(0, ShardParts()), (0, ShardParts(part(1)))]))
+    with pytest.raises(CorruptError, match="twice"):
+        pages.StoredPage(data, FileRef("p", len(data), xxh64_intdigest(data)), "here")
+
+
+def test_a_checkpoint_without_any_group_of_shards_is_refused():
+    with pytest.raises(CorruptError, match="group"):
+        decode(encode(manifest(1, ShardMap([]))))
