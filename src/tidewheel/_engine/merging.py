@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import count
 
 import msgspec
@@ -107,9 +107,10 @@ class Merging:
         self._numbers = count(0, PIECES)
         self._waiting: set[int] = set()
         self._future: Future[dict[int, Merged]] | None = None
-        self._begun_at = 0.0
         self._base = 0
         self._pin: str | None = None
+        self._held_at = 0.0
+        """When the pin was last renewed."""
         self._stopped = False
         self._executor: ThreadPoolExecutor | None = None
 
@@ -118,13 +119,15 @@ class Merging:
         self._waiting.update(shards)
         if self._future is not None:
             if any(len(head.shards[shard].deltas) > MOST_RUNS for shard in shards):
-                self._future.exception()  # It ends, however it ends.
+                while not wait([self._future], _HOLD_NS / 4e9).done:  # It ends, however it ends.
+                    if self._is_held():
+                        self._hold()
             return
         due = {shard: self.due(head.shards.get(shard, ShardParts())) for shard in self._waiting}
         self._waiting.clear()
         merges = {shard: merge for shard, merge in due.items() if merge is not None}
         if merges:
-            self._base, self._begun_at = head.sequence, time.monotonic()
+            self._base = head.sequence
             work = MergeWork(self._checkpoints.stream_id, head.sequence + 1, self._run, next(self._numbers), merges)
             self._future = self.submit(lambda: self.merge(work))
 
@@ -132,11 +135,11 @@ class Merging:
         """Return what the next commit after `head` adopts: the results that are there, of runs that still are.
 
         If a merge is not done, its files stay until it is. A result whose files nothing has kept all the while is thrown away:
-        a commit that did not ask here has come between, or an hour has passed.
+        a commit that did not ask here has come between, or so much time since the last that asked that the pin may have expired.
         """
         if self._future is None:
             return {}
-        kept = head.sequence == self._base or self._pin is not None
+        kept = head.sequence == self._base or self._is_held()
         if not self._future.done():
             if kept:
                 self._hold()
@@ -145,7 +148,7 @@ class Merging:
         error = future.exception()
         if error is not None:
             _LOG.warning("runs of state could not be merged, and are left as they are: %s", error)
-        if error is not None or not kept or (time.monotonic() - self._begun_at) * 2e9 > _HOLD_NS:
+        if error is not None or not kept:
             self._let_go()
             return {}
         return {shard: merged for shard, merged in future.result().items() if _fits(head.shards.get(shard), merged)}
@@ -173,10 +176,15 @@ class Merging:
 
     def _hold(self) -> None:
         """Keep the files of the merge in hand: what is named for a kept checkpoint, or a later one, is not collected."""
-        if self._pin is None:
+        now = time.monotonic()
+        if self._pin is None or (now - self._held_at) * 8e9 > _HOLD_NS:
             pin = Pin(f"merge-{self._run}-{self._base}", "reader", self._base, (), expires_at=time.time_ns() + _HOLD_NS)
             self._checkpoints.pins.renew(pin)
-            self._pin = pin.name
+            self._pin, self._held_at = pin.name, now
+
+    def _is_held(self) -> bool:
+        """Tell whether the pin has been there all the while: half of its time is left for clocks that differ."""
+        return self._pin is not None and (time.monotonic() - self._held_at) * 2e9 <= _HOLD_NS
 
     def _let_go(self) -> None:
         if self._pin is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from concurrent.futures import Future
+import time
+from concurrent.futures import Future, wait
 from functools import partial
 
 import pytest
@@ -294,3 +295,65 @@ def test_a_job_goes_on_beside_a_kept_checkpoint_whose_page_is_damaged_and_collec
         run.batch({"in": [{"user": "a", "n": 1}]})
         assert "nothing is collected" in caplog.text
     assert held(url, "job") == {"a": 3}
+
+
+class Clock:
+    """The time as the merges of a run see it."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed
+
+    def time_ns(self) -> int:
+        return time.time_ns() + int(self.passed * 1e9)
+
+
+@pytest.mark.parametrize(("pauses", "adopted"), [((1200,) * 5, True), ((1200, 2400), False)])
+def test_a_merge_of_hours_is_adopted_if_commits_have_kept_its_files_all_the_while(monkeypatch, pauses, adopted):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    url = f"memory:merging-{next(_fresh)}"
+    with MemoryRun(make_job("job", url, keep=1)) as run:
+        later = run.run.merging.submit = Later()
+        run.run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
+        for n in range(1, 3):
+            run.batch({"in": [{"user": "a", "n": n}]})
+        results = later.work()
+        for pause in pauses:
+            run.batch({"in": [{"user": "a", "n": 1}]})
+            clock.passed += pause
+        later.future.set_result(results)
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        merged = {part.file.name for result in results.values() for part in result.parts}
+        assert bool(merged & run.run.head.needed_names()) == adopted
+    assert held(url, "job") == {"a": 4 + len(pauses)}
+
+
+def test_a_batch_that_waits_for_a_merge_keeps_its_files_meanwhile(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "MOST_RUNS", 2)
+    url = f"memory:merging-{next(_fresh)}"
+    with MemoryRun(make_job("job", url, keep=1)) as run:
+        later = run.run.merging.submit = Later()
+        run.run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
+        for n in range(1, 3):
+            run.batch({"in": [{"user": "a", "n": n}]})
+        left = []
+
+        def waited(futures, seconds: float):
+            clock.passed += seconds
+            (pin,) = run.run.checkpoints.pins.all()
+            left.append(pin.expires_at > clock.time_ns())
+            if len(left) == 10:
+                later.finish()
+            return wait(futures, 0)
+
+        monkeypatch.setattr(module, "wait", waited)
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        assert left == [True] * 10
+        run.batch({"in": [{"user": "a", "n": 1}]})
+        assert any(name.endswith(".run") for name in run.run.head.needed_names())
+    assert held(url, "job") == {"a": 5}
