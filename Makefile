@@ -109,7 +109,7 @@ bench-growth: setup  ## what grows with what: each cost at three sizes
 	@$(BIN)/python -m benchmarks.growth.run $(BENCH)
 
 pictures: setup browser  ## take the pictures of the page anew
-	@$(BIN)/python docs/pictures/take.py
+	@PYTHONPATH=tests $(BIN)/python docs/pictures/take.py
 
 lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
 	@$(PYTHON) -m venv $(VENV)-lock

@@ -14,8 +14,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -65,13 +68,46 @@ def main() -> None:
                 run.wait()
 
 
-def take(address: str) -> None:
-    """Take a picture of every view."""
+@contextmanager
+def window_at(address: str) -> Iterator[Any]:
+    """Open the page in a browser."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": 1200, "height": 760})
         window.set_default_timeout(300_000)
         window.goto(address)
+        yield window
+        browser.close()
+
+
+def take_fleet() -> None:
+    """Take a picture of a fleet: three nodes that run in this process, as in the tests."""
+    # The tests are on the path of `make pictures` alone.
+    from fleet_nodes import Fleet, started
+    from page_site import served
+
+    with tempfile.TemporaryDirectory() as where:
+        fleet = Fleet(Path(where))
+        nodes = started(fleet, "north", "south", "west")
+        for _ in range(3):
+            fleet.send(2_000)
+            for node in nodes:
+                node.step()
+        fleet.send(300)
+        places = {"cells": f"{where}/cells", "inbox": f"{where}/inbox"}
+        with served(f"{where}/state", **places) as page, window_at(page.url) as window:
+            window.wait_for_selector("body[data-view=jobs]")
+            window.evaluate("location.hash = '#/orders/fleet'")
+            window.wait_for_selector("body[data-view=fleet]")
+            window.screenshot(path=str(HERE / "fleet.png"))
+        for node in nodes:
+            node.close()
+        fleet.close()
+
+
+def take(address: str) -> None:
+    """Take a picture of every other view."""
+    with window_at(address) as window:
         window.wait_for_selector(".badge.running")
         window.evaluate("location.hash = '#/orders/batches'")
         window.locator(".timeline g").nth(BATCHES).wait_for()
@@ -88,8 +124,8 @@ def take(address: str) -> None:
         window.keyboard.press("t")
         time.sleep(1)
         window.screenshot(path=str(HERE / "dark.png"))
-        browser.close()
 
 
 if __name__ == "__main__":
+    take_fleet()
     main()
