@@ -43,7 +43,7 @@ class Inputs:
             place = self.path / (folders or {}).get(name, name)
             streams.append(job.source(name, files(place, "json", schema="k string"), value=dict))
         merged = streams[0].union("all", *streams[1:]) if len(streams) > 1 else streams[0]
-        waiting = {"ttl": 10**18, "ttl_clock": "wall"} if timed else {}
+        waiting = {"ttl": "10000 days", "ttl_clock": "wall"} if timed else {}
         merged.key_by("by", lambda record: record["k"]).stateful_map("n", counted, default=0, **waiting).sink(
             "out", discard()
         )

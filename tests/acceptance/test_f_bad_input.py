@@ -13,7 +13,7 @@ import pytest
 from tidewheel import Job, codecs
 from tidewheel._checkpoint import encoding
 from tidewheel._spark.java import check_java
-from tidewheel.errors import ConfigError, HeldError, OperatorError, StateError, TidewheelError
+from tidewheel.errors import ConfigError, GraphError, HeldError, OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
@@ -75,15 +75,12 @@ def test_f_a_missing_input_folder_is_named(spark, tmp_path):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
 
-def test_f_a_schema_that_lacks_a_column_is_refused_before_the_first_batch(spark, tmp_path):
+def test_f_a_schema_that_lacks_a_column_is_refused_when_the_graph_is_built(tmp_path):
     (tmp_path / "in").mkdir()
     job = Job("j", state=f"file://{tmp_path}/state")
     source = job.source("in", files(f"{tmp_path}/in", format="json", schema="user string"))
-    source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink(
-        "out", collect()
-    )
-    with pytest.raises(ConfigError, match=r"source 'in': there is no column 'amount'; it has user"):
-        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+    with pytest.raises(GraphError, match=r"operator 'by' \(key_by\): there is no column 'amount'; Row has user"):
+        source.key_by("by", "user", value="amount")
 
 
 def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
@@ -94,7 +91,7 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
     source.key_by("by", "user", value="amount").stateful_map("sum", lambda k, v, s: (s + v, s + v), default=0).sink(
         "out", collect()
     )
-    with pytest.raises(OperatorError, match=r"operator 'by'.*'user' is null"):
+    with pytest.raises(OperatorError, match=r"operator 'in', record 'this is not JSON': the line is not a JSON object"):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
 
