@@ -206,8 +206,9 @@ def test_sparks_own_connector_gets_the_same_meaning(monkeypatch):
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="ada" password="${env:TIDEWHEEL_KAFKA_SASL_PASSWORD}";',
-        "kafka.config.providers": "env",
+        "kafka.config.providers": "env,file",
         "kafka.config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
         "kafka.config.providers.env.param.allowlist.pattern": "TIDEWHEEL_KAFKA_.*",
         "kafka.bootstrap.servers": "h:1",
         "kafka.isolation.level": "read_committed",
