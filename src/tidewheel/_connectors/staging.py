@@ -112,7 +112,15 @@ def from_arrow(data: bytes) -> Iterator[pa.RecordBatch]:
     while source.tell() < len(data):
         for batch in pa.ipc.open_stream(source):
             batch.validate(full=True)
+            _check_names(batch.schema)
             yield batch
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Read the name of every column and of what is in it: one that is no text is a `ValueError`."""
+    for field in fields:
+        assert isinstance(field.name, str)
+        _check_names(field.type.field(place) for place in range(field.type.num_fields))
 
 
 def published_batches(publication: Publication, tokens: Iterable[bytes] | None = None) -> Iterator[pa.RecordBatch]:

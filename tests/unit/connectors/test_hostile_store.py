@@ -127,6 +127,17 @@ def test_staged_bytes_that_were_changed_are_an_error_and_never_a_crash(data):
     assert all(isinstance(row, dict) for row in sink.records)
 
 
+def test_a_staged_column_whose_name_is_no_text_is_an_error():
+    for columns in ({"namename": [1]}, {"outer": [{"namename": 1}]}):
+        store = open_store(f"memory:{uuid.uuid4()}")
+        good = to_arrow([pa.RecordBatch.from_pydict(columns)])
+        assert b"namename" in good
+        changed = good.replace(b"namename", b"\x80amename")
+        token = _encode(stage(Staging(store, "j", "out", 1, "run-0-0"), "arrow", changed, 1))
+        with pytest.raises(CorruptError, match="does not hold columns"):
+            sinks.collect().publish(publication(store, token))
+
+
 def test_a_staged_schema_runs_no_statement(postgres, store, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     postgres.query("CREATE TABLE victim (x int)")
