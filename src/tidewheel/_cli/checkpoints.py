@@ -10,12 +10,11 @@ from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.restore import abandoned_name
+from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
 from tidewheel._core.keys import from_stored
 from tidewheel._program.stored_job import StoredJob
-from tidewheel._state.codec import codec_named
-from tidewheel.errors import TidewheelError
 
 app = typer.Typer(help="List, check, compare, rewind and branch a job's checkpoints.", no_args_is_help=True)
 
@@ -65,7 +64,7 @@ def show(
         "operators": operators,
         "counts": manifest.counts,
         "cells": {
-            name: {"version": cell.version, "value": _decoded(cell.value, "msgpack")}
+            name: {"version": cell.version, "value": decoded(cell.value, "msgpack")}
             for name, cell in manifest.cells.items()
         },
         "outputs": {output.sink: output.rows for output in manifest.outputs},
@@ -91,7 +90,7 @@ def diff(
     for each in differences:
         codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
         changes = [
-            {"key": from_stored(c.key), "before": _decoded(c.before, codec), "after": _decoded(c.after, codec)}
+            {"key": from_stored(c.key), "before": decoded(c.before, codec), "after": decoded(c.after, codec)}
             for c in each.samples
         ]
         if as_json:
@@ -221,15 +220,6 @@ def _row(found: Manifest, savepoint: str) -> dict[str, Any]:
         "bytes": sum(file.size for file in files),
         "savepoint": savepoint,
     }
-
-
-def _decoded(raw: bytes | None, codec: str) -> Any:
-    if raw is None:
-        return None
-    try:
-        return codec_named(codec).decode(raw)
-    except TidewheelError:
-        return f"{len(raw)} bytes"
 
 
 def _pretty(value: Any) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from tidewheel._state.codec import codec_named
+from tidewheel.errors import TidewheelError
+
 
 def key_candidates(text: str) -> list[Any]:
     """Return the keys that a text may mean, the likelier first: what it says as JSON, then the text itself.
@@ -33,6 +36,16 @@ def shown(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
         return json.dumps(_plain(value))
+
+
+def decoded(raw: bytes | None, codec: str) -> Any:
+    """Return encoded state as a value; what cannot be read without running code, as its size."""
+    if raw is None:
+        return None
+    try:
+        return codec_named(codec).decode(raw)
+    except TidewheelError:
+        return f"{len(raw)} bytes"
 
 
 def _tuples(value: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._engine.control import CONFIGURATION
 from tidewheel._engine.declaration import declaration
 from tidewheel._ui.site import Site
-from tidewheel._ui.views.checkpoints import decoded
 from tidewheel._ui.views.jobs import newest_records
 from tidewheel.errors import TidewheelError
 

@@ -8,9 +8,9 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN
 from tidewheel._checkpoint.tools.diff import diff as state_diff
 from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
+from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
 from tidewheel._core.keys import from_stored
-from tidewheel._state.codec import codec_named
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import Site
 from tidewheel.errors import TidewheelError
@@ -102,16 +102,6 @@ def verification(site: Site, name: str, at: int | None = None) -> dict[str, Any]
             for problem in checked.problems
         ],
     }
-
-
-def decoded(raw: bytes | None, codec: str) -> Any:
-    """Return encoded state as a value; what cannot be read without running code, as its size."""
-    if raw is None:
-        return None
-    try:
-        return codec_named(codec).decode(raw)
-    except TidewheelError:
-        return f"{len(raw)} bytes"
 
 
 def _row(found: Manifest) -> dict[str, Any]:
