@@ -131,11 +131,11 @@ def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays
             window.wait_for_selector("body[data-view=jobs]")
             window.wait_for_selector(".badge.running", timeout=120_000)
             go(window, "live", "batches")
-            window.wait_for_selector("tbody tr", timeout=120_000)
-            before = window.locator("tbody tr").count()
+            batches = window.locator("tbody tr", has=window.get_by_role("cell", name="batch", exact=True))
+            batches.first.wait_for(timeout=120_000)
             window.evaluate("window.stayed = true")
             send(1)
-            window.locator("tbody tr").nth(before).wait_for(timeout=120_000)
+            batches.nth(1).wait_for(timeout=120_000)
             assert window.evaluate("window.stayed"), "the page was not loaded again"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
