@@ -29,6 +29,7 @@ from tidewheel._fleet.coordinator import Coordinator
 from tidewheel._fleet.router import Router
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan
 from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import open_store
 from tidewheel._testing.memory import MemoryRun
@@ -64,9 +65,15 @@ class Fleet:
         self.router = Router(self.inbox, linger=0.001)
         self.sent: Counter[str] = Counter()
         self.amounts: Counter[str] = Counter()
+        self.runs: list[FleetRun] = []
         self._numbers = count()
 
     def close(self) -> None:
+        """Let go of everything, also of what killed nodes left open: other tests use this process too."""
+        for run in self.runs:
+            run.release()
+        for path in self.where.glob("local/*/*"):
+            LocalCopies.at(path).close()
         self.router.close()
         self.inbox.close()
         self.connection.close()
@@ -132,6 +139,7 @@ class MemoryNode(MemoryRun):
         self.info = self.chains.begin(self.name, SHARDS)
         self.ledger = take(self.chains, self.info, self.shards, self.publish_for, self.check)
         self.run = FleetRun(self.job, self.plan, self.info, self.ledger)
+        self.fleet.runs.append(self.run)
         # Not in a thread: tests compare which files are there.
         self.run.merging.submit = at_once
         self.run.begin()

@@ -106,5 +106,8 @@ class Sink(ABC, Generic[Written]):
     def start(self, job: str) -> None:
         """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
 
+    def stop(self, job: str) -> None:
+        """Let go of what publishing for this job has opened: its run is over. Another run may follow."""
+
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)

@@ -77,6 +77,9 @@ class ChainRun(ABC):
         self._to_release.callback(self.cells.close)
         self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))
         self._to_release.callback(self.merging.close)
+        for node in plan.nodes:
+            if isinstance(node.operator, SinkOperator):
+                self._to_release.callback(node.operator.sink.stop, stream)
         self.head: Manifest
         self.clock: Callable[[], int] = time.time_ns
         """What tells the time of a batch, in ns."""

@@ -167,6 +167,21 @@ def test_runs_of_a_fleet_leave_no_producers_behind(kafka, monkeypatch):
     assert sorted(row["id"] for row in topic.contents()) == [0, 1, 2, 3]
 
 
+def test_a_run_that_is_over_leaves_no_connection_open(kafka):
+    topic = Topic(kafka)
+    sink = DrivenSink(topic)
+    sink.publish(sink.stage(2, topic.rows([1])))
+    (sending,) = sink.sink._sending.values()
+    sink.sink.stop("another")
+    assert sending._producer is not None
+    sink.sink.stop(sink.job)
+    assert sending._producer is None
+    assert sending._topic is None
+    assert not sink.sink._sending
+    sink.publish(sink.stage(3, topic.rows([2])))
+    assert sorted(row["id"] for row in topic.contents()) == [1, 2]
+
+
 def staged(sink, rows: list[dict]) -> None:
     staging = Staging(open_store("memory:kafka-sink"), "orders", "out", 2, "run-0-0")
     sink.open(staging).write(pa.RecordBatch.from_pylist(rows))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import ClassVar
 
 import pytest
 
 from tidewheel import Job, sinks
 from tidewheel._checkpoint.tools.restore import restore
+from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.stopped_job import StoppedJob, states
-from tidewheel.errors import StateError
+from tidewheel.errors import HeldError, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import Clock, MemoryRun
 
@@ -51,6 +53,23 @@ def test_state_and_output_go_on_from_run_to_run():
             run.batch(rows(number))
     assert program.values() == [1, 3, 6]
     assert states(run.run.store, run.run.head) == {"sum": {"a": b"\x06"}}
+
+
+def test_a_run_that_is_over_lets_its_sinks_go_also_one_that_could_not_begin():
+    class Watched(Collect):
+        stopped: ClassVar[list[str]] = []
+
+        def stop(self, job: str) -> None:
+            self.stopped.append(job)
+
+    program = Program()
+    program.out = Watched([])
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        with pytest.raises(HeldError):
+            MemoryRun(program.job())
+        assert Watched.stopped == ["program"]
+    assert Watched.stopped == ["program"] * 2
 
 
 @pytest.mark.parametrize(

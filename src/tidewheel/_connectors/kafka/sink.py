@@ -84,8 +84,13 @@ class Kafka(Sink):
         # The one that was used last is the last of them.
         self._sending[name] = sending
         if len(self._sending) > _PRODUCERS:
-            del self._sending[next(iter(self._sending))]
+            self._sending.pop(next(iter(self._sending))).close()
         sending.publish(publication)
+
+    def stop(self, job: str) -> None:
+        """Close the job's producers."""
+        for name in [name for name in self._sending if name[0] == job]:
+            self._sending.pop(name).close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the producer in the driver."""

@@ -86,15 +86,16 @@ class Transactions:
         try:
             if self._producer is None or self._errors.error is not None:
                 # Brokers that were away may have forgotten the end of what was committed before.
-                self._close()
+                self.close()
                 self._begin()
             if not self._marker.has(publication):
                 self._send(publication)
         except BaseException:
-            self._close()
+            self.close()
             raise
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let go of the producer; the next publication takes another."""
         self._producer = None
         if self._topic is not None:
             self._topic.close()
@@ -299,8 +300,12 @@ class Plain:
         except BaseException:
             if self._producer is not None:
                 self._producer.purge()
-            self._producer = None
+            self.close()
             raise
+
+    def close(self) -> None:
+        """Let go of the producer; the next publication takes another."""
+        self._producer = None
 
     def _publish(self, publication: Publication) -> None:
         from confluent_kafka import KafkaException, Producer
