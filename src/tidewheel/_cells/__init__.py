@@ -19,14 +19,14 @@ __all__ = ["open_cells"]
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
-def open_cells(url: str | Url, *, timeout: float = 10.0) -> Connection:
+def open_cells(url: str | Url, *, timeout: float = 10.0, program: str | None = None) -> Connection:
     """Connect to the cells at a URL.
 
     `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
     `az:`; `etcd://host:port,host:port/prefix`. `timeout` is in seconds, for this call and as the default
-    for all commands.
+    for all commands. `program` is what changes are signed with, beside user and host; by default the script's name.
     """
-    return Connection(_backend(Url(url)), timeout)
+    return Connection(_backend(Url(url)), timeout, program)
 
 
 def _backend(url: Url) -> Backend:

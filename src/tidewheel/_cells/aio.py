@@ -70,6 +70,7 @@ class AsyncCell(Generic[T]):
         self.is_some = cell.is_some
         self.version = cell.version
         self.snapshot = cell.snapshot
+        self.last_change = cell.last_change
         self._cell = cell
 
     @property
@@ -160,9 +161,10 @@ class AsyncCellWriter(AsyncCell[T]):
 class AsyncConnection:
     """Opens cells for coroutines; use it in an `async with` block."""
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str, timeout: float, program: str | None) -> None:
         self._url = Url(url)
         self._timeout = timeout
+        self._program = program
         self._connection: Connection | None = None
 
     @property
@@ -205,13 +207,13 @@ class AsyncConnection:
         return await _in_thread(self.sync.names, namespace, prefix)
 
     async def __aenter__(self) -> Self:
-        self._connection = await _in_thread(open_cells, self._url, timeout=self._timeout)
+        self._connection = await _in_thread(open_cells, self._url, timeout=self._timeout, program=self._program)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await _in_thread(self.sync.close)
 
 
-def open(url: str, *, timeout: float = 10.0) -> AsyncConnection:
+def open(url: str, *, timeout: float = 10.0, program: str | None = None) -> AsyncConnection:
     """Connect to the cells at a URL when the `async with` block is entered; as `cells.open`."""
-    return AsyncConnection(url, timeout)
+    return AsyncConnection(url, timeout, program)

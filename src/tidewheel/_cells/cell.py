@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from tidewheel._cells import record as records
+from tidewheel._cells.author import Author
 from tidewheel._cells.backends.base import NOTHING, Held
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.declared import ValueCodec, type_name
@@ -62,6 +63,14 @@ class Exchange(NamedTuple, Generic[T]):
     seen: T | None
 
 
+class Change(NamedTuple, Generic[T]):
+    """The last change of a cell: what it made of it, and who made it. `author` is None where nobody noted it."""
+
+    version: Version
+    value: T | None
+    author: Author | None
+
+
 class _Hidden:
     """Stands in for a snapshot when there is a reason not to show one."""
 
@@ -84,6 +93,7 @@ class Cell(Observed, Closing, Generic[T]):
     """
 
     __slots__ = (
+        "_author",
         "_codec",
         "_connection",
         "_held",
@@ -109,6 +119,8 @@ class Cell(Observed, Closing, Generic[T]):
         self._codec: ValueCodec[T] = ValueCodec(declared)
         self._held = NOTHING
         self._snapshot: Snapshot[T] | _Hidden = Snapshot(0, None)
+        self._author: Author | None = None
+        """Who wrote what `_snapshot` shows."""
         self._validators: tuple[Validator, ...] = ()
 
     @property
@@ -140,6 +152,15 @@ class Cell(Observed, Closing, Generic[T]):
         """Return value and version of one moment."""
         snapshot = self._snapshot
         return Snapshot(snapshot.version, snapshot.value)
+
+    def last_change(self) -> Change[T]:
+        """Return value and version of one moment, and who wrote them.
+
+        The author is what the writer says of itself, for people to read. Whoever must be sure demands tickets.
+        """
+        with self._condition:
+            snapshot, author = self._snapshot, self._author
+        return Change(snapshot.version, snapshot.value, author)
 
     def refresh(self, timeout: float | None = None) -> Snapshot[T]:
         """Ask the backend, and return what stands: at least as new as every write that returned before this call.
@@ -182,7 +203,7 @@ class Cell(Observed, Closing, Generic[T]):
         """
         with self._condition:
             self._validators = (*self._validators, validator)
-            self._snapshot = Snapshot(0, None)
+            self._snapshot, self._author = Snapshot(0, None), None
             held, self._held = self._held, NOTHING
         self._install(held)
         return self
@@ -210,7 +231,9 @@ class Cell(Observed, Closing, Generic[T]):
                 return
             self._held = held
             try:
-                self._snapshot = Snapshot(held.version, self._value_of(held))
+                record = self._record_of(held)
+                self._snapshot = Snapshot(held.version, self._judged(held.version, record))
+                self._author = None if record is None else record.author
             except TicketRefused as refused:
                 self.ignored = (held.version, str(refused))
                 return
@@ -237,11 +260,10 @@ class Cell(Observed, Closing, Generic[T]):
                 self._changes += 1
                 self._notify()
 
-    def _value_of(self, held: Held) -> T | None:
-        """Return the value in a record, or raise: `WrongType`, `TicketRefused`, `Encoding`, `CorruptError`."""
-        record = self._record_of(held)
+    def _judged(self, version: Version, record: CellRecord | None) -> T | None:
+        """Return the value in a record, or raise: `TicketRefused`, `Encoding`."""
         if record is None:
-            if held.version and self._validators:
+            if version and self._validators:
                 raise TicketRefused("it was deleted, and that takes no ticket")
             return None
         if self._validators:
@@ -252,6 +274,7 @@ class Cell(Observed, Closing, Generic[T]):
         return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
 
     def _record_of(self, held: Held) -> CellRecord | None:
+        """Return the record that stands, or raise: `WrongType`, `CorruptError`."""
         if held.record is None:
             return None
         record = records.decode(held.record, self.where)
@@ -267,7 +290,7 @@ class Cell(Observed, Closing, Generic[T]):
     def _seen(self, held: Held) -> T | None:
         """Return the value in a record as an exchange sees it: one without a valid ticket counts as none."""
         try:
-            return self._value_of(held)
+            return self._judged(held.version, self._record_of(held))
         except TicketRefused:
             return None
 
@@ -380,7 +403,8 @@ class CellWriter(Cell[T]):
         if not self.type_name:
             raise Encoding(f"{self.where} was never written, so its type is not known; say which it is")
         text = None if self._ticket is None else self._ticket.text
-        record = records.encode(CellRecord(records.FORMAT, self.type_name, token, data, text, proof))
+        author = self._connection.signature.now()
+        record = records.encode(CellRecord(records.FORMAT, self.type_name, token, data, text, proof, author))
         if len(record) > limit:
             raise TooLarge(
                 f"the value for {self.where} takes {len(record)} bytes and the backend takes {limit}; "

@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, TypeVar, overload
 from urllib.parse import quote
 
+from tidewheel._cells.author import Signature
 from tidewheel._cells.backends.base import Backend, Held
 from tidewheel._cells.cell import Cell, CellReader, CellWriter
 from tidewheel._cells.deadline import Deadline
@@ -33,8 +34,9 @@ class Connection(Closing):
     `timeout` is how many seconds a command may take unless it says otherwise.
     """
 
-    def __init__(self, backend: Backend, timeout: float) -> None:
+    def __init__(self, backend: Backend, timeout: float, program: str | None = None) -> None:
         self.url = backend.url
+        self.signature = Signature(program)
         self.timeout = timeout
         self._backend = backend
         self._lock = threading.Lock()

@@ -6,13 +6,17 @@ import os
 
 import msgspec
 
+from tidewheel._cells.author import Author
 from tidewheel.errors import CorruptError
 
 FORMAT = 1
 
 
 class CellRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One version of a cell. `value` is None when the cell is empty; `token` makes every record different."""
+    """One version of a cell. `value` is None when the cell is empty; `token` makes every record different.
+
+    A field is only ever added at the end, with a default: older versions pass over what they do not know.
+    """
 
     format: int
     type_name: str
@@ -20,6 +24,8 @@ class CellRecord(msgspec.Struct, frozen=True, array_like=True):
     value: bytes | None
     ticket: str | None = None
     proof: bytes | None = None
+    author: Author | None = None
+    """None: an older version wrote it, which did not note this."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

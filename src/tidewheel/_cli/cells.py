@@ -7,6 +7,7 @@ names, or the one that a plain number, text or truth value has.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -15,11 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidewheel._cells import open_cells
-from tidewheel._cells.cell import CellWriter, Snapshot
+from tidewheel._cells.author import Author
+from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.errors import Encoding, WrongType
-from tidewheel._cli.cell_place import At, CellPlace, CellsOption, JobOption, Namespace, State, found, place_of
-from tidewheel._cli.stored import DEFAULT_STATE
+from tidewheel._cli.cell_place import CellPlace, found, of_cells
 from tidewheel._core.urls import Url
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
@@ -31,51 +31,42 @@ Name = Annotated[str, typer.Argument(help="The cell's name.")]
 
 
 @app.command()
+@of_cells
 def get(
+    place: CellPlace,
     name: Name,
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
-    full: Annotated[bool, typer.Option("--full", help="Show version and type too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show version, type and author too.")] = False,
 ) -> None:
     """Show a cell's value; null if it is empty."""
-    with place_of(job, state, cells, at, namespace).cell(name) as cell:
+    with place.cell(name) as cell:
         typer.echo(_json(_described(cell) if full else cell.read()))
 
 
 @app.command("set")
+@of_cells
 def set_(
+    place: CellPlace,
     name: Name,
     value: Annotated[str, typer.Argument(help="As JSON, or plain text.")],
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
     type_name: TypeName = None,
 ) -> None:
     """Replace a cell's value; show the version at which that was committed."""
-    with place_of(job, state, cells, at, namespace).cell(name) as cell:
+    with place.cell(name) as cell:
         _declare(cell, value, type_name)
         typer.echo(cell.write(_parsed(value, cell.type_name)))
 
 
 @app.command()
+@of_cells
 def cas(
+    place: CellPlace,
     name: Name,
     current: Annotated[str, typer.Argument(help="The value it must hold; null for empty.")],
     new: Annotated[str, typer.Argument(help="The value to put there; null to empty it.")],
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
     type_name: TypeName = None,
 ) -> None:
     """Replace a cell's value if it holds another; exit status 1 if it does not."""
-    with place_of(job, state, cells, at, namespace).cell(name) as cell:
+    with place.cell(name) as cell:
         if new != "null":
             _declare(cell, new, type_name)
         exchange = cell.compare_exchange(_or_empty(current, cell.type_name), _or_empty(new, cell.type_name))
@@ -85,17 +76,13 @@ def cas(
 
 
 @app.command()
+@of_cells
 def clear(
+    place: CellPlace,
     name: Name,
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
     type_name: TypeName = None,
 ) -> None:
     """Empty a cell; show the version at which that was committed."""
-    place = place_of(job, state, cells, at, namespace)
     with place.cell(name) as cell:
         if not cell.type_name and type_name is None and not cell.version():
             raise ConfigError(f"there is no cell {place.namespace}/{name} at {Url(place.url)}; check the name")
@@ -104,50 +91,64 @@ def clear(
 
 
 @app.command()
+@of_cells
 def watch(
+    place: CellPlace,
     name: Name,
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
     count: Annotated[int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: go on for ever.")] = 0,
 ) -> None:
     """Show a cell's value and then every change, one JSON object a line."""
-    with place_of(job, state, cells, at, namespace).cell(name) as cell:
-        for number, snapshot in enumerate(cell.watch(), 1):
-            typer.echo(_json(snapshot._asdict()))
+    with place.cell(name) as cell:
+        shown = -1
+        number = 0
+        for _ in cell.watch():
+            change = cell.last_change()
+            if change.version == shown:
+                continue  # It was newer than the change that was waited for.
+            shown = change.version
+            typer.echo(_json({**change._asdict(), "author": _facts(change.author)}))
+            number += 1
             if number == count:
                 return
 
 
 @app.command("list")
+@of_cells
 def list_(
+    place: CellPlace,
     prefix: Annotated[str, typer.Argument(help="Only names that start with this.")] = "",
-    job: JobOption = None,
-    state: State = DEFAULT_STATE,
-    cells: CellsOption = None,
-    at: At = None,
-    namespace: Namespace = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Show the cells that a job declares, or all of a namespace that were ever written."""
-    rows = _rows(place_of(job, state, cells, at, namespace), prefix)
+    rows = _rows(place, prefix)
     if as_json:
         for item in rows:
             typer.echo(_json(item))
         return
-    columns = ("name", "type", "default", "value", "version") if job else ("name", "type", "version", "value")
+    columns = ("name", "type", *(("default",) if place.job else ()), "value", "version", "author")
     table = Table(*columns)
     for item in rows:
         # As Text: rich would take the brackets of dict[str, int] for its own.
-        table.add_row(*(Text(item[name] if name in ("name", "type") else _json(item[name])) for name in columns))
+        table.add_row(*(Text(_shown(item, column)) for column in columns))
     Console().print(table)
+
+
+def _shown(item: dict[str, Any], column: str) -> str:
+    if column == "author":
+        return _author_text(item["author"]) if item["version"] else ""
+    return item[column] if column in ("name", "type") else _json(item[column])
+
+
+def _author_text(author: dict[str, Any] | None) -> str:
+    if author is None:
+        return "unknown"
+    moment = datetime.fromtimestamp(author["at"]).astimezone()
+    return f"{Author(**author)}, {moment:%Y-%m-%d %H:%M:%S}"
 
 
 def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
     """Return what is known of each cell of a place, by name."""
-    with open_cells(place.url) as connection:
+    with place.open() as connection:
         if place.declared is None:
             names = connection.names(place.namespace, prefix)
             return [_described(found(connection, name, place.namespace)) for name in names]
@@ -201,8 +202,13 @@ def _loaded(value: str) -> Any:
 
 
 def _described(cell: CellWriter[Any]) -> dict[str, Any]:
-    snapshot: Snapshot[Any] = cell.snapshot()
-    return {"name": cell.name, "type": cell.type_name, "version": snapshot.version, "value": snapshot.value}
+    change = cell.last_change()
+    about = {"name": cell.name, "type": cell.type_name, "version": change.version, "value": change.value}
+    return {**about, "author": _facts(change.author)}
+
+
+def _facts(author: Author | None) -> dict[str, Any] | None:
+    return None if author is None else msgspec.structs.asdict(author)
 
 
 def _json(value: Any) -> str:

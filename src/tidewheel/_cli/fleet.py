@@ -68,7 +68,7 @@ def drain(
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the node has left.")] = 60.0,
 ) -> None:
     """Ask a node to finish its batch, leave, and end; the others take its shards. No event is lost or counted twice."""
-    with open_cells(cells) as connection:
+    with open_cells(cells, program="tidewheel fleet drain") as connection:
         assignment = connection.reader(
             f"{job}/assignment", Assignment, namespace=NAMESPACE, type_name="tidewheel.Assignment"
         )

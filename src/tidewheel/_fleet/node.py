@@ -113,7 +113,7 @@ class Node:
         self._chains = Chains(open_store(job.state), job.name)
         self._chains.open_origin(job.n_shards)
         open_inbox(options.inbox, job.n_shards).close()
-        with open_cells(options.cells) as connection, self._signals():
+        with open_cells(options.cells, program=f"tidewheel node {options.name}") as connection, self._signals():
             self._membership = Membership(
                 connection,
                 job.name,

@@ -110,7 +110,7 @@ class JobSite:
         """Return the connection to the job's cells, which stays open."""
         with self._lock:
             if self._connection is None:
-                self._connection = open_cells(cells_of(self.place))
+                self._connection = open_cells(cells_of(self.place), program="tidewheel ui")
             return self._connection
 
     def close(self) -> None:

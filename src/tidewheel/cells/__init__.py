@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from tidewheel._cells import open_cells as open
-from tidewheel._cells.cell import Cell, CellReader, CellWriter, Exchange, Snapshot, Version
+from tidewheel._cells.author import Author
+from tidewheel._cells.cell import Cell, CellReader, CellWriter, Change, Exchange, Snapshot, Version
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.election import leader_election
 from tidewheel._cells.errors import (
@@ -33,12 +34,14 @@ from tidewheel._cells.when import When
 
 __all__ = [
     "AccessRefused",
+    "Author",
     "Cell",
     "CellError",
     "CellMapReader",
     "CellMapWriter",
     "CellReader",
     "CellWriter",
+    "Change",
     "Closed",
     "Connection",
     "Encoding",

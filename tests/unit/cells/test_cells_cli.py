@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from tidewheel import cells
+from tidewheel._cells.backends.base import NOTHING
+from tidewheel._cells.deadline import Deadline
 from tidewheel._cli.cells import app
 
 
@@ -28,12 +32,9 @@ def run(tmp_path):
 def test_set_and_get(run):
     assert run("set", "threshold", "0.5") == "1"
     assert run("get", "threshold") == "0.5"
-    assert json.loads(run("get", "threshold", "--full")) == {
-        "name": "threshold",
-        "type": "float",
-        "version": 1,
-        "value": 0.5,
-    }
+    full = json.loads(run("get", "threshold", "--full"))
+    assert full.pop("author")["program"] == "tidewheel cells set"
+    assert full == {"name": "threshold", "type": "float", "version": 1, "value": 0.5}
     with cells.open(run.url) as connection:
         assert connection.reader("threshold", float).read() == 0.5
 
@@ -108,7 +109,9 @@ def test_clear(run):
 
 def test_watch(run):
     run("set", "x", "1")
-    assert json.loads(run("watch", "x", "--count", "1")) == {"version": 1, "value": 1}
+    change = json.loads(run("watch", "x", "--count", "1"))
+    assert change.pop("author")["program"] == "tidewheel cells set"
+    assert change == {"version": 1, "value": 1}
 
 
 def test_list(run):
@@ -121,6 +124,19 @@ def test_list(run):
     assert "a/x" in table
     assert "int" in table
     assert "elsewhere" not in table
+
+
+def test_list_tells_who_changed_a_cell(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    run("cas", "x", "null", "1")
+    older = msgspec.msgpack.encode([1, "int", b"token", b"\x05", None, None])
+    with cells.open(run.url) as connection:
+        deadline = Deadline(60)
+        connection._backend.swap("default/y", NOTHING, older, deadline)
+    x, y = run("list").splitlines()[-3:-1]
+    assert f"{getpass.getuser()} on {socket.gethostname()}, by tidewheel cells cas, " in x
+    assert "unknown" in y
+    assert json.loads(run("list", "y", "--json"))["author"] is None
 
 
 def test_an_unset_cell_is_null(run):

@@ -58,13 +58,16 @@ def test_a_value_of_another_type_is_refused(state):
     assert "is declared as float, not as int" in refused
 
 
-def test_cells_list_of_a_job_shows_type_default_value_and_version(state):
+def test_cells_list_of_a_job_shows_type_default_value_and_version(state, monkeypatch):
     cli("cells", "set", "names", '{"bob": 2}', "--job", "live", "--state", state)
     rows = [json.loads(line) for line in cli("cells", "list", "--job", "live", "-s", state, "--json").splitlines()]
+    assert rows[0].pop("author") is None
+    assert rows[1].pop("author")["program"] == "tidewheel cells set"
     assert rows == [
         {"name": "threshold", "type": "float", "version": 0, "value": None, "default": 1.0},
         {"name": "names", "type": "dict[str, int]", "version": 1, "value": {"bob": 2}, "default": {"ada": 1}},
     ]
+    monkeypatch.setenv("COLUMNS", "200")
     table = cli("cells", "list", "--job", "live", "-s", state)
     assert all(text in table for text in ("default", '{"ada":1}', '{"bob":2}', "dict[str, int]"))
 

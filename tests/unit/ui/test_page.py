@@ -156,6 +156,7 @@ def test_a_cell_is_set_and_the_change_is_logged(page, caplog):
     assert confirm(page, code)[0] == 200
     (cell,) = answer(page, "/api/cells?job=clicks")
     assert (cell["value"], cell["type"]) == (9, "int")
+    assert cell["author"]["program"] == "tidewheel ui"
     assert "changed from the page: job clicks, set_cell" in caplog.text
 
 

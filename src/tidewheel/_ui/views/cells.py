@@ -1,9 +1,12 @@
-"""A job's cells: value, version, and since which commit the job works with that version."""
+"""A job's cells: value, version, who changed it, and since which commit the job works with that version."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from tidewheel._cells.author import Author
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._engine.control import CONFIGURATION
 from tidewheel._engine.declaration import declaration
@@ -35,10 +38,15 @@ def cells(site: Site, name: str) -> list[dict[str, Any]]:
                 row |= {"seen_since": first.at / 1e9, "seen_sequence": first.sequence}
         try:
             opened = connection.reader(cell, Any, namespace=CONFIGURATION, type_name=_ANY_TYPE)
-            snapshot = opened.refresh()
-            row |= {"version": int(snapshot.version), "value": snapshot.value}
+            opened.refresh()
+            change = opened.last_change()
+            row |= {"version": int(change.version), "value": change.value, "author": _author(change.author)}
             row.setdefault("type", opened.type_name)
         except TidewheelError as error:
             row["error"] = str(error)
         rows.append(row)
     return rows
+
+
+def _author(author: Author | None) -> dict[str, Any] | None:
+    return None if author is None else msgspec.structs.asdict(author)

@@ -14,11 +14,13 @@ export async function show(main, context) {
       ["type", (cell) => h("span", { class: "mono" }, cell.type ?? "")],
       ["value", (cell) => (cell.error ? h("span", { class: "badge damaged" }, cell.error) : cell.version ? h("div", { class: "mono value" }, json(cell.value)) : h("span", { class: "quiet" }, `never written; the default is ${json(cell.default)}`))],
       ["version", (cell) => (cell.version ? count(cell.version) : "–"), "n"],
+      ["changed by", (cell) => (cell.version ? who(cell.author) : "")],
       ["the job works with", (cell) => (!cell.declared ? h("span", { class: "quiet" }, "not declared by the job") : cell.seen_version ? h("span", { class: "mono" }, `${json(cell.seen_value)} (version ${cell.seen_version})`) : "the default")],
       ["since", (cell) => (cell.seen_since ? `commit ${count(cell.seen_sequence)}, ${moment(cell.seen_since)}` : ""), "w"],
       ["", (cell) => (mayChange() && cell.declared ? edit(cell) : "")],
     ], cells, { empty: "this job declares no cell" }));
   }
+  const who = (author) => (author ? [`${author.user} on ${author.host}, by ${author.program}`, h("div", { class: "quiet small" }, moment(author.at))] : h("span", { class: "quiet" }, "unknown"));
   const edit = (cell) => {
     const field = h("input", { size: "12", value: cell.value === null || cell.value === undefined ? "" : JSON.stringify(cell.value), "aria-label": `new value of ${cell.name}`, onfocus: () => { editing = true; }, onblur: () => { editing = false; } });
     const set = async () => {
