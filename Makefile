@@ -60,7 +60,7 @@ wheel: setup  ## the package as a file that pip installs, in dist/
 
 # Benchmarks: a table, and as the last line one JSON object.
 
-bench-state: setup  ## Tidewheel beside Spark's own state and Bytewax (BENCH=--full for the long one)
+bench-state: setup  ## Tidewheel beside Spark's own state, Bytewax and Pathway (BENCH=--full for the long one)
 	@$(BIN)/python -m benchmarks.state.run $(BENCH)
 
 bench-records: setup  ## programs over whole records, beside one column, Bytewax and Spark's own state

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.records import generate
-from benchmarks.state import bytewax_env, measure
+from benchmarks.state import measure, peer_env
 from benchmarks.state.cases import Case
 from benchmarks.state.run import ROOT, CaseFailed, run_case
 from rich.console import Console
@@ -76,7 +76,7 @@ def main() -> int:
     try:
         for contender in chosen:
             print(f"[{time.monotonic() - begun:4.0f} s] {contender}", flush=True)
-            python = bytewax_env.python(ROOT) if contender == "bytewax" else Path(sys.executable)
+            python = peer_env.python(ROOT, "bytewax") if contender == "bytewax" else Path(sys.executable)
             try:
                 each = case(contender, options.rows, options.batches)
                 done[contender] = run_case(each, python, data, work / contender, MODULES)

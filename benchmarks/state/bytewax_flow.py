@@ -1,6 +1,6 @@
 """Bytewax with recovery on: the same sum over the same files, by one process and by two.
 
-Runs in an environment of its own (see bytewax_env). Bytewax has no batches, so its rate is rows over the
+Runs in an environment of its own (see peer_env). Bytewax has no batches, so its rate is rows over the
 time from the first row read until the last snapshot is written; where the run holds several windows of
 `WINDOW` rows, the median window may be better than that, and the better one counts. The faster of one and
 two processes is the figure. The variant `records` is the same program over whole records of the records benchmark.

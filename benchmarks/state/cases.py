@@ -23,6 +23,7 @@ class Case:
     warmup: int
     limit: float
     patience: float = 240
+    format: str = "parquet"
 
     @property
     def name(self) -> str:
@@ -90,8 +91,10 @@ def cases(plan: Plan) -> list[Case]:
         *_large(plan, few),
         *_medium(plan, few, native_warmup=2),
         *_large(plan, some),
+        *_csv(plan, some),
         *_medium(plan, some, native_warmup=2),
         *_large(plan, many),
+        *_csv(plan, many),
         *_small(plan),
         # One batch of it is a minute of warm-up.
         *_medium(plan, many, native_warmup=1),
@@ -102,6 +105,13 @@ def _large(plan: Plan, keys: int) -> list[Case]:
     rows = LARGE // plan.divisor
     spark = [Case(contender, keys, rows, plan.large, 2, 120) for contender in ("floor", "stateful_map", "aggregate")]
     return [*spark, Case("bytewax", keys, rows, plan.large, 0, plan.bytewax_limit)]
+
+
+def _csv(plan: Plan, keys: int) -> list[Case]:
+    """Pathway, and ours over the files that it reads best."""
+    contenders = ("stateful_map_csv", "pathway_stateful", "aggregate_csv", "pathway_sum")
+    rows = LARGE // plan.divisor
+    return [Case(contender, keys, rows, plan.large, 2, 120, format="csv") for contender in contenders]
 
 
 def _medium(plan: Plan, keys: int, native_warmup: int) -> list[Case]:

@@ -1,4 +1,4 @@
-"""The input: Parquet files of (key string, value long), keys drawn evenly, the same on every machine."""
+"""The input: Parquet or CSV files of (key string, value long), keys drawn evenly, the same on every machine."""
 
 import os
 import shutil
@@ -8,13 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 SCHEMA = "key string, value long"
 
 
-def dataset(cache: Path, keys: int, rows: int, files: int) -> Path:
+def dataset(cache: Path, keys: int, rows: int, files: int, format: str = "parquet") -> Path:
     """A folder with `files` files of `rows` rows over `keys` keys; made once, complete or absent."""
-    folder = cache / f"keys-{keys}-rows-{rows}-files-{files}"
+    suffix = "" if format == "parquet" else f"-{format}"
+    folder = cache / f"keys-{keys}-rows-{rows}-files-{files}{suffix}"
     if folder.is_dir():
         return folder
     unfinished = folder.with_suffix(".unfinished")
@@ -25,7 +27,11 @@ def dataset(cache: Path, keys: int, rows: int, files: int) -> Path:
         names = pc.cast(pa.array(random.integers(0, keys, rows)), pa.string())
         values = pa.array(random.integers(0, 100, rows), pa.int64())
         table = pa.table({"key": names, "value": values})
-        pq.write_table(table, unfinished / f"part-{number:05d}.parquet")
+        path = unfinished / f"part-{number:05d}.{format}"
+        if format == "parquet":
+            pq.write_table(table, path)
+        else:
+            csv.write_csv(table, path, csv.WriteOptions(quoting_style="none"))
     unfinished.rename(folder)
     return folder
 
@@ -33,6 +39,6 @@ def dataset(cache: Path, keys: int, rows: int, files: int) -> Path:
 def first(folder: Path, files: int, into: Path) -> Path:
     """A folder that holds the first `files` files of another, without copying them."""
     into.mkdir(parents=True)
-    for path in sorted(folder.glob("*.parquet"))[:files]:
+    for path in sorted(folder.iterdir())[:files]:
         os.link(path, into / path.name)
     return into

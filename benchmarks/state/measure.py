@@ -1,6 +1,6 @@
 """What a contender hands back: its batches, and the two figures taken from them.
 
-Only the standard library, because Bytewax runs in an environment of its own.
+Only the standard library, because peers run in environments of their own.
 """
 
 import argparse
@@ -25,7 +25,7 @@ class Batch:
 class Measurement:
     """The run of one contender over one input.
 
-    `rate`, where given, replaces the one computed from the batches: Bytewax has no batches.
+    `rate`, where given, replaces the one computed from the batches: peers have no batches.
     `notes` say what was capped and which settings were chosen.
     """
 
@@ -77,7 +77,7 @@ class Task:
 def task() -> Task:
     """The task given on the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--input", type=Path, required=True, help="folder of Parquet files, one per batch")
+    parser.add_argument("--input", type=Path, required=True, help="folder of files, one per batch")
     parser.add_argument("--work", type=Path, required=True, help="folder for state and checkpoints")
     parser.add_argument("--result", type=Path, required=True, help="file for the measurement")
     parser.add_argument("--warmup", type=int, default=2, help="batches that do not count")

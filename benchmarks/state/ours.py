@@ -7,13 +7,20 @@ from benchmarks.state.generate import SCHEMA
 
 from tidewheel import Job, sum_
 from tidewheel.sinks import discard
-from tidewheel.sources import files
+from tidewheel.sources import Source, files
+
+
+def source(folder: Path) -> Source:
+    """One file a batch: Parquet, or CSV with a line of names."""
+    if any(folder.glob("*.csv")):
+        return files(str(folder), format="csv", schema=SCHEMA, max_files_per_trigger=1, header=True)
+    return files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1)
 
 
 def running_sum(folder: Path, state: Path) -> Job:
     job = Job("bench", state=state.as_uri())
     (
-        job.source("in", files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1))
+        job.source("in", source(folder))
         .key_by("by-key", "key", value="value")
         .stateful_map("sum", lambda key, value, total: (total + value, total + value), default=0)
         .sink("out", discard())
@@ -24,7 +31,7 @@ def running_sum(folder: Path, state: Path) -> Job:
 def aggregate(folder: Path, state: Path) -> Job:
     job = Job("bench", state=state.as_uri())
     (
-        job.source("in", files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1))
+        job.source("in", source(folder))
         .key_by("by-key", "key")
         .aggregate("sum", total=sum_("value"))
         .sink("out", discard())

@@ -39,7 +39,7 @@ class Ratio:
         return value >= self.target if self.of_rates else value <= self.target
 
 
-def _against(opponent: str, short: str, rows: int, targets: Mapping[int, float | None]) -> list[Ratio]:
+def _against(opponent: str, short: str, rows: int, targets: Mapping[int, float]) -> list[Ratio]:
     return [
         Ratio(f"stateful_map_vs_{short}_{keys}", ("stateful_map", keys, rows), (opponent, keys, rows), target)
         for keys, target in targets.items()
@@ -50,17 +50,26 @@ def _aggregate(keys: int, target: float | None) -> Ratio:
     return Ratio(f"aggregate_vs_floor_{keys}", ("aggregate", keys, LARGE), ("floor", keys, LARGE), target)
 
 
+def _pathway(step: str, opponent: str, targets: Mapping[int, float]) -> list[Ratio]:
+    return [
+        Ratio(f"{step}_vs_pathway_{keys}", (f"{step}_csv", keys, LARGE), (opponent, keys, LARGE), target)
+        for keys, target in targets.items()
+    ]
+
+
 def _latency(name: str, opponent: str, target: float | None) -> Ratio:
     return Ratio(name, ("stateful_map", SMALL, SMALL), (opponent, SMALL, SMALL), target, of_rates=False)
 
 
 RATIOS = (
-    *_against("transform_with_state", "tws", MEDIUM, {100: 5, 10_000: 8, 1_000_000: 40}),
-    *_against("floor", "floor", LARGE, {100: None, 10_000: 0.8, 1_000_000: None}),
-    *_against("bytewax", "bytewax", LARGE, {100: 1, 10_000: 2, 1_000_000: 8}),
+    *_against("transform_with_state", "tws", MEDIUM, {100: 12, 10_000: 20, 1_000_000: 80}),
+    *_against("floor", "floor", LARGE, {100: 2, 10_000: 2, 1_000_000: 1}),
+    *_against("bytewax", "bytewax", LARGE, {100: 2, 10_000: 4, 1_000_000: 20}),
+    *_pathway("stateful_map", "pathway_stateful", {10_000: 2, 1_000_000: 1.5}),
     _aggregate(100, None),
-    _aggregate(10_000, 1),
-    _aggregate(1_000_000, None),
+    _aggregate(10_000, 3),
+    _aggregate(1_000_000, 1),
+    *_pathway("aggregate", "pathway_sum", {10_000: 2, 1_000_000: 1.5}),
     _latency("latency_vs_empty", "foreach_batch_nothing", 0.5),
     _latency("latency_vs_same_query", "foreach_batch_same_query", None),
 )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.state import bytewax_env, generate, measure, report
+from benchmarks.state import generate, measure, peer_env, report
 from benchmarks.state.cases import FULL, QUICK, SMOKE, Case, Plan, cases, within
 from rich.console import Console
 
@@ -22,13 +22,19 @@ MODULES = {
     "floor": ("state.floor", ""),
     "stateful_map": ("state.ours", "stateful_map"),
     "aggregate": ("state.ours", "aggregate"),
+    "stateful_map_csv": ("state.ours", "stateful_map"),
+    "aggregate_csv": ("state.ours", "aggregate"),
     "transform_with_state": ("state.native", ""),
     "bytewax": ("state.bytewax_flow", ""),
+    "pathway_stateful": ("state.pathway_flow", "stateful"),
+    "pathway_sum": ("state.pathway_flow", "sum"),
     "foreach_batch_nothing": ("state.empty", "nothing"),
     "foreach_batch_same_query": ("state.empty", "same-query"),
 }
-# Bytewax has no batches, and a foreachBatch that does nothing reads no rows.
-UNCOUNTED = ("bytewax", "foreach_batch_nothing")
+PEERS = {"bytewax": "bytewax", "pathway_stateful": "pathway", "pathway_sum": "pathway"}
+"""The environment of those that have one of their own."""
+# Peers have no batches, and a foreachBatch that does nothing reads no rows.
+UNCOUNTED = (*PEERS, "foreach_batch_nothing")
 HEARTBEAT_SECONDS = 15
 
 
@@ -62,7 +68,8 @@ def chosen(options: argparse.Namespace, plan: Plan) -> list[Case]:
 
 
 def interpreter(case: Case) -> Path:
-    return bytewax_env.python(ROOT) if case.contender == "bytewax" else Path(sys.executable)
+    peer = PEERS.get(case.contender)
+    return Path(sys.executable) if peer is None else peer_env.python(ROOT, peer)
 
 
 def run_case(
@@ -132,7 +139,7 @@ def main() -> int:
     try:
         for number, case in enumerate(todo, 1):
             print(f"[{time.monotonic() - begun:4.0f} s] {number}/{len(todo)} {case.name}", flush=True)
-            data = generate.dataset(options.cache / "data", case.keys, case.rows, case.files)
+            data = generate.dataset(options.cache / "data", case.keys, case.rows, case.files, case.format)
             try:
                 left = plan.budget - (time.monotonic() - begun)
                 done[case] = run_case(within(case, left), interpreter(case), data, work / f"{number:02d}")

@@ -10,14 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 PROMISED = {
-    "stateful_map_vs_tws_100",
-    "stateful_map_vs_tws_10000",
-    "stateful_map_vs_tws_1000000",
-    "stateful_map_vs_floor_10000",
-    "stateful_map_vs_bytewax_100",
-    "stateful_map_vs_bytewax_10000",
-    "stateful_map_vs_bytewax_1000000",
+    *(f"stateful_map_vs_{peer}_{keys}" for peer in ("tws", "floor", "bytewax") for keys in (100, 10_000, 1_000_000)),
+    *(f"{step}_vs_pathway_{keys}" for step in ("aggregate", "stateful_map") for keys in (10_000, 1_000_000)),
     "aggregate_vs_floor_10000",
+    "aggregate_vs_floor_1000000",
     "latency_vs_empty",
 }
 

@@ -1,0 +1,20 @@
+"""A peer's own environment, made when it is first needed: its pins need not agree with Tidewheel's."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def python(root: Path, peer: str) -> Path:
+    """The Python of `.venv-PEER`, with what PEER-requirements.txt lists installed."""
+    requirements = Path(__file__).with_name(f"{peer}-requirements.txt")
+    folder = root / f".venv-{peer}"
+    ready = folder / ".ready"
+    interpreter = folder / "bin" / "python"
+    if not ready.exists() or ready.read_text() != requirements.read_text():
+        print(f"installing {peer} into {folder.name} (once)", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        pip = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-r", str(requirements)], check=True)
+        ready.write_text(requirements.read_text())
+    return interpreter
