@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 
@@ -231,6 +232,18 @@ SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 def test_ordered_parquet_takes_the_columns_it_has(folder):
     parquet.write_table(pa.table({"other": [1], "n": pa.array([7], pa.int32())}), folder / "a")
     assert read(folder, "a", "parquet", SCHEMA) == [{"n": 7, "s": None}]
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_ordered_lines_of_any_length(folder, form, ending):
+    rows = [
+        {"n": n, "s": "x" * size} for n, size in enumerate([1, 2**20 - 30, 3 * 2**20, 2, 2**21, 2**20 + 1, 5 * 2**20])
+    ]
+    lines = [json.dumps(row) if form == "json" else f"{row['n']},{row['s']}" for row in rows]
+    text = "\n".join(lines).encode()
+    (folder / f"a{ending}").write_bytes(gzip.compress(text, 1) if ending else text)
+    assert read(folder, f"a{ending}", form, SCHEMA) == rows
 
 
 @pytest.mark.parametrize(("header", "text"), [(True, "s;n\nx;1\n"), (False, "1;x\n")])

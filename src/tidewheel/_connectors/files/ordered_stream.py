@@ -17,6 +17,7 @@ from tidewheel.errors import StorageError, TidewheelError
 
 NAME = "tidewheel-ordered-files"
 _TEXT_LINES = 10_000
+_BLOCK_BYTES = 2**20
 
 
 class OrderedStream(DataSource):
@@ -93,14 +94,16 @@ class OrderedReader(StreamReader):
         from pyarrow import json
 
         if os.path.getsize(path):
+            read = json.ReadOptions(block_size=_block_size(path))
             parse = json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
-            yield from json.open_json(path, parse_options=parse)
+            yield from json.open_json(path, read_options=read, parse_options=parse)
 
     def _csv(self, path: str) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv
 
         if os.path.getsize(path):
-            read = csv.ReadOptions(column_names=None if self.header else self.schema.names)
+            names = None if self.header else self.schema.names
+            read = csv.ReadOptions(column_names=names, block_size=_block_size(path))
             convert = csv.ConvertOptions(
                 column_types=self.schema,
                 include_columns=self.schema.names,
@@ -123,6 +126,17 @@ class OrderedReader(StreamReader):
 
 def _offset(position: Position) -> dict[str, Any]:
     return {"file": position.file, "read": position.read}
+
+
+def _block_size(path: str) -> int:
+    """Return the size of blocks in which each line of a file fits: Arrow refuses a longer one."""
+    longest = line = 0
+    with pa.input_stream(path, compression="detect") as text:
+        while data := text.read(_BLOCK_BYTES):
+            first, *others = map(len, data.split(b"\n"))
+            longest = max(longest, line + first, *others)
+            line = others[-1] if others else line + first
+    return min(max(_BLOCK_BYTES, longest + 2), 2**31 - 1)
 
 
 def _lines(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
