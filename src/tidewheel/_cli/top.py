@@ -82,7 +82,7 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
             plain(row["name"]),
             Text(row["state"], _COLOURS.get(row["state"], "")),
             _number(row.get("rate")),
-            _number(row.get("rows_behind")),
+            _behind(row),
             _number(row.get("sequence")),
             _ago(row.get("committed_at"), row.get("now")),
             plain(row.get("host") or ""),
@@ -98,7 +98,7 @@ def one_job(site: Site, name: str) -> RenderableType:
         (name, "bold"),
         "  ",
         (told["state"], _COLOURS.get(told["state"], "")),
-        f"  {_number(told.get('rate'))} rows/s  {_number(told.get('rows_behind'))} behind  "
+        f"  {_number(told.get('rate'))} rows/s  {_behind(told)} behind  "
         f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}",
     )
     error = told.get("error")
@@ -145,6 +145,11 @@ def plain(text: str, style: str = "") -> Text:
     return Text(
         "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text), style
     )
+
+
+def _behind(job: dict[str, Any]) -> str:
+    counts = ((job.get(f"{unit}_behind"), unit) for unit in ("rows", "files"))
+    return ", ".join(f"{_number(count)} {unit}" for count, unit in counts if count is not None) or _number(None)
 
 
 def _number(value: float | None) -> str:

@@ -23,6 +23,10 @@ class Unread(NamedTuple):
     """Where the job stands; it grows as the job reads."""
     end: int
     """The position behind the last record; it grows as records are appended."""
+    files: int | None = None
+    """How many files wait, for a source of files: how many rows these have, nobody has counted."""
+    since: float | None = None
+    """When the oldest of what waits came, in seconds since 1970; None: that is known only by looking again and again."""
 
 
 class Source(ABC, Generic[Record]):

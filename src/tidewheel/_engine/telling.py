@@ -36,12 +36,15 @@ class Telling:
         history_seconds: float | None = None,
         metrics: Metrics | None = None,
         local: str | None = None,
+        unread: Callable[[str, Source], Mapping[str, Unread] | None] = lambda name, source: None,
     ) -> None:
         """Take the run, its node in a fleet, how long its history stays (None: there is none), and the process's metrics.
 
-        `local` is the folder of local copies on this machine.
+        `local` is the folder of local copies on this machine. `unread` is asked first what a source has not read; None: the
+        source itself is asked.
         """
         self._run, self._node, self._metrics = run, node, metrics
+        self._unread_here = unread
         self._tracing = Tracing(run.job.name, run.token, node)
         self.context = logs.RunContext(run.job.name, run.token, node, self._sequence, self._tracing.trace_id)
         """For the logs of the run's threads."""
@@ -135,4 +138,7 @@ class Telling:
 
     def _unread(self, name: str, source: Source) -> Mapping[str, Unread]:
         offsets = self._run.head.source_offsets.get(name)
-        return {} if offsets is None else source.unread(offsets)
+        if offsets is None:
+            return {}
+        unread = self._unread_here(name, source)
+        return source.unread(offsets) if unread is None else unread

@@ -19,6 +19,8 @@ from tidewheel._observe.records import Behind
 _LOG = logger(__name__)
 
 LOOK_SECONDS = 10.0
+_PART = 100
+"""Looking takes at most about the hundredth part of the time."""
 _SAMPLES = 256
 """How many ends are remembered for a partition; then every other goes."""
 
@@ -37,6 +39,14 @@ class Unread(Protocol):
     @property
     def end(self) -> int:
         """The position behind the last record; it grows as records are appended."""
+
+    @property
+    def files(self) -> int | None:
+        """How many files wait, for a source of files."""
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest of what waits came, in seconds since 1970, if the source itself can tell."""
 
 
 class Waiting:
@@ -83,10 +93,13 @@ class LagMonitor:
         return "end" if self._done.is_set() else "go on"
 
     def _work(self) -> None:
-        while not self._done.is_set():
-            # Not at once: a run that begins has other things to ask its sources.
-            if not self._done.wait(self._every):
-                self.look(time.monotonic())
+        pause = self._every
+        # Not at once: a run that begins has other things to ask its sources.
+        while not self._done.wait(pause):
+            began = time.monotonic()
+            self.look(began)
+            # A folder of many files takes long to look through: that must not cost the batches more than a little.
+            pause = max(self._every, _PART * (time.monotonic() - began))
 
     def look(self, now: float) -> None:
         """Ask every source once."""
@@ -106,5 +119,9 @@ class LagMonitor:
         self.behind = behind
 
     def _of(self, now: float, source: str, partition: str, unread: Unread) -> Behind:
-        waiting = self._waiting.setdefault((source, partition), Waiting())
-        return Behind(unread.rows, round(waiting.look(now, unread.position, unread.end), 3))
+        if unread.since is not None:
+            seconds = max(0.0, time.time() - unread.since)
+        else:
+            waiting = self._waiting.setdefault((source, partition), Waiting())
+            seconds = waiting.look(now, unread.position, unread.end)
+        return Behind(unread.rows, round(seconds, 3), unread.files)

@@ -71,6 +71,12 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     # Lag and time.
     ("source_rows_behind", "gauge", "Rows that a source holds and the job has not read.", ("source", "partition")),
     (
+        "source_files_behind",
+        "gauge",
+        "Files that a source of files holds and the job has not read; their rows are not counted.",
+        ("source", "partition"),
+    ),
+    (
         "source_seconds_behind",
         "gauge",
         "For how long the oldest of these rows has waited, to the nearest look.",

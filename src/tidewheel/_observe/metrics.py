@@ -200,12 +200,15 @@ class Metrics(Collector):
 
     def _look(self) -> None:
         """Set what is known at the moment of asking."""
-        for name in ("source_rows_behind", "source_seconds_behind"):
+        for name in ("source_rows_behind", "source_files_behind", "source_seconds_behind"):
             self._values[PREFIX + name].clear()
         behind = self.behind()
         for source, partitions in behind.items():
             for partition, left in partitions.items():
-                self._set("source_rows_behind", left.rows, source, partition)
+                if left.files is None:
+                    self._set("source_rows_behind", left.rows, source, partition)
+                else:
+                    self._set("source_files_behind", left.files, source, partition)
                 self._set("source_seconds_behind", left.seconds, source, partition)
         if self.inbox is not None and self.inbox in behind:
             self._set("inbox_backlog_rows", sum(left.rows for left in behind[self.inbox].values()))

@@ -24,6 +24,8 @@ class Behind(msgspec.Struct, frozen=True, array_like=True):
     rows: int
     seconds: float = 0.0
     """For how long the oldest of these rows has waited, as far as is known: it was seen that long ago."""
+    files: int | None = None
+    """For a source of files, how many wait; then `rows` is 0, since nobody has counted theirs."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):

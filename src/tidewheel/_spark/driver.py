@@ -51,6 +51,7 @@ from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.source_lines import Continuation, continued, offsets_by_name, recorded_kinds
+from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -123,6 +124,7 @@ class Driver:
             history_seconds=self.options.history_seconds,
             metrics=self.options.metrics,
             local=str(self.local),
+            unread=UnreadFiles(self.seen, lambda: self.run.head).of,
         )
         self._enter("checking")
         try:

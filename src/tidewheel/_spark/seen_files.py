@@ -9,7 +9,7 @@ that are too old to be read again are left out, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -49,13 +49,17 @@ class SeenFiles:
             entries[_key(line)] = line
         return remembered(entries.values(), self.ages)
 
+    def entries(self, part: PartRef) -> Iterator[str]:
+        """Give the entries of one state file."""
+        return (line for _, line in self._items(part))
+
     def _read(self, parts: Sequence[PartRef]) -> dict[bytes, str]:
-        entries: dict[bytes, str] = {}
-        for part in parts:
-            file = StateFile.of(self._store.read(path(self._job, part.file.name)), part.file)
-            for _, key, value in file.items(_SHARD, _TABLE):
-                entries[key] = (value or b"").decode()
-        return entries
+        return dict(item for part in parts for item in self._items(part))
+
+    def _items(self, part: PartRef) -> Iterator[tuple[bytes, str]]:
+        file = StateFile.of(self._store.read(path(self._job, part.file.name)), part.file)
+        for _, key, value in file.items(_SHARD, _TABLE):
+            yield key, (value or b"").decode()
 
     def record(self, base: Manifest, log: SparkLog, fresh: list[str], sequence: int) -> tuple[SparkLog, ShardParts]:
         """Return the log and the driver's parts of a commit that saw `fresh` entries more."""

@@ -74,6 +74,7 @@ def test_every_record_comes_and_a_run_goes_on_where_the_last_ended(topic, readin
     first = reading(topic, tmp_path, connector="spark", max_records=2)
     assert sorted(first["values"]) == ["1", "2", "3"]
     assert first["columns"] == ["key", "offset", "partition", "timestamp", "topic", "value"]
+    assert (first["unread"], first["all"]) == (0, 3)
     topic.append([b"4"])
     # A run begins with the output of the newest commit, which may have been seen.
     again = reading(topic, tmp_path, connector="spark", max_records=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from tidewheel import sources
 from tidewheel._connectors.inbox import Block, encode_events, open_inbox
 from tidewheel._connectors.inbox.source import inbox
 from tidewheel._connectors.log_source import Log, PartitionedSource
+from tidewheel._connectors.mqtt.bridge import opened_buffer
 from tidewheel._connectors.source import Unread
 from tidewheel._observe.lag import LagMonitor, Waiting
 from tidewheel._observe.records import Behind
@@ -49,6 +51,15 @@ def test_a_source_that_fails_is_told_once_and_disturbs_no_other(caplog):
     assert caplog.text.count("source 'bad' does not tell how far it is ahead: away") == 1
 
 
+def test_a_source_that_knows_since_when_is_believed():
+    came = time.time() - 100
+    monitor = LagMonitor({"in": lambda: {"folder": Unread(0, 0, 0, files=2, since=came)}})
+    monitor.look(0.0)
+    behind = monitor.behind["in"]["folder"]
+    assert (behind.rows, behind.files) == (0, 2)
+    assert behind.seconds >= 100
+
+
 @pytest.mark.parametrize(("offsets", "rows"), [('{"position": 2}', 1), ('{"position": 3}', 0)])
 def test_an_iterable_tells_what_is_not_read(offsets, rows):
     assert sources.iterable([1, 2, 3]).unread(offsets)["items"].rows == rows
@@ -80,3 +91,13 @@ def test_an_inbox_tells_its_events_by_shard(tmp_path):
         start = opened.start()
     unread = inbox(url).unread(json.dumps({str(shard): position for shard, position in start.items()}))
     assert {shard: left.rows for shard, left in unread.items()} == {"0": 2, "1": 0}
+
+
+def test_mqtt_tells_what_is_in_the_buffer(tmp_path):
+    url = f"file://{tmp_path}/buffer"
+    with opened_buffer(url) as opened:
+        start = opened.start()
+        opened.append("test", "one", [Block(0, 1, 2, b"two messages")])
+    source = sources.mqtt("mqtt://127.0.0.1:1", "t/#", buffer=url, client_id="c", bridge=False)
+    unread = source.unread(json.dumps({"0": start[0], "#id": 7}))
+    assert {name: left.rows for name, left in unread.items()} == {"buffer": 2}

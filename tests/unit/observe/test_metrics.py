@@ -129,7 +129,7 @@ def test_both_forms_of_the_text_say_the_same(metrics, tmp_path):
 
 def test_every_metric_can_be_seen_and_none_else(metrics, tmp_path):
     metrics.local = str(tmp_path)
-    metrics.behind = lambda: {"in": {"0": Behind(1)}}
+    metrics.behind = lambda: {"in": {"0": Behind(1)}, "files": {"folder": Behind(0, 1.0, 2)}}
     metrics.inbox = "in"
     metrics.claimed("r1", "0.2.0")
     metrics.committed(RECORD)
@@ -148,6 +148,14 @@ def test_failures_restarts_and_being_fenced_are_counted_apart(metrics):
 def test_labels_may_have_any_text(metrics):
     metrics.behind = lambda: {'a"b\\c\nd<script>': {"0": Behind(1)}}
     assert samples(metrics)["source_rows_behind", "0", 'a"b\\c\nd<script>'] == 1
+
+
+def test_a_source_of_files_tells_files_and_no_rows(metrics):
+    metrics.behind = lambda: {"in": {"folder": Behind(0, 2.5, 3)}}
+    found = samples(metrics)
+    assert found["source_files_behind", "folder", "in"] == 3
+    assert found["source_seconds_behind", "folder", "in"] == 2.5
+    assert ("source_rows_behind", "folder", "in") not in found
 
 
 def test_a_partition_that_is_gone_is_told_no_more(metrics):

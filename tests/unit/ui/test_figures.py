@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._observe.records import CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import bar, charts, operator_figures, rate, recent
+from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
+from tidewheel._ui.views.figures import backlog, bar, charts, operator_figures, rate, recent
 
 SECOND = 10**9
 
@@ -67,3 +67,23 @@ def test_charts_stay_small_and_lose_no_row(gaps, points):
     assert lengths.pop() <= max(points, 0) or len(records) <= points
     assert sum(columns["commits"]) == len(records)
     assert columns["at"] == sorted(columns["at"])
+
+
+def test_what_waits_is_counted_over_all_sources_rows_and_files_apart():
+    def told(**behind):
+        return backlog(CommitRecord(1, 1, behind=behind))
+
+    assert told() == (None, None, None)
+    assert told(a={"0": Behind(2, 1.0), "1": Behind(3, 4.0)}) == (5, None, 4.0)
+    assert told(b={"folder": Behind(0, 9.0, 2)}) == (None, 2, 9.0)
+    assert told(a={"0": Behind(2, 1.0)}, b={"folder": Behind(0, 9.0, 2)}) == (2, 2, 9.0)
+
+
+def test_charts_show_the_most_that_waited():
+    second = 10**9
+    records = [
+        CommitRecord(at, at * second, behind={"a": {"0": Behind(rows)}, "b": {"f": Behind(0, 0.0, files)}})
+        for at, rows, files in [(1, 5, 1), (2, 9, 0), (3, 4, 2)]
+    ]
+    chart = charts(records, 1)
+    assert (chart["rows_behind"], chart["files_behind"]) == ([9], [2])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidewheel._connectors.files.extensions import check_format, inferred_format
+from tidewheel._connectors.files.waiting import unread_files, visible
 from tidewheel._connectors.schema import spark_schema
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError, StateError
 
@@ -51,8 +52,7 @@ def next_file(names: Sequence[str], at: Position, last: str | None = None) -> Po
 
 def visible_files(folder: str) -> list[str]:
     """Return the names of a folder's files, without those that begin with `.` or `_`."""
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if not entry.name.startswith((".", "_")) and entry.is_file()]
+    return [entry.name for entry in visible(folder, deep=False)]
 
 
 class OrderedFiles(Source):
@@ -93,6 +93,10 @@ class OrderedFiles(Source):
     def describe(self) -> str:
         files = f"{self.format} files" if self.format else "files"
         return f"{files} in {self.path}, in the order of their names"
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        last = msgspec.json.decode(str(offsets), type=Position).file
+        return unread_files(visible(self.path, deep=False), lambda entry: entry.name > last)
 
     def load(self, spark: SparkSession) -> DataFrame:
         from tidewheel._connectors.files.ordered_stream import NAME, OrderedStream

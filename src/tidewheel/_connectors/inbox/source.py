@@ -112,14 +112,7 @@ class InboxSource(Source):
         return DirectStream(self._reader(), columns)
 
     def unread(self, offsets: int | str) -> Mapping[str, Unread]:
-        from tidewheel._connectors.inbox import lag, open_inbox
-        from tidewheel._connectors.inbox.offsets import positions_of
-
-        positions = positions_of(json.loads(str(offsets)))
-        with open_inbox(self.url) as inbox:
-            end = inbox.end(list(positions))
-            events, _ = lag(inbox, positions, _BLOCKS)
-        return {str(shard): Unread(events[shard], positions[shard], end[shard]) for shard in positions}
+        return unread_events(self.url, offsets)
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame."""
@@ -139,3 +132,15 @@ class InboxSource(Source):
             self.url, self.shards, self.start, self.max_events, self.partitions, payload, self.dead_letters
         )
         return InboxReader(settings, arrow_schema(self._columns()))
+
+
+def unread_events(url: str | Url, offsets: int | str) -> dict[str, Unread]:
+    """Return by shard what an inbox holds that a job has not read which stands at these offsets."""
+    from tidewheel._connectors.inbox import lag, open_inbox
+    from tidewheel._connectors.inbox.offsets import positions_of
+
+    positions = positions_of(json.loads(str(offsets)))
+    with open_inbox(url) as inbox:
+        end = inbox.end(list(positions))
+        events, _ = lag(inbox, positions, _BLOCKS)
+    return {str(shard): Unread(events[shard], positions[shard], end[shard]) for shard in positions}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -94,7 +95,7 @@ class KafkaSource(PartitionedSource):
 
     def unread(self, offsets: int | str) -> Mapping[str, Unread]:
         if self._by_spark:
-            return {}  # Spark's connector has positions of another form.
+            offsets = json.dumps(spark_connector.positions_of(str(offsets)))
         return {name: found for name, found in super().unread(offsets).items() if not is_id(name)}
 
     def load(self, spark: SparkSession) -> DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidewheel._connectors.kafka.client import is_secret, variable_of
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics, split
+from tidewheel._connectors.log_source import Positions
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,6 +92,16 @@ def spark_options(topics: Topics, max_records: int | None) -> dict[str, str]:
     else:
         options["startingOffsets"] = start.kind
     return options
+
+
+def positions_of(offsets: str) -> Positions:
+    """Return what Spark's connector records, offsets by topic and partition, as positions of a `KafkaLog`.
+
+    >>> positions_of('{"orders": {"0": 7, "1": 9}}')
+    {'orders/0': 7, 'orders/1': 9}
+    """
+    recorded: dict[str, dict[str, int]] = json.loads(offsets)
+    return {f"{topic}/{number}": offset for topic, part in recorded.items() for number, offset in part.items()}
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:

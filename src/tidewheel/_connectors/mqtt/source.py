@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidewheel._connectors.mqtt.bridge import Bridging
 from tidewheel._connectors.mqtt.client import mqtt_broker
 from tidewheel._connectors.schema import spark_schema
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
@@ -83,6 +83,13 @@ class MqttSource(Source):
 
     def describe(self) -> str:
         return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
+
+    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+        """Return what the buffer holds. What the broker holds for the client no MQTT client can ask."""
+        from tidewheel._connectors.inbox.source import unread_events
+
+        (unread,) = unread_events(self.bridging.buffer, offsets).values()
+        return {"buffer": unread}
 
     def reader(self) -> MqttReader:
         """Return the stream reader that Spark drives."""

@@ -39,14 +39,14 @@ export function chart(title, lines, show) {
 export const lineCharts = () => {
   const rows = chart("rows a second", [["rows/s", "--accent"]], brief);
   const seconds = chart("seconds a batch", [["mean", "--commit"]], duration);
-  const behind = chart("rows behind", [["rows", "--bad"]], brief);
-  const data = chart("behind the time of day", [["clock of the data", "--publish"], ["oldest row that waits", "--bad"]], duration);
+  const behind = chart("behind", [["rows", "--bad"], ["files", "--publish"]], brief);
+  const data = chart("behind the time of day", [["clock of the data", "--publish"], ["oldest that waits", "--bad"]], duration);
   return {
     nodes: [rows.node, seconds.node, behind.node, data.node],
     set(c) {
       rows.set([c.at, c.rate]);
       seconds.set([c.at, c.seconds]);
-      behind.set([c.at, c.rows_behind]);
+      behind.set([c.at, c.rows_behind, c.files_behind]);
       data.set([c.at, c.clock_behind, c.seconds_behind]);
     },
   };

@@ -27,6 +27,13 @@ export function duration(seconds) {
   return `${sign}${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
 }
 
+// What waits in a job's sources: rows, and files whose rows nobody has counted.
+export function behind(job) {
+  const known = (value) => value !== null && value !== undefined;
+  const parts = [known(job.rows_behind) ? `${brief(job.rows_behind)} rows` : null, known(job.files_behind) ? `${brief(job.files_behind)} files` : null];
+  return parts.filter(known).join(", ") || "–";
+}
+
 const two = (value) => String(value).padStart(2, "0");
 
 export function moment(seconds) {

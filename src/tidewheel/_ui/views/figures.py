@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from tidewheel._observe.records import CommitRecord, OperatorRecord
+
+_Number = TypeVar("_Number", int, float)
 
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
@@ -22,25 +24,36 @@ def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     return records[max(0, min(first, len(records) - _FEW)) :]
 
 
-def rows_behind(record: CommitRecord) -> int | None:
-    """Return how many rows waited in the sources, None if no source can tell."""
-    return _behind(record)[0] if record.behind else None
+class Backlog(NamedTuple):
+    """What waited in the sources when a commit was made. None: no source can tell."""
+
+    rows: int | None = None
+    files: int | None = None
+    """Of sources that are files, whose rows nobody has counted."""
+    seconds: float | None = None
+    """For how long the oldest of it had waited."""
 
 
-def seconds_behind(record: CommitRecord) -> float | None:
-    """Return for how long the oldest of the waiting rows had waited, None if no source can tell."""
-    return _behind(record)[1] if record.behind else None
+_NOT_TOLD = Backlog()
 
 
-def _behind(record: CommitRecord) -> tuple[int, float]:
-    rows, seconds = 0, 0.0
+def backlog(record: CommitRecord) -> Backlog:
+    """Return what waited, over all sources and their partitions."""
+    if not record.behind:
+        return _NOT_TOLD
+    rows, files, seconds = 0, None, 0.0
+    counts_rows = False
     # A plain loop: a chart looks at every partition of every commit.
     for partitions in record.behind.values():
         for each in partitions.values():
-            rows += each.rows
+            if each.files is None:
+                rows += each.rows
+                counts_rows = True
+            else:
+                files = each.files + (files or 0)
             if each.seconds > seconds:
                 seconds = each.seconds
-    return rows, seconds
+    return Backlog(rows if counts_rows else None, files, seconds)
 
 
 def span_seconds(records: Sequence[CommitRecord]) -> float:
@@ -115,36 +128,53 @@ def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]
     Rows are rows a second over the stretch; seconds are the mean batch; what is behind is the most.
     """
     columns: dict[str, list[Any]] = {
-        name: [] for name in ("at", "rate", "seconds", "rows_behind", "seconds_behind", "clock_behind", "commits")
+        name: []
+        for name in (
+            "at",
+            "rate",
+            "seconds",
+            "rows_behind",
+            "files_behind",
+            "seconds_behind",
+            "clock_behind",
+            "commits",
+        )
     }
     for group, width in _stretches(records, points):
         length = width or span_seconds(group)
         rows = 0
         took = 0.0
         behind: int | None = None
+        files: int | None = None
         waited: float | None = None
         clock: float | None = None
         for record in group:
             rows += record.rows
             took += record.seconds
             if record.behind:
-                unread, oldest = _behind(record)
-                if behind is None or unread > behind:
-                    behind = unread
-                if waited is None or oldest > waited:
-                    waited = oldest
+                unread = backlog(record)
+                behind, files, waited = (
+                    _most(behind, unread.rows),
+                    _most(files, unread.files),
+                    _most(waited, unread.seconds),
+                )
             if record.epoch is not None:
-                late = (record.at - record.epoch) / 1e9
-                if clock is None or late > clock:
-                    clock = late
+                clock = _most(clock, (record.at - record.epoch) / 1e9)
         columns["at"].append(group[-1].at / 1e9)
         columns["rate"].append(rows / length if length > 0 else None)
         columns["seconds"].append(took / len(group))
         columns["rows_behind"].append(behind)
+        columns["files_behind"].append(files)
         columns["seconds_behind"].append(waited)
         columns["clock_behind"].append(clock)
         columns["commits"].append(len(group))
     return columns
+
+
+def _most(known: _Number | None, other: _Number | None) -> _Number | None:
+    if known is None or other is None:
+        return other if known is None else known
+    return max(known, other)
 
 
 def _stretches(records: Sequence[CommitRecord], points: int) -> Iterable[tuple[list[CommitRecord], float]]:

@@ -10,7 +10,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._ui.site import JobSite, Site
-from tidewheel._ui.views.figures import operator_figures, rate, recent, rows_behind, seconds_behind
+from tidewheel._ui.views.figures import Backlog, backlog, operator_figures, rate, recent
 from tidewheel.errors import NotFound, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
@@ -42,6 +42,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
     elif head is None:
         state = "gone"
     last = records[-1] if records else None
+    behind = backlog(last) if last else Backlog()
     return {
         "name": name,
         "state": state,
@@ -54,8 +55,9 @@ def summary(site: Site, name: str) -> dict[str, Any]:
         "parallelism": head.parallelism if head else None,
         "n_shards": head.n_shards if head else None,
         "rate": rate(records),
-        "rows_behind": rows_behind(last) if last else None,
-        "seconds_behind": seconds_behind(last) if last else None,
+        "rows_behind": behind.rows,
+        "files_behind": behind.files,
+        "seconds_behind": behind.seconds,
         "clock": _seconds(None if head is None or head.epoch == MAX_TIME else head.epoch),
         "spark": [each.rows for each in records[-_SPARK:]],
         "error": None if error is None else {"text": error.text, "at": error.at / 1e9, "restarted": error.restarted},

@@ -1,6 +1,6 @@
 import { h, put, table, badge } from "../dom.js";
 import { get } from "../api.js";
-import { ago, brief, count, duration, rate } from "../format.js";
+import { ago, behind, count, duration, rate } from "../format.js";
 import { spark } from "../charts.js";
 
 const link = (name) => `#/${encodeURIComponent(name)}/overview`;
@@ -13,7 +13,7 @@ export async function show(main, context) {
       ["", (job) => badge(job.state)],
       ["rows", (job) => rate(job.rate), "n"],
       ["", (job) => spark(job.spark ?? [])],
-      ["rows behind", (job) => (job.rows_behind === null || job.rows_behind === undefined ? "–" : brief(job.rows_behind)), "n"],
+      ["behind", (job) => behind(job), "n"],
       ["data's clock behind", (job) => (job.clock ? duration(job.now - job.clock) : "–"), "n"],
       ["commit", (job) => count(job.sequence), "n"],
       ["last commit", (job) => ago(job.committed_at, job.now), "w"],

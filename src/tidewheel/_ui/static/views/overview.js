@@ -1,6 +1,6 @@
 import { h, s, put, facts, badge } from "../dom.js";
 import { get } from "../api.js";
-import { ago, brief, count, duration, moment, percent, rate, size } from "../format.js";
+import { ago, behind, brief, count, duration, moment, percent, rate, size } from "../format.js";
 import { Drawing } from "../graph.js";
 import { change, mayChange } from "../changes.js";
 
@@ -26,7 +26,7 @@ export async function show(main, context) {
     put(top,
       data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : "error: "), data.error.text) : null,
       facts([
-        ["state", badge(data.state)], ["rows", rate(data.rate)], ["rows behind", brief(data.rows_behind)],
+        ["state", badge(data.state)], ["rows", rate(data.rate)], ["behind", behind(data)],
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
         ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
