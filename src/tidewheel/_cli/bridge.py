@@ -10,9 +10,13 @@ from typing import Annotated
 import typer
 
 from tidewheel._cli.failures import Commands
+from tidewheel._cli.log_options import LogFormat, LogLevel, start_telling
 from tidewheel._cli.node import Inbox
 from tidewheel._connectors.inbox import open_inbox
+from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError
+
+_LOG = logger(__name__)
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, help="Carry records from other systems to a fleet's inbox.")
 
@@ -49,6 +53,8 @@ def kafka(
         ),
     ] = None,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Stop at the end of the topic.")] = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Carry the records of a Kafka topic to a fleet's inbox, each once, in the order of their partitions.
 
@@ -60,6 +66,7 @@ def kafka(
     from tidewheel._connectors.kafka.client import connection
     from tidewheel._fleet.kafka_bridge import BridgeSettings, KafkaBridge
 
+    start_telling(log_level, log_format)
     options = dict(each.partition("=")[::2] for each in option or ())
     if bad := [name for name, value in options.items() if not value]:
         raise ConfigError(f"--option {bad[0]} is not NAME=VALUE")
@@ -72,5 +79,6 @@ def kafka(
         letters = None if dead_letters is None else opened.enter_context(open_inbox(dead_letters, target.n_shards))
         name = group or f"tidewheel-{topic}-{target.url.rpartition('/')[2]}"
         settings = BridgeSettings(connection(brokers, options, 30.0), topic, key, name, letters)
+        _LOG.info("topic %s goes to %s, in the name of the group %s", topic, target.url, name)
         stored = KafkaBridge(settings, target).run(stop.is_set, to_the_end)
         typer.echo(f"stored {stored} records of topic {topic}")

@@ -40,7 +40,7 @@ Traces = Annotated[
 ]
 
 
-def start_telling(level: str | None, form: str | None, traces: bool) -> None:
+def start_telling(level: str | None, form: str | None, traces: bool = False) -> None:
     """Log to stderr, and trace, as the options say; a usage error if they say nothing that can be done."""
     _checked(None, form, _FORMAT)
     _checked(level, form, _LEVEL)

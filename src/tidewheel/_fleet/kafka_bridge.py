@@ -17,8 +17,11 @@ import msgspec
 from tidewheel._connectors.inbox import Inbox
 from tidewheel._connectors.kafka.client import Connection, client
 from tidewheel._core import faults
+from tidewheel._core.logs import logger
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, ConnectorError
+
+_LOG = logger(__name__)
 
 STORED = faults.declare("kafka-bridge.stored", "records are in the inbox; Kafka does not know")
 
@@ -121,6 +124,7 @@ class KafkaBridge:
                     f"the record at offset {offset} of partition {partition} of topic {self._settings.topic!r} is not an event: "
                     f"{error}. Those before it are stored. To go on without it, give --dead-letters, where it goes instead"
                 ) from None
+            _LOG.info("the record at offset %d of partition %d goes to the dead letters: %s", offset, partition, error)
             letters.route(partition, _letter(message, str(error)), number=offset + 1)
         self._next[partition] = offset + 1
 

@@ -113,8 +113,12 @@ def test_what_cannot_be_done_is_refused(wrong):
     ("option", "text"),
     [(["--log-level", "loud"], "debug, info, warning, error"), (["--log-format", "xml"], "text or json")],
 )
-def test_the_command_line_refuses_it_as_a_usage_error(option, text):
-    result = CliRunner().invoke(app, ["run", "nothing.py", *option], env={"COLUMNS": "200"})
+@pytest.mark.parametrize(
+    "command",
+    [["run", "nothing.py"], ["bridge", "kafka", "--brokers", "127.0.0.1:1", "--topic", "t", "--inbox", "file:none"]],
+)
+def test_the_command_line_refuses_it_as_a_usage_error(command, option, text):
+    result = CliRunner().invoke(app, [*command, *option], env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert text in result.output
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -99,3 +103,41 @@ def test_without_opentelemetry_batches_run_and_the_option_says_what_to_install(m
     result = CliRunner().invoke(app, ["run", "nothing.py", "--traces"])
     assert result.exit_code == 1
     assert "pip install 'tidewheel[otel]'" in result.stderr
+
+
+EXPORTING = """
+from opentelemetry import trace
+from tidewheel._observe.tracing import Tracing, export_traces
+export_traces()
+with Tracing("orders", "run-1", "").batch(7):
+    pass
+trace.get_tracer_provider().shutdown()
+"""
+
+
+def test_traces_reach_a_collector(tmp_path):
+    asked: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    place = f"http://127.0.0.1:{server.server_address[1]}"
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": place, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
+    try:
+        subprocess.run([sys.executable, "-c", EXPORTING], env={**os.environ, **settings}, check=True, timeout=120)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert [path for path, _ in asked] == ["/v1/traces"]
+    assert b"batch" in asked[0][1]
+    assert b"orders" in asked[0][1]
