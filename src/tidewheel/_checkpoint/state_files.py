@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 
 from tidewheel._checkpoint.names import path
 from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import ReadRange, StateFile
 from tidewheel._storage import Store
+from tidewheel.errors import StorageError
 
 HELD_BYTES = 32 << 20
 """How many bytes of state files a task keeps while it brings its local copies up to date."""
+
+OPEN_BLOCKS = 100_000
+"""How many blocks the files have whose indexes a reader of state keeps: they are of some 3 GB of state, and take 30 MB."""
 
 
 def range_reader(store: Store, job: str) -> ReadRange:
@@ -18,15 +23,27 @@ def range_reader(store: Store, job: str) -> ReadRange:
     return lambda name, start, length: store.read_range(path(job, name), start, length)
 
 
-def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
-    """Return what opens a job's state files, each once, reading only what is asked of them."""
+def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileRef], StateFile]:
+    """Return what opens a job's state files, reading only what is asked of them.
+
+    Those that were opened last stay open, as many as have so many blocks together: an index is about a hundredth of its file.
+    """
     files: dict[str, StateFile] = {}
     read_range = range_reader(store, job)
+    lock = threading.Lock()
+    held = 0
 
     def fetch(ref: FileRef) -> StateFile:
-        if ref.name not in files:
-            files[ref.name] = StateFile(read_range, ref)
-        return files[ref.name]
+        nonlocal held
+        file = files.get(ref.name) or StateFile(read_range, ref)
+        with lock:
+            # The one that was used last is the last of them.
+            if files.pop(ref.name, None) is None:
+                held += file.block_count
+            files[ref.name] = file
+            while held > blocks and len(files) > 1:
+                held -= files.pop(next(iter(files))).block_count
+        return file
 
     return fetch
 
@@ -52,3 +69,16 @@ def shard_by_shard_opener(store: Store, job: str, held_bytes: int = HELD_BYTES) 
         return whole[ref.name]
 
     return fetch
+
+
+def file_store(store: Store, job: str, names: Iterable[str]) -> Callable[[bytes, int], FileRef]:
+    """Return what makes the bytes of a state file durable, each under the next of the names, which nobody else gives."""
+    coming = iter(names)
+
+    def stored(data: bytes, checksum: int) -> FileRef:
+        name = next(coming)
+        if not store.create(path(job, name), data):
+            raise StorageError(f"{name} at {store.url} holds other state; two files have one name")
+        return FileRef(name, len(data), checksum)
+
+    return stored

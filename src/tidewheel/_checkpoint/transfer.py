@@ -23,8 +23,17 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         return f"JobPlace({self.job!r}, {self.state!r}, {Url(self.cells or '')})"
 
 
+def payload_file(transfer: str, number: int) -> str:
+    """Return the name of one of the files that hold what moves, by the transfer's id.
+
+    >>> payload_file("ab12", 0), payload_file("ab12", 1)
+    ('transfers/ab12.delta', 'transfers/ab12-1.delta')
+    """
+    return f"{TRANSFERS}/{transfer}{f'-{number}' if number else ''}.delta"
+
+
 class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who gives, who takes, and the file that holds what moves."""
+    """Who gives, who takes, and the files that hold what moves."""
 
     id: str
     run: str
@@ -32,13 +41,21 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     source: JobPlace
     target: JobPlace
     file: FileRef
+    """Removed as the last of the files: as long as it is there, the transfer is not over."""
     keys: int
     epoch: int | None = None
     """The epoch that the keys got last in the source."""
+    more: tuple[FileRef, ...] = ()
+    """Further files, where one would be too large."""
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """All files that hold what moves."""
+        return (self.file, *self.more)
 
     @property
     def payload(self) -> str:
-        """The path of the file below the source's state URL."""
+        """The path of `file` below the source's state URL."""
         return path(self.source.job, self.file.name)
 
     @property

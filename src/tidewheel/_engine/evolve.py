@@ -7,7 +7,7 @@ earlier names and versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,8 @@ from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.references import FileRef, ShardParts
-from tidewheel._state.shard_contents import shard_table, shard_tables
-from tidewheel._state.state_file import StateFile
+from tidewheel._state.shard_contents import shard_items, shard_tables
+from tidewheel._state.state_file import Item, StateFile
 from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def evolve(run: ChainRun) -> None:
     """
     head, infos = run.head, operator_infos(run.plan)
     fetch = opener(run.store, run.stream)
-    files = DeltaFiles(run)
+    files = DeltaFiles(run.store, head, run.token)
     evolved = False
     for stored, shards in _groups(head):
         change = _change(stored, infos, run.job.aliases)
@@ -88,7 +88,7 @@ def evolve(run: ChainRun) -> None:
                 _evolve_shard(run.plan, stored, change, shard, head.shards[shard], fetch, files)
     if evolved:
         spec = run.spec(head.parallelism, "")
-        run.commit(spec, files.finish(), "upgrade", None, operators=infos)
+        run.commit(spec, files.reports(), "upgrade", None, operators=infos)
 
 
 @dataclass(frozen=True)
@@ -135,21 +135,28 @@ def _evolve_shard(
 ) -> None:
     nodes = {node.name: node for node in plan.nodes}
     tables = sorted(shard_tables(parts, shard, fetch))
+
+    def items(table: str) -> Iterator[tuple[bytes, bytes]]:
+        return ((key, value) for _, key, value in shard_items(parts, shard, fetch, table))
+
     for table in tables:
         if table.partition("/")[0] in change.dropped:
-            files.add(shard, table, [(key, None) for key in shard_table(parts, shard, fetch, table)])
+            files.add(shard, table, ((key, None) for key, _ in items(table)))
     for name, old in {**change.renamed, **change.upgraded}.items():
         for table in tables:
             own, slash, rest = table.partition("/")
             if own != old:
                 continue
-            held = shard_table(parts, shard, fetch, table)
             upgrade = None if slash else _upgrade(nodes[name], stored[old])
-            items = held if upgrade is None else {key: upgrade(key, value) for key, value in held.items()}
+            changed = items(table) if upgrade is None else _upgraded(items(table), upgrade)
             if name != old:
-                files.add(shard, table, [(key, None) for key in held])
-                items = {key: value for key, value in items.items() if value is not None}
-            files.add(shard, f"{name}{slash}{rest}", list(items.items()))
+                files.add(shard, table, ((key, None) for key, _ in items(table)))
+                changed = (item for item in changed if item[1] is not None)
+            files.add(shard, f"{name}{slash}{rest}", changed)
+
+
+def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade) -> Iterator[Item]:
+    return ((key, upgrade(key, value)) for key, value in items)
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:

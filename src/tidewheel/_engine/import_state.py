@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import JobRun
 from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
 from tidewheel.errors import ConfigError, GraphError, StateError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from tidewheel._program.job import Job
 
 Rows = Any
 """A Parquet file's path, an Arrow table, a Spark DataFrame, or pairs of key and value."""
+
+_Columns = tuple[pa.Schema, Iterable[pa.RecordBatch]]
+_ROWS = 8192
 
 
 def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> int:
@@ -32,35 +38,46 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
     `rows` is the path of a Parquet file, an Arrow table or a Spark DataFrame with the column `key`; the value is the column
     `value` if that is the only other one, else a record of the others, as the operator's type declares it. Pairs of key and
     value do as well. State that the operator has from an earlier import is replaced key by key.
+
+    Rows are taken one after the other and sorted on local disk, in the system's temporary folder: memory does not follow
+    their number.
     """
     plan = job.plan()
     spec = _spec(plan, operator)
     codec = spec.resolved_codec()
-    shards: dict[int, dict[bytes, bytes | None]] = {}
+
+    def twice(stored: bytes) -> StateError:
+        return StateError(
+            f"the key {from_stored(stored)!r} comes twice in what is imported into {operator!r}; keep one of the two"
+        )
+
     count = 0
-    for name, value in _pairs(rows, key):
-        stored = to_stored(name)
-        items = shards.setdefault(shard_of_stored(stored, job.n_shards), {})
-        if stored in items:
-            raise StateError(f"the key {name!r} comes twice in what is imported into {operator!r}; keep one of the two")
-        items[stored] = codec.encode(_converted(value, spec, name, operator))
-        count += 1
-    run = JobRun(job, plan)
+    with SortedRuns(twice) as entries:
+        for name, value in _pairs(rows, key):
+            stored = to_stored(name)
+            state = codec.encode(_converted(value, spec, name, operator))
+            entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
+            count += 1
+        _commit(JobRun(job, plan), operator, entries)
+    return count
+
+
+def _commit(run: JobRun, operator: str, entries: SortedRuns) -> None:
     try:
         run.begin()
         if run.head.batch is not None:
             raise StateError(
-                f"job {job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import into a "
-                "job of another name, or under another state URL"
+                f"job {run.job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import "
+                "into a job of another name, or under another state URL"
             )
-        files = DeltaFiles(run)
-        for shard, items in sorted(shards.items()):
-            files.add(shard, operator, list(items.items()))
+        files = DeltaFiles(run.store, run.head, run.token)
+        for shard in entries.shards():
+            for table, items in entries.tables(shard):
+                files.add(shard, table, items)
         operators = {**run.head.operators, operator: operator_infos(run.plan)[operator]}
-        run.commit(run.spec(run.head.parallelism, ""), files.finish(), "import", None, operators=operators)
+        run.commit(run.spec(run.head.parallelism, ""), files.reports(), "import", None, operators=operators)
     finally:
         run.release()
-    return count
 
 
 def _spec(plan: Plan, operator: str) -> StateSpec:
@@ -77,23 +94,49 @@ def _spec(plan: Plan, operator: str) -> StateSpec:
 
 def _pairs(rows: Rows, key: str) -> Iterable[tuple[Any, Any]]:
     if isinstance(rows, str | os.PathLike):
-        from pyarrow import parquet
-
-        try:
-            rows = parquet.read_table(rows)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ConfigError(f"could not read {os.fspath(rows)} as Parquet: {error}") from None
-    elif hasattr(rows, "toArrow"):
-        rows = rows.toArrow()
-    return _of_table(rows, key) if isinstance(rows, pa.Table) else rows
+        return _of_batches(_of_parquet(os.fspath(rows)), key)
+    if hasattr(rows, "toArrow"):
+        return _of_batches(_of_frame(rows), key)
+    return _of_batches((rows.schema, rows.to_batches()), key) if isinstance(rows, pa.Table) else rows
 
 
-def _of_table(table: pa.Table, key: str) -> Iterator[tuple[Any, Any]]:
-    if key not in table.schema.names:
-        raise ConfigError(f"there is no column {key!r} for the key; the columns are {', '.join(table.schema.names)}")
-    others = [name for name in table.schema.names if name != key]
-    for batch in table.to_batches():
-        keys = map(_key, batch.column(batch.schema.get_field_index(key)).to_pylist())
+def _of_parquet(path: str) -> _Columns:
+    from pyarrow import dataset
+
+    try:
+        found = dataset.dataset(path, format="parquet", partitioning="hive")
+        # One file after the other, and little of it ahead of those that are read.
+        return found.schema, found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConfigError(f"could not read {path} as Parquet: {error}") from None
+
+
+def _of_frame(frame: DataFrame) -> _Columns:
+    """Read a frame as `toArrow` does, but a partition at a time: the driver never has it whole."""
+
+    # A function inside a function travels by value: workers may not have this package.
+    def serialized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_arrays([pa.array([out.getvalue().to_pybytes()], pa.binary())], names=["batch"])
+
+    schema = frame.limit(0).toArrow().schema
+    streams = (bytes(row[0]) for row in frame.mapInArrow(serialized, "batch binary").toLocalIterator())
+    batches = (
+        pa.Table.from_batches([batch]).cast(schema) for stream in streams for batch in pa.ipc.open_stream(stream)
+    )
+    return schema, (batch for table in batches for batch in table.to_batches())
+
+
+def _of_batches(columns: _Columns, key: str) -> Iterator[tuple[Any, Any]]:
+    schema, batches = columns
+    if key not in schema.names:
+        raise ConfigError(f"there is no column {key!r} for the key; the columns are {', '.join(schema.names)}")
+    others = [name for name in schema.names if name != key]
+    for batch in batches:
+        keys = map(_key, batch.column(key).to_pylist())
         values = DICT.values(batch.select(others))
         if others == [VALUE]:
             values = [value[VALUE] for value in values]

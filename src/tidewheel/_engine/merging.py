@@ -18,16 +18,16 @@ from itertools import count
 import msgspec
 
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.names import path, state_file
+from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.pins import Pin
-from tidewheel._checkpoint.state_files import shard_by_shard_opener
+from tidewheel._checkpoint.state_files import file_store, shard_by_shard_opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._core import faults
 from tidewheel._state.compaction import Merge, Merged, adopted
 from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import ShardParts
 from tidewheel._storage import Store
-from tidewheel.errors import StorageError, TidewheelError
+from tidewheel.errors import TidewheelError
 
 MERGED = faults.declare("merge.written", "merged runs are durable, and nothing refers to them")
 
@@ -60,16 +60,9 @@ class MergeWork(msgspec.Struct, frozen=True):
 
 def merge_shards(store: Store, work: MergeWork, stopped: Callable[[], bool] = lambda: False) -> dict[int, Merged]:
     """Merge runs of some shards and make the result durable; nothing, if it is stopped. From any process."""
-    names = count()
-
-    def stored(data: bytes, checksum: int) -> FileRef:
-        name = state_file(work.sequence, work.run, work.number, next(names), "run")
-        if not store.create(path(work.stream, name), data):
-            raise StorageError(f"{name} at {store.url} holds other state; two merges have one name")
-        return FileRef(name, len(data), checksum)
-
+    names = (state_file(work.sequence, work.run, work.number, number, "run") for number in count())
     fetch = shard_by_shard_opener(store, work.stream)
-    files = MergedFiles(stored)
+    files = MergedFiles(file_store(store, work.stream, names))
     for shard, merge in sorted(work.shards.items()):
         if stopped():
             return {}

@@ -1,13 +1,13 @@
 """Keys and all their state, moved from one stopped job to another: each key is in exactly one of them, whatever dies when.
 
-1. Both jobs are claimed. What moves is written to a file of the source, and a notice tells the target that it may come.
+1. Both jobs are claimed. What moves is written to files of the source, and a notice tells the target that it may come.
 2. The target is claimed once more: nobody has taken it over before the notice was there.
 3. The source commits that it has let go, with the transfer's record in that commit: this decides.
-4. The target commits that it has taken the file in, once, by the transfer's id.
-5. File and notice are removed.
+4. The target commits that it has taken the files in, once, by the transfer's id.
+5. Files and notice are removed.
 
 Whoever dies after 3 leaves a pending transfer: the next start of either job goes on at 4. Whoever dies before 3 has moved
-nothing, and the source's next start removes the file: it has claimed the job, so that the commit can come no more.
+nothing, and the source's next start removes the files: it has claimed the job, so that the commit can come no more.
 
 A run of the target settles every notice before its first batch. It takes in what the source has let go, and puts a record
 into the source's chain where the source has not, so that the commit of 3 can come no more. So the target never has a batch
@@ -22,17 +22,19 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest
-from tidewheel._checkpoint.names import folder, path, state_file
-from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.names import folder, path
+from tidewheel._checkpoint.state_files import file_store, opener, range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
-from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer
+from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer, payload_file
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
@@ -40,12 +42,13 @@ from tidewheel._core.urls import Url
 from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.commit import next_shards
 from tidewheel._engine.control import cells_of
+from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
-from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import check_fields
-from tidewheel._state.references import FileRef
+from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._state.state_file import StateFile, StateFileWriter
+from tidewheel._state.sorted_runs import SortedRuns
+from tidewheel._state.state_file import StateFile
 from tidewheel._state.timers import is_timers, stored_key
 from tidewheel._storage import Store, open_store
 from tidewheel._time.shard_epochs import earliest, epoch_of, shards_behind
@@ -57,8 +60,8 @@ LET_GO = faults.declare("move.let-go", "the source has let go, the target has no
 TAKEN_IN = faults.declare("move.taken-in", "the target has taken in, file and notice are still there")
 FILE_DROPPED = faults.declare("move.file-dropped", "the file is removed, the notice is still there")
 
-Changes = dict[tuple[int, str], list[tuple[bytes, bytes | None]]]
-"""What a commit changes, by shard and table."""
+_KEYS = "keys"
+"""The table in which keys alone are sorted."""
 
 
 def move(
@@ -80,14 +83,14 @@ def move(
         )
     wanted = None if keys is None else {to_stored(key) for key in keys}
     with held(target) as taking, held(source) as giving:
-        chosen = _chosen(giving.store, giving.head, wanted, None if shards is None else set(shards))
-        check_fits(giving.head, taking.head, {table for _, table in chosen})
-        _check_absent(taking.store, taking.head, chosen)
-        transfer = _announced(giving, source, target, chosen)
-        taking.confirm()
-        giving.commit(
-            "handover", {at: [(key, None) for key, _ in items] for at, items in chosen.items()}, transfer_out=transfer
-        )
+        with SortedRuns() as entries, SortedRuns() as owners:
+            moving = _Moving(entries, owners, wanted, None if shards is None else frozenset(shards), giving.head)
+            moving.read(giving.store, taking.head.n_shards)
+            check_fits(giving.head, taking.head, moving.tables)
+            _check_absent(taking.store, taking.head, moving)
+            transfer = _announced(giving, source, target, moving)
+            taking.confirm()
+            giving.commit("handover", moving.entries, dropped=True, transfer_out=transfer)
         faults.point(LET_GO)
         if taking.is_newest():
             # Whoever takes the target over after this look finds the notice, and takes in what moves.
@@ -146,36 +149,66 @@ def owner(table: str, key: bytes) -> bytes:
     return stored_key(key) if is_timers(table) else key
 
 
-def _chosen(
-    store: Store, head: Manifest, wanted: set[bytes] | None, shards: set[int] | None
-) -> dict[tuple[int, str], list[tuple[bytes, bytes]]]:
-    """Return the entries of the chosen keys by shard and table."""
-    if shards is None:
-        assert wanted is not None
-        shards = {shard_of_stored(key, head.n_shards) for key in wanted}
-    fetch = opener(store, head.id.stream_id)
-    entries: dict[tuple[int, str], list[tuple[bytes, bytes]]] = {}
-    for shard in sorted(shards & head.shards.keys()):
-        for table, key, value in shard_items(head.shards[shard], shard, fetch):
-            if wanted is None or owner(table, key) in wanted:
-                entries.setdefault((shard, table), []).append((key, value))
-    if not entries:
-        raise StateError(f"none of these keys has state in job {head.id.stream_id!r}; nothing is moved")
-    return entries
+class _Moving:
+    """What moves: the entries by their shards in the source, and the keys that they belong to by their shards in the target."""
+
+    def __init__(
+        self,
+        entries: SortedRuns,
+        owners: SortedRuns,
+        wanted: Collection[bytes] | None,
+        shards: frozenset[int] | None,
+        head: Manifest,
+    ) -> None:
+        """Take where to sort entries and keys, what is asked for, and the source's newest commit."""
+        if shards is None:
+            assert wanted is not None
+            shards = frozenset(shard_of_stored(key, head.n_shards) for key in wanted)
+        self.entries, self.owners, self._wanted, self._shards, self._head = entries, owners, wanted, shards, head
+        self.tables: set[str] = set()
+        self.keys = 0
+
+    def asked_for(self, stored: bytes) -> bool:
+        """Tell whether a key moves, if the source has it."""
+        if self._wanted is not None:
+            return stored in self._wanted
+        return shard_of_stored(stored, self._head.n_shards) in self._shards
+
+    def read(self, store: Store, target_shards: int) -> None:
+        """Read the entries from the source; the target has so many shards."""
+        fetch = opener(store, self._head.id.stream_id)
+        for shard in sorted(self._shards & self._head.shards.keys()):
+            for table, key, value in shard_items(self._head.shards[shard], shard, fetch):
+                stored = owner(table, key)
+                if self.asked_for(stored):
+                    self.tables.add(table)
+                    self.entries.add(shard, table, key, value)
+                    self.owners.add(shard_of_stored(stored, target_shards), _KEYS, stored, b"")
+        self.keys = sum(1 for shard in self.owners.shards() for _ in self.moved_to(shard))
+        if not self.keys:
+            raise StateError(f"none of these keys has state in job {self._head.id.stream_id!r}; nothing is moved")
+
+    def moved_to(self, shard: int) -> Iterator[bytes]:
+        """Yield the keys that go to a shard of the target, ascending."""
+        return (key for _, items in self.owners.tables(shard) for key, _ in items)
 
 
-def _check_absent(store: Store, taker: Manifest, chosen: Mapping[tuple[int, str], Iterable[Any]]) -> None:
+def _check_absent(store: Store, taker: Manifest, moving: _Moving) -> None:
     """Refuse keys that the target holds already: it is not clear which state should win."""
-    moving = {owner(table, key) for (_, table), items in chosen.items() for key, _ in items}
-    shards = {shard_of_stored(key, taker.n_shards) for key in moving} & taker.shards.keys()
     fetch = opener(store, taker.id.stream_id)
-    for shard in sorted(shards):
-        for table, key, _ in shard_items(taker.shards[shard], shard, fetch):
-            if owner(table, key) in moving:
-                raise StateError(
-                    f"job {taker.id.stream_id!r} has state of the key {from_stored(owner(table, key))!r} in {table!r} already; "
-                    "move or drop that first"
-                )
+    for shard in sorted(taker.shards.keys() & moving.owners.shards()):
+        with SortedRuns() as there:
+            for table, key, _ in shard_items(taker.shards[shard], shard, fetch):
+                if moving.asked_for(owner(table, key)):
+                    there.add(shard, table, owner(table, key), b"")
+            for table, items in there.tables(shard):
+                # Each side has a key once: one that comes twice is on both.
+                for key, following in pairwise(merge((key for key, _ in items), moving.moved_to(shard))):
+                    if key == following:
+                        raise StateError(
+                            f"job {taker.id.stream_id!r} has state of the key {from_stored(key)!r} in {table!r} already; "
+                            "move or drop that first"
+                        )
 
 
 class ClaimedJob:
@@ -198,31 +231,29 @@ class ClaimedJob:
     def commit(
         self,
         kind: Kind,
-        changes: Mapping[tuple[int, str], list[Any]],
+        changes: SortedRuns,
         *,
+        dropped: bool = False,
         transfer_out: Transfer | None = None,
         transfers_in: tuple[str, ...] | None = None,
         epochs: Mapping[int, int | None] | None = None,
     ) -> None:
-        """Commit changes of state as the job's next commit; its output stays as it was.
+        """Commit changes of state as the job's next commit, or that all these keys are dropped; its output stays as it was.
 
         `transfer_out` is a transfer that the job lets go with this commit. `transfers_in` are the ids of those that it has
         taken in. The records of transfers whose file is gone are dropped: both sides are done with them. `epochs` are, by
         shard, the last epochs that incoming keys got in their former job.
         """
         sequence, job = self.head.sequence + 1, self.head.id.stream_id
-        writer = StateFileWriter()
-        for (shard, table), items in sorted(changes.items()):
-            writer.add(shard, table, sorted(items))
-        data, checksum = writer.finish()
-        name = state_file(sequence, self.run, 0, 0, "delta")
-        self.store.create(path(job, name), data)
-        parts = writer.parts(FileRef(name, len(data), checksum), sequence)
+        files = DeltaFiles(self.store, self.head, self.run)
+        for shard in changes.shards():
+            for table, items in changes.tables(shard):
+                files.add(shard, table, ((key, None) for key, _ in items) if dropped else items)
         manifest = self.head.replace(
             id=CheckpointId(job, sequence),
             kind=kind,
             run=self.run,
-            shards=next_shards(self.head.shards, [Report(1, 0, deltas=parts)], self.head.n_shards),
+            shards=next_shards(self.head.shards, files.reports(), self.head.n_shards),
             transfers_out={**self._pending_out(), **({} if transfer_out is None else {transfer_out.id: transfer_out})},
             transfers_in=self.head.transfers_in if transfers_in is None else transfers_in,
             behind=shards_behind({**self.head.behind, **(epochs or {})}, self.head.delivered_epoch),
@@ -252,24 +283,17 @@ def held(place: JobPlace) -> Iterator[ClaimedJob]:
             yield ClaimedJob(store, checkpoints, settle(checkpoints, store, head, token), token)
 
 
-def _announced(
-    giving: ClaimedJob, source: JobPlace, target: JobPlace, chosen: Mapping[tuple[int, str], list[tuple[bytes, bytes]]]
-) -> Transfer:
+def _announced(giving: ClaimedJob, source: JobPlace, target: JobPlace, moving: _Moving) -> Transfer:
     """Write what moves, and tell the target that it may come."""
-    number = secrets.token_hex(8)
-    tables: dict[str, list[tuple[bytes, bytes | None]]] = {}
-    for (_, table), items in chosen.items():
-        tables.setdefault(table, []).extend(items)
-    writer = StateFileWriter()
-    for table, entries in sorted(tables.items()):
-        writer.add(0, table, sorted(entries))
-    data, checksum = writer.finish()
-    file = FileRef(f"{TRANSFERS}/{number}.delta", len(data), checksum)
-    keys = {owner(table, key) for table, entries in tables.items() for key, _ in entries}
-    head = giving.head
-    epoch = earliest(epoch_of(shard, head.delivered_epoch, head.behind) for shard, _ in chosen)
-    transfer = Transfer(number, giving.run, source, target, file, len(keys), epoch)
-    giving.store.create(transfer.payload, data)
+    number, head = secrets.token_hex(8), giving.head
+    files = BoundedFiles(file_store(giving.store, source.job, (payload_file(number, place) for place in count())))
+    for shard in moving.entries.shards():
+        for table, items in moving.entries.tables(shard):
+            files.add(shard, table, items)
+    files.finish()
+    epoch = earliest(epoch_of(shard, head.delivered_epoch, head.behind) for shard in moving.entries.shards())
+    file, *more = files.files
+    transfer = Transfer(number, giving.run, source, target, file, moving.keys, epoch, tuple(more))
     faults.point(WRITTEN)
     open_store(target.state).create(transfer.notice, msgspec.json.encode(transfer))
     faults.point(ANNOUNCED)
@@ -292,22 +316,23 @@ def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
     known = taking.head.transfers_in
     from_store = open_store(transfer.source.state)
     if transfer.id not in known:
-        file = StateFile.of(from_store.read(transfer.payload), transfer.file)
-        changes: Changes = {}
-        for table, key, value in file.items(0):
-            shard = shard_of_stored(owner(table, key), taking.head.n_shards)
-            changes.setdefault((shard, table), []).append((key, value))
-        # An id is needed as long as its notice is there.
-        needed = [number for number in known if _exists(taking.store, _notice_of(transfer, number))]
-        head = taking.head
-        shards = {shard for shard, _ in changes}
-        epochs = {
-            shard: earliest((transfer.epoch, epoch_of(shard, head.delivered_epoch, head.behind))) for shard in shards
-        }
-        taking.commit("import", changes, transfers_in=(*needed, transfer.id), epochs=epochs)
+        with SortedRuns() as changes:
+            read_range = range_reader(from_store, transfer.source.job)
+            for file in (StateFile(read_range, ref) for ref in transfer.files):
+                for table, key, value in (item for shard in file.shards() for item in file.items(shard)):
+                    changes.add(shard_of_stored(owner(table, key), taking.head.n_shards), table, key, value)
+            # An id is needed as long as its notice is there.
+            needed = [number for number in known if _exists(taking.store, _notice_of(transfer, number))]
+            head = taking.head
+            epochs = {
+                shard: earliest((transfer.epoch, epoch_of(shard, head.delivered_epoch, head.behind)))
+                for shard in changes.shards()
+            }
+            taking.commit("import", changes, transfers_in=(*needed, transfer.id), epochs=epochs)
         faults.point(TAKEN_IN)
     # In this order: as long as the file is there, the target's notice and so its memory of the id are too.
-    from_store.delete(transfer.payload)
+    for ref in reversed(transfer.files):
+        from_store.delete(path(transfer.source.job, ref.name))
     faults.point(FILE_DROPPED)
     taking.store.delete(transfer.notice)
 
@@ -318,11 +343,13 @@ def _notice_of(transfer: Transfer, number: str) -> str:
 
 def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
     """Finish the transfer of a file if this job has committed it. If not, remove the file: the commit cannot come any more."""
-    number = payload.rpartition("/")[2].removesuffix(".delta")
+    number = payload.rpartition("/")[2].removesuffix(".delta").partition("-")[0]
     transfer = head.transfers_out.get(number)
     if transfer is None:
         store.delete(payload)
         return
+    if payload != transfer.payload:
+        return  # One of several, of which the last to go is looked at.
     # A target that runs, or is out of reach, takes it in when it starts next.
     with contextlib.suppress(HeldError, StorageError):
         finish(transfer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,19 +16,17 @@ import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.names import path, state_file
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import At
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.claim import ClaimTerms
+from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
-from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
-from tidewheel._state.state_file import StateFileWriter
 from tidewheel._state.timers import THERE, is_timers, stored_key
 from tidewheel._state.timers import decode as decode_timer
 from tidewheel._state.timers import encode as encode_timer
@@ -154,15 +153,10 @@ class StoppedJob:
             return
         run = self._run
         spec = run.spec(run.head.parallelism, "")
-        writer = StateFileWriter()
-        for shard, table in sorted({(shard, table) for shard, table, _ in self._changes}):
-            items = sorted((k, v) for (s, t, k), v in self._changes.items() if (s, t) == (shard, table))
-            writer.add(shard, table, items)
-        data, checksum = writer.finish()
-        name = state_file(spec.sequence, run.token, 0, 0, "delta")
-        run.store.create(path(run.job.name, name), data)
-        parts = writer.parts(FileRef(name, len(data), checksum), spec.sequence)
-        run.commit(spec, [Report(1, 0, deltas=parts)], "handover", None)
+        files = DeltaFiles(run.store, run.head, run.token)
+        for (shard, table), items in groupby(sorted(self._changes.items()), key=lambda change: change[0][:2]):
+            files.add(shard, table, ((key, value) for (_, _, key), value in items))
+        run.commit(spec, files.reports(), "handover", None)
         self._changes.clear()
 
     def _placed(self, key: Any) -> tuple[bytes, int]:

@@ -38,7 +38,7 @@ class Spill:
                 lock=False,
             )
         except (OSError, lmdb.Error) as error:
-            raise _failed(Path(parent or tempfile.gettempdir()), "a batch's changes", error) from error
+            raise disk_failure(Path(parent or tempfile.gettempdir()), "a batch's changes", error) from error
         self._tables: dict[int, Any] = {}
 
     def put(self, shard: int, items: list[tuple[bytes, bytes | None]]) -> None:
@@ -51,7 +51,7 @@ class Spill:
             with self._environment.begin(write=True, db=table) as transaction:
                 transaction.cursor().putmulti(marked)
         except lmdb.Error as error:
-            raise _failed(Path(self._folder), f"{len(items)} changed keys", error) from error
+            raise disk_failure(Path(self._folder), f"{len(items)} changed keys", error) from error
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | Absent]:
         """Return what was kept for each key: its state, DROPPED, or MISSING."""
@@ -82,7 +82,8 @@ class Spill:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _failed(folder: Path, what: str, error: Exception) -> TidewheelError:
+def disk_failure(folder: Path, what: str, error: Exception) -> TidewheelError:
+    """Return the error that says what could not be put on local disk, and what to do."""
     text = (
         f"{what} cannot be moved from memory to {folder} ({free_bytes(folder)} free): {error}; give that disk more room"
     )

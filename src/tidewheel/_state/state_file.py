@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from heapq import merge
+from io import BytesIO
 from itertools import islice
 from math import ceil
 from operator import itemgetter, lt
@@ -41,11 +42,12 @@ ReadRange = Callable[[str, int, int], bytes | memoryview]
 FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 32 * 1024
 """About how large a block is before it is compressed. A look-up reads a whole one; larger ones compress hardly better."""
+READ_BYTES: Final = 8 * 1024 * 1024
+"""How many bytes of neighbouring blocks are read at once."""
 
 _MAGIC = b"TWSTATE\n"
 _TRAILER = struct.Struct("<II8s")
 _TAIL_BYTES = 64 * 1024
-_READ_BYTES = 8 * 1024 * 1024
 _LEVEL = 1
 _MIN_COMPRESSED = 64
 _SAMPLES = 32
@@ -125,7 +127,8 @@ class StateFileWriter:
 
     def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
-        self._blocks: list[bytes] = []
+        # Its value is its buffer: a file is never in memory twice.
+        self._blocks = BytesIO()
         self._entries: list[IndexEntry] = []
         self._tables: dict[Table, int] = {}
         self._last_keys: dict[tuple[int, Table], bytes] = {}
@@ -146,10 +149,12 @@ class StateFileWriter:
         return self._offset
 
     def finish(self) -> tuple[bytes, int]:
-        """Return the bytes of the whole file, and the xxh64 that a reference to it needs."""
+        """Return the bytes of the whole file, and the xxh64 that a reference to it needs. Nothing is added afterwards."""
         index = _encode(_Index(list(self._tables), self._entries))
         footer = index + _TRAILER.pack(len(index), FORMAT_VERSION, _MAGIC)
-        return b"".join([*self._blocks, footer]), int(xxh64_intdigest(footer))
+        self._blocks.seek(self._offset)
+        self._blocks.write(footer)
+        return self._blocks.getvalue(), int(xxh64_intdigest(footer))
 
     def parts(self, ref: FileRef, sequence: int) -> dict[int, PartRef]:
         """Return the part of each shard in this file, once it is stored as `ref`."""
@@ -202,7 +207,7 @@ class StateFileWriter:
         self._entries.append(
             IndexEntry(shard, number, keys[0], len(keys), len(dropped), self._offset, len(data), len(raw), checksum)
         )
-        self._blocks.append(data)
+        self._blocks.write(data)
         self._offset += len(data)
 
 
@@ -219,6 +224,7 @@ class StateFile:
         self._tail_bytes = tail_bytes
         self._read_range = read_range
         self._tables, entries = self._read_index()
+        self.block_count = len(entries)
         self._shards: dict[int, list[IndexEntry]] = {}
         for entry in entries:
             self._shards.setdefault(entry.shard, []).append(entry)
@@ -233,9 +239,10 @@ class StateFile:
         """Return the shards that the file says something about, ascending."""
         return sorted(self._shards)
 
-    def entries(self, shard: int) -> list[IndexEntry]:
-        """Return the index entries of a shard, in the order in which the blocks were added."""
-        return self._shards.get(shard, [])
+    def entries(self, shard: int, table: Table | None = None) -> list[IndexEntry]:
+        """Return the index entries of a shard, or of one of its tables, in the order in which the blocks were added."""
+        entries = self._shards.get(shard, [])
+        return entries if table is None else [entry for entry in entries if self._tables[entry.table] == table]
 
     def parts(self, sequence: int) -> dict[int, PartRef]:
         """Return the part of each shard in this file."""
@@ -245,17 +252,16 @@ class StateFile:
         """Return the tables of a shard, sorted."""
         return sorted({self._tables[entry.table] for entry in self.entries(shard)})
 
-    def blocks(self, shard: int, table: Table | None = None) -> Iterator[Block]:
+    def blocks(self, shard: int, table: Table | None = None, read_bytes: int = READ_BYTES) -> Iterator[Block]:
         """Yield the decoded blocks of a shard, or of one of its tables; within a table, keys ascend."""
-        for entry, data in self.read(shard, table):
+        for entry, data in self.read(shard, table, read_bytes):
             yield self.decode(entry, data)
 
-    def read(self, shard: int, table: Table | None = None) -> Iterator[tuple[IndexEntry, memoryview]]:
-        """Yield the bytes of a shard's blocks, not yet checked, for `decode`."""
-        entries = self.entries(shard)
-        if table is not None:
-            entries = [entry for entry in entries if self._tables[entry.table] == table]
-        for run in _adjacent(entries):
+    def read(
+        self, shard: int, table: Table | None = None, read_bytes: int = READ_BYTES
+    ) -> Iterator[tuple[IndexEntry, memoryview]]:
+        """Yield the bytes of a shard's blocks, not yet checked, for `decode`. A read is of `read_bytes`, or of one block."""
+        for run in _adjacent(self.entries(shard, table), read_bytes):
             start = run[0].offset
             length = run[-1].offset + run[-1].length - start
             data = memoryview(self._read_range(self.ref.name, start, length))
@@ -285,7 +291,7 @@ class StateFile:
 
     def get(self, shard: int, table: Table, key: bytes) -> bytes | Literal[Absent.DROPPED, Absent.MISSING]:
         """Return the value of a key, `DROPPED` or `MISSING`; reads one block."""
-        entries = [entry for entry in self.entries(shard) if self._tables[entry.table] == table]
+        entries = self.entries(shard, table)
         place = bisect_right(entries, key, key=lambda entry: entry.first_key) - 1
         if place < 0:
             return MISSING
@@ -351,12 +357,12 @@ def parts_of(entries: Sequence[IndexEntry], ref: FileRef, sequence: int) -> dict
     return {shard: PartRef(ref, sequence, length, keys) for shard, (length, keys) in sorted(sums.items())}
 
 
-def _adjacent(entries: Sequence[IndexEntry]) -> Iterator[list[IndexEntry]]:
+def _adjacent(entries: Sequence[IndexEntry], read_bytes: int) -> Iterator[list[IndexEntry]]:
     """Group blocks that lie side by side: they cost one read, up to a size that is fine to hold in memory."""
     run: list[IndexEntry] = []
     for entry in entries:
         if run and (
-            entry.offset != run[-1].offset + run[-1].length or entry.offset + entry.length - run[0].offset > _READ_BYTES
+            entry.offset != run[-1].offset + run[-1].length or entry.offset + entry.length - run[0].offset > read_bytes
         ):
             yield run
             run = []

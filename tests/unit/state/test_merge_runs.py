@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._state import merge_runs
+from tidewheel._state import newest_items
 from tidewheel._state.compaction import Merge, adopted
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
@@ -92,7 +92,7 @@ def test_large_runs_are_merged_as_small_ones_are(tmp_path, monkeypatch) -> None:
     for number in range(5):
         history.commit({"t": {b"%d" % key: None if key % 5 == number else b"%d" % number for key in range(number, 60)}})
     expected = dict(history.expected())
-    monkeypatch.setattr(merge_runs, "_IN_MEMORY", 0)
+    monkeypatch.setattr(newest_items, "_SMALL_KEYS", 0)
     merge_some(history, 1, 4, 1 << 20)
     assert held(history) == expected
     merge_some(history, 0, None, 1 << 20)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -45,10 +48,9 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
         old, new = before.shards.get(shard, ShardParts()), after.shards.get(shard, ShardParts())
         if old == new:
             continue
-        was = {(table, key): value for table, key, value in shard_items(old, shard, fetch_before)}
-        now = {(table, key): value for table, key, value in shard_items(new, shard, fetch_after)}
-        for table, key in sorted(_unequal(was, now)):
-            change = Change(key, was.get((table, key)), now.get((table, key)))
+        was, now = shard_items(old, shard, fetch_before), shard_items(new, shard, fetch_after)
+        for (table, key), before_value, after_value in _unequal(was, now):
+            change = Change(key, before_value, after_value)
             count = counts.setdefault(table, [0, 0, 0])
             count[0 if change.before is None else 2 if change.after is None else 1] += 1
             shown = changes.setdefault(table, [])
@@ -60,5 +62,14 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
     ]
 
 
-def _unequal(was: dict[tuple[str, bytes], bytes], now: dict[tuple[str, bytes], bytes]) -> Iterable[tuple[str, bytes]]:
-    return (place for place in was.keys() | now.keys() if was.get(place) != now.get(place))
+def _unequal(
+    was: Iterable[tuple[str, bytes, bytes]], now: Iterable[tuple[str, bytes, bytes]]
+) -> Iterator[tuple[tuple[str, bytes], bytes | None, bytes | None]]:
+    """Yield where two sequences of entries, each in order, do not agree: table and key, and what each has there."""
+    sides = merge(
+        (((table, key), 0, value) for table, key, value in was), (((table, key), 1, value) for table, key, value in now)
+    )
+    for place, found in groupby(sides, key=itemgetter(0)):
+        values = {side: value for _, side, value in found}
+        if values.get(0) != values.get(1):
+            yield place, values.get(0), values.get(1)

@@ -15,8 +15,12 @@ from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.tools.columns import SAMPLE, Columns
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
+from tidewheel._state.bounded_files import chunked
 from tidewheel._state.codec import StateCodec, decode_all, msgpack_codec
 from tidewheel.errors import StorageError
+
+_ROWS = 65_536
+"""How many rows a record batch has, and so a row group of a Parquet file."""
 
 
 def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Columns:
@@ -27,7 +31,7 @@ def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Colu
     keys: list[Any] = []
     values: list[Any] = []
     for shard in fullest[:4]:
-        for stored, raw in islice(reader.shard(operator, shard).items(), SAMPLE // 4):
+        for stored, raw in islice(reader.shard(operator, shard), SAMPLE // 4):
             keys.append(from_stored(stored))
             values.append(decode(raw))
     return Columns(declared, _packed_names(reader.info(operator)), keys, values)
@@ -36,12 +40,11 @@ def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Colu
 def batches(
     reader: StateReader, operator: str, columns: Columns, shards: Iterable[int], declared: Any = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield an operator's state of some shards, a record batch for each shard that has any."""
+    """Yield an operator's state of some shards, in record batches that are fine to hold in memory."""
     codec = _codec(reader, operator, declared)
     for shard in shards:
-        held = reader.shard(operator, shard)
-        if held:
-            yield columns.batch(_keys(list(held)), decode_all(codec, list(held.values())))
+        for chunk in chunked(reader.shard(operator, shard), _ROWS):
+            yield columns.batch(_keys([key for key, _ in chunk]), decode_all(codec, [value for _, value in chunk]))
 
 
 def export(reader: StateReader, operator: str, path: str | os.PathLike[str], declared: Any = None) -> int:

@@ -19,7 +19,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.references import ShardParts
-from tidewheel._state.shard_contents import shard_table
+from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import Store
 from tidewheel.errors import NotFound
 
@@ -89,14 +89,14 @@ class StateReader:
         """Yield every key of an operator with its encoded state."""
         begin = to_stored(prefix) if prefix else b""
         for shard in sorted(self.manifest.shards):
-            for stored, value in sorted(self.shard(operator, shard).items()):
+            for stored, value in self.shard(operator, shard):
                 if stored.startswith(begin):
                     yield from_stored(stored), value
 
-    def shard(self, operator: str, shard: int) -> dict[bytes, bytes]:
-        """Return an operator's encoded state of one shard, by stored key, in no order."""
+    def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield an operator's encoded state of one shard, with its stored keys, ascending."""
         parts = self.manifest.shards.get(shard, ShardParts())
-        return shard_table(parts, shard, self._fetch, operator)
+        return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, operator))
 
 
 def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) -> tuple[Manifest, str]:

@@ -1,0 +1,114 @@
+"""Sorting more than memory holds: entries come in any order, and go out by shard, table and key.
+
+What memory has no room for is written to local disk as sorted runs, which are state files, and read back together.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tidewheel._state.newest_items import newest_items
+from tidewheel._state.references import FileRef
+from tidewheel._state.spill import disk_failure
+from tidewheel._state.state_file import Item, StateFile, StateFileWriter, Table
+
+MEMORY_BYTES = 48 << 20
+"""About how much memory entries may take before they go to disk."""
+
+_ENTRY_BYTES = 200
+"""What an entry takes in Python beside its own bytes."""
+
+_key = itemgetter(0)
+
+
+class SortedRuns:
+    """Entries of many shards and tables, sorted. First everything is added, then it is read, as often as wanted.
+
+    Of a key that is added twice the last value counts, unless `twice` is given: then what it makes of the key is raised, at the
+    latest when the key is read.
+    """
+
+    def __init__(self, twice: Callable[[bytes], Exception] | None = None) -> None:
+        """Begin with nothing; no file is written before memory is full."""
+        self._twice = twice
+        self._held: dict[int, dict[Table, list[Item]]] = {}
+        self._bytes = 0
+        self._folder: Path | None = None
+        self._runs: list[StateFile] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Remove what is on disk."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def add(self, shard: int, table: Table, key: bytes, value: bytes | None) -> None:
+        """Take an entry."""
+        self._held.setdefault(shard, {}).setdefault(table, []).append((key, value))
+        self._bytes += len(key) + len(value or b"") + _ENTRY_BYTES
+        if self._bytes > MEMORY_BYTES:
+            self._spill()
+
+    def shards(self) -> list[int]:
+        """Return the shards that have entries, ascending."""
+        return sorted({*self._held, *(shard for run in self._runs for shard in run.shards())})
+
+    def tables(self, shard: int) -> Iterator[tuple[Table, Iterator[Item]]]:
+        """Yield the tables of a shard, each with its entries ascending by key."""
+        if self._runs and self._held:
+            self._spill()
+        held = self._held.get(shard, {})
+        for table in sorted({*held, *(table for run in self._runs for table in run.tables(shard))}):
+            yield table, self._items(shard, table)
+
+    def _items(self, shard: int, table: Table) -> Iterator[Item]:
+        if not self._runs:
+            return self._distinct(sorted(self._held[shard][table], key=_key))
+        return newest_items(self._runs, shard, table, self._twice)
+
+    def _distinct(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the last of each key's items, which stand side by side."""
+        before: Item | None = None
+        for item in items:
+            if before is not None and before[0] != item[0]:
+                yield before
+            elif before is not None and self._twice is not None:
+                raise self._twice(item[0])
+            before = item
+        if before is not None:
+            yield before
+
+    def _spill(self) -> None:
+        """Write what is in memory as one more run."""
+        writer = StateFileWriter()
+        for shard, tables in sorted(self._held.items()):
+            for table, items in sorted(tables.items()):
+                writer.add(shard, table, list(self._distinct(sorted(items, key=_key))))
+        self._held, self._bytes = {}, 0
+        data, checksum = writer.finish()
+        try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="tidewheel-sort-"))
+            run = self._folder / str(len(self._runs))
+            run.write_bytes(data)
+        except OSError as error:
+            where = self._folder or Path(tempfile.gettempdir())
+            raise disk_failure(where, f"{len(data)} bytes of state that is being sorted", error) from error
+        self._runs.append(StateFile(_read_range, FileRef(str(run), len(data), checksum)))
+
+
+def _read_range(file: str, start: int, length: int) -> bytes:
+    # Opened for each read: there may be more runs than a process may have files open.
+    with open(file, "rb") as run:
+        run.seek(start)
+        return run.read(length)

@@ -1,0 +1,107 @@
+"""State that is imported, upgraded, resharded or moved is never in memory as a whole, nor in one file.
+
+The bounds are made small, so that a few MB are many times as much. What is asserted is how much Python has allocated at most.
+"""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidewheel import Job, StoredJob
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._engine.move import move
+from tidewheel._engine.reshard import reshard
+from tidewheel._state import bounded_files, newest_items, sorted_runs
+from tidewheel.sinks import discard
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
+
+BOUND = 100_000
+VALUE_BYTES = 1000
+FEW, MANY = 500, 4000
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch):
+    monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", BOUND)
+    monkeypatch.setattr(bounded_files, "FILE_BYTES", BOUND)
+    monkeypatch.setattr(bounded_files, "_CHUNK_BYTES", BOUND // 8)
+    monkeypatch.setattr(newest_items, "_SMALL_BYTES", BOUND)
+    monkeypatch.setattr(newest_items, "_AHEAD_BYTES", BOUND)
+
+
+def job(folder: Path, name: str, **options) -> Job:
+    made = Job(name, state=f"file://{folder}", n_shards=2)
+    keyed = made.source("in", iterable([]), value=dict).key_by("by", "user", value="n")
+    keyed.stateful_map("last", lambda user, n, last: (None, n), default=b"", **options).sink("out", discard())
+    return made
+
+
+def value(key: int) -> bytes:
+    return random.Random(key).randbytes(VALUE_BYTES)
+
+
+def pairs(keys: int) -> Iterator[tuple[int, bytes]]:
+    return ((key, value(key)) for key in range(keys))
+
+
+def imported(folder: Path, keys: int) -> Callable[[], object]:
+    return lambda: job(folder, "many").import_state("last", pairs(keys))
+
+
+def upgraded(folder: Path, keys: int) -> Callable[[], object]:
+    imported(folder, keys)()
+    changed = job(folder, "many", version=2, upgrade=lambda state, _: state)
+
+    def start() -> None:
+        with MemoryRun(changed):
+            pass
+
+    return start
+
+
+def resharded(folder: Path, keys: int) -> Callable[[], object]:
+    imported(folder, keys)()
+    return lambda: reshard(JobPlace("many", f"file://{folder}"), 8)
+
+
+def resharded_back(folder: Path, keys: int) -> Callable[[], object]:
+    resharded(folder, keys)()
+    return lambda: reshard(JobPlace("many", f"file://{folder}"), 1)
+
+
+def moved(folder: Path, keys: int) -> Callable[[], object]:
+    imported(folder, keys)()
+    with MemoryRun(job(folder, "target")) as run:
+        run.batch({"in": [{"user": -1, "n": b""}]})
+    places = (JobPlace(name, f"file://{folder}") for name in ("many", "target"))
+    return lambda: move(*places, shards=[0, 1])
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("work", [imported, upgraded, resharded, resharded_back, moved])
+def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
+    few = peak_bytes(work(tmp_path / "few", FEW))
+    many = peak_bytes(work(tmp_path / "many", MANY))
+    assert many - few < (MANY - FEW) * VALUE_BYTES / 2
+    stored = StoredJob("target" if work is moved else "many", state=f"file://{tmp_path}/many")
+    held = dict(stored.scan("last", type=bytes))
+    held.pop(-1, None)
+    assert held == dict(pairs(MANY))
+    sizes = [file.stat().st_size for file in (tmp_path / "many").rglob("state/*") if file.is_file()]
+    assert sum(sizes) > MANY * VALUE_BYTES
+    assert max(sizes) < 2 * BOUND
