@@ -7,6 +7,7 @@ retries and several processes on one machine are harmless: whoever comes second 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import threading
 from functools import lru_cache
@@ -23,6 +24,9 @@ __all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
 
 MAP_SIZE: Final = 1 << 30
 """Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
+
+_DESCRIPTORS: Final = 3
+"""How many files an open copy takes: LMDB opens the data twice, and the lock."""
 
 MAPPED: Final = 384 << 20
 """How many bytes of files a worker has mapped before it lets go of them; a quarter of it is libraries."""
@@ -86,12 +90,13 @@ class LocalCopies:
             self._open.pop(str(self.folder), None)
 
     def crowded(self, limit: int = MAPPED) -> bool:
-        """Tell whether this process has more than `limit` bytes of files mapped.
+        """Tell whether this process has more than `limit` bytes of files mapped, or half the files open that it may.
 
         What was read stays in the system's cache; but a process whose every read page counts as its own grows with the state,
-        and whoever limits its memory ends it.
+        and whoever limits its memory ends it. The other half of the files is for connections, and for other jobs.
         """
-        return _mapped() > limit
+        may_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return len(self._shards) * _DESCRIPTORS * 2 >= may_open != resource.RLIM_INFINITY or _mapped() > limit
 
     def relieve(self) -> None:
         """Unmap the copies that nobody reads; they are opened again when they are asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import stat
 import threading
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tidewheel._state.local_copies import LocalCopies, ShardCopy, folder_name
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
+from tidewheel._state.task_state import TaskState
 from tidewheel.errors import ConfigError, CorruptError, LocalDiskFull, StateError
 from unit.state.state_build import History, Tables, catch_up, contents, state_file
 
@@ -320,6 +322,23 @@ def test_copies_that_nobody_reads_are_let_go_of_and_open_again(folders: Folders)
     copies.relieve()
     assert copies.shard(0) is not copy
     assert read(copies.shard(0)) == history.expected()
+
+
+def test_a_process_keeps_no_more_shards_open_than_the_system_lets_it_open_files(folders: Folders, monkeypatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (60, 1024))
+    writer = StateFileWriter()
+    for shard in range(64):
+        writer.add(shard, "t", [(b"a", b"%d" % shard)])
+    data, checksum = writer.finish()
+    ref = FileRef("snapshot", len(data), checksum)
+    parts = {shard: ShardParts(PartRef(ref, 2, 1, 1)) for shard in range(64)}
+    copies = LocalCopies.at(folders.new())
+    folders.opened.append(copies)
+    state = TaskState(64, 2, parts, copies, lambda ref: StateFile.of(data, ref))
+    for shard in [*range(64), *range(64)]:
+        assert state.reader(shard).get("t", b"a") == b"%d" % shard
+        assert len(copies._shards) <= 10
+    state.close()
 
 
 def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
