@@ -9,6 +9,7 @@ import typer
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import load_job
 from tidewheel._cli.run import Program
+from tidewheel._operators.readers import readers
 
 
 def graph(
@@ -18,6 +19,8 @@ def graph(
 ) -> None:
     """Check the graph of a program's job and show it, one line per operator. Nothing is run.
 
+    The line of a source says who reads it: the tasks themselves (arrow), or Spark, and why.
+
     For example:
 
         tidewheel graph clicks.py
@@ -26,4 +29,7 @@ def graph(
     """
     job = load_job(program)
     job.graph.check()
-    typer.echo(job.graph.mermaid() if mermaid else job.graph.text())
+    if mermaid:
+        typer.echo(job.graph.mermaid())
+    else:
+        typer.echo(job.graph.text({name: f"reader: {who}" for name, who in readers(job.graph).items()}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
@@ -29,6 +30,10 @@ class Progress(ABC):
     @abstractmethod
     def phase(self, phase: str | None) -> None:
         """The start has come to a phase; None: it is over."""
+
+    @abstractmethod
+    def readers(self, readers: Mapping[str, str]) -> None:
+        """Who reads each source, by its name, is known."""
 
     @abstractmethod
     def batch(self, batch: BatchProgress) -> None:
@@ -71,6 +76,9 @@ class JsonProgress(Progress):
     def phase(self, phase: str | None) -> None:
         """Say nothing."""
 
+    def readers(self, readers: Mapping[str, str]) -> None:
+        """Say nothing."""
+
     def batch(self, batch: BatchProgress) -> None:
         """Print the object."""
         print(json.dumps(facts(batch)), flush=True)
@@ -98,6 +106,11 @@ class LineProgress(Progress):
     def phase(self, phase: str | None) -> None:
         """Say what the start is at, and when it is over how long that took."""
         self._print(self.start.enter(phase), "dim")
+
+    def readers(self, readers: Mapping[str, str]) -> None:
+        """Print a line for each source."""
+        for source, reader in readers.items():
+            self._print(f"source {source}: reader: {reader}", "dim")
 
     def batch(self, batch: BatchProgress) -> None:
         """Print the line."""

@@ -180,4 +180,6 @@ def run(
         job.state = state
     with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
         progress.started(job)
-        progress.ended(job.run(**options, progress=progress.batch, on_phase=progress.phase))
+        progress.ended(
+            job.run(**options, progress=progress.batch, on_phase=progress.phase, on_readers=progress.readers)
+        )

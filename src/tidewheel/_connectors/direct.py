@@ -7,7 +7,7 @@ travel to the tasks. What it gives must equal, value by value, what Spark would 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -53,6 +53,22 @@ class DirectReader(ABC):
     @abstractmethod
     def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
         """Return the splits of a batch, enough to keep this many tasks busy; raise `ReadBySpark` to leave it to Spark."""
+
+
+def told_readers(why_spark: Mapping[str, str | None]) -> dict[str, str]:
+    """Return in words who reads each source of a job, for people; `why_spark` says by source why Spark has to, or None.
+
+    A batch is read by its tasks or by Spark as a whole.
+
+    >>> told_readers({"clicks": None, "users": None})
+    {'clicks': 'arrow', 'users': 'arrow'}
+    >>> told_readers({"clicks": None, "users": "the option mode is Spark's own"})
+    {'clicks': "spark, because source 'users' is", 'users': "spark, because the option mode is Spark's own"}
+    """
+    other = next((name for name, why in why_spark.items() if why is not None), None)
+    if other is None:
+        return dict.fromkeys(why_spark, "arrow")
+    return {name: f"spark, because {why or f'source {other!r} is'}" for name, why in why_spark.items()}
 
 
 def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:

@@ -54,7 +54,16 @@ class Source(ABC, Generic[Record]):
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         """Return how tasks read this source's columns themselves, or why only Spark can."""
-        return "Spark reads it"
+        return "it is a DataFrame of Spark's"
+
+    def why_spark(self) -> str | None:
+        """Return why only Spark can read this source, as far as that is known before Spark starts; None: tasks can."""
+        import pyarrow as pa
+
+        # A type that is not known is none that a reader could rely on.
+        fields = {name: pa.null() if kind is None else kind for name, kind in (self.fields() or {}).items()}
+        reader = self.direct(pa.schema(fields))
+        return reader if isinstance(reader, str) else None
 
     def unread(self, offsets: int | str) -> Mapping[str, Unread]:
         """Return what is there, by partition, and not read by a job that stands at these offsets; empty: it cannot tell.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -134,14 +134,15 @@ class Graph:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def text(self) -> str:
-        """Return the graph as lines of text, one per operator."""
+    def text(self, notes: Mapping[str, str] | None = None) -> str:
+        """Return the graph as lines of text, one per operator, with what there is to say of an operator behind it."""
         width = max((len(node.name) for node in self.nodes), default=0)
         lines = []
         for node in self.nodes:
             inputs = ", ".join(self.nodes[port.node].name for port in node.inputs)
             arrow = f" <- {inputs}" if inputs else ""
-            lines.append(f"{node.name:<{width}}  {node.operator.kind}{arrow}")
+            note = f", {notes[node.name]}" if notes and node.name in notes else ""
+            lines.append(f"{node.name:<{width}}  {node.operator.kind}{arrow}{note}")
         return "\n".join(lines)
 
     def mermaid(self) -> str:

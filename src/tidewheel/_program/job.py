@@ -308,6 +308,7 @@ class Job:
         conf: Mapping[str, str] | None = None,
         progress: Callable[[BatchProgress], None] | None = None,
         on_phase: Callable[[str | None], None] | None = None,
+        on_readers: Callable[[Mapping[str, str]], None] | None = None,
         tick: float = 1.0,
         in_driver: bool = False,
         serve: int | None = None,
@@ -336,6 +337,8 @@ class Job:
         - `progress`: called with each committed batch.
         - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first
           batch"; with None when the first batch is committed, or the sources have nothing for one.
+        - `on_readers`: called at the start with who reads each source, by its name: "arrow" for the tasks themselves, or
+          "spark, because …". It is called again if Spark has to take over.
         - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `in_driver`: batches that fit in one task run in this process, which is quicker. A function of the program that
           crashes, or takes too much memory, then ends the run.
@@ -372,6 +375,7 @@ class Job:
             conf=conf,
             progress=progress,
             on_phase=on_phase,
+            on_readers=on_readers,
             tick=tick,
             in_driver=in_driver,
             serve=serve,

@@ -49,6 +49,7 @@ class RunArguments(TypedDict, total=False):
     conf: Mapping[str, str] | None
     progress: Callable[[BatchProgress], None] | None
     on_phase: Callable[[str | None], None] | None
+    on_readers: Callable[[Mapping[str, str]], None] | None
     tick: float
     in_driver: bool
     serve: int | None

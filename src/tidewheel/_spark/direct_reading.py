@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, dealt
+from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, dealt, told_readers
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import SourceSplit
@@ -21,16 +21,18 @@ class DirectReading:
     def __init__(self, plan: Plan, frames: Sequence[DataFrame]) -> None:
         """Ask each source of the plan whether tasks can read these columns of it."""
         self.readers: dict[str, DirectReader] = {}
-        self.why_not: str | None = None
-        """Why the job's batches are read by Spark; None if they are not."""
+        why: dict[str, str | None] = {}
         for node, frame in zip(plan.sources(), frames, strict=True):
             assert isinstance(node.operator, SourceOperator)
             zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
             reader = node.operator.source.direct(arrow_schema(frame.schema, zone))
-            if isinstance(reader, str):
-                self.why_not = f"source {node.name!r}: {reader}"
-                return
-            self.readers[node.name] = reader
+            why[node.name] = reader if isinstance(reader, str) else None
+            if not isinstance(reader, str):
+                self.readers[node.name] = reader
+        self.why_not = next((f"source {name!r}: {each}" for name, each in why.items() if each is not None), None)
+        """Why the job's batches are read by Spark; None if they are not."""
+        self.told = told_readers(why)
+        """In words who reads each source, by its name."""
 
     def begin(self, offsets: Mapping[str, int | str]) -> None:
         """Let the sources that have no offset yet take note of where they begin."""

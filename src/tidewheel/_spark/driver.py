@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +180,7 @@ class Driver:
         tick = self.options.tick if self._ticks else None
         self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
         self.program = Program(self.plan, self.sources.frame)
+        self._tell_readers(self.sources.direct.told)
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, self.options.backoff)
@@ -192,10 +193,13 @@ class Driver:
                     ended = False
                 self._attempt()
                 return
-            except ReadBySpark:
+            except ReadBySpark as error:
                 # The same batch again, from the same base, over a frame that has its rows.
                 self._idle.wait()
                 self._read_by_spark = True
+                self._tell_readers(
+                    dict.fromkeys(self.sources.direct.told, f"spark where tasks cannot, because {error}")
+                )
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
@@ -298,6 +302,13 @@ class Driver:
         self.phase = phase
         if self.options.on_phase is not None and not told:
             self.options.on_phase(phase)
+
+    def _tell_readers(self, readers: Mapping[str, str]) -> None:
+        """Say who reads each source."""
+        for source, reader in readers.items():
+            _LOG.info("job %r: source %r: reader: %s", self.job.name, source, reader)
+        if self.options.on_readers is not None:
+            self.options.on_readers(readers)
 
     # One batch.
 

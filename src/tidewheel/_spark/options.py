@@ -37,6 +37,7 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[BatchProgress], None] | None = None
     on_phase: Callable[[str | None], None] | None = None
+    on_readers: Callable[[Mapping[str, str]], None] | None = None
     tick: float = 1.0
     history: str | timedelta | None = "7 days"
     node: str = ""

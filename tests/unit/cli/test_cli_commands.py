@@ -49,7 +49,7 @@ def ran(monkeypatch):
     """Stands in for `Job.run`: keeps the options, tells two batches; a test may put an error in its way."""
     calls = {}
 
-    def run(self, *, progress, on_phase, **options):
+    def run(self, *, progress, on_phase, on_readers, **options):
         calls.update(options, state=self.state)
         if "error" in calls:
             raise calls["error"]
@@ -217,7 +217,7 @@ def test_a_long_message_is_not_broken_into_lines(program, ran):
 
 def test_graph_as_text_and_as_mermaid(program):
     assert call("graph", program).stdout.splitlines() == [
-        "in      source",
+        "in      source, reader: arrow",
         "double  map <- in",
         "out     sink <- double",
     ]

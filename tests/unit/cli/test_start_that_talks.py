@@ -24,11 +24,12 @@ from tidewheel import Job
 from tidewheel._cli import main, run as run_command
 from tidewheel._spark.progress import BatchProgress, RunResult
 
-def run(self, *, progress, on_phase, **options):
+def run(self, *, progress, on_phase, on_readers, **options):
     for phase in ("checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"):
         on_phase(phase)
         print("a word to stderr", file=sys.stderr) if phase == "hosts" else None
         threading.Event().wait(0.15)
+    on_readers({{"in": "arrow"}})
     on_phase(None)
     for number in range(40):
         progress(BatchProgress(number + 2, number, 1000, 10, 0.5, 1.0, 2))
@@ -93,11 +94,11 @@ def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(progr
         assert re.search(rf"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] .*starting: {phase}, \d+ s", text), phase
     assert "batch 39: 1,000 rows, 2,000 rows/s" in text
     shown = screen(text)
-    assert [line.partition(" ")[0] for line in shown] == ["clicks:", "a", "started", "clicks:"]
+    assert [line.partition(" ")[0] for line in shown] == ["clicks:", "a", "source", "started", "clicks:"]
     assert re.search(
-        r"started in .* s: checking .*, Spark .*, hosts .*, claiming .*, rebuilding .*, first batch", shown[2]
+        r"started in .* s: checking .*, Spark .*, hosts .*, claiming .*, rebuilding .*, first batch", shown[3]
     )
-    assert "done; 40 batches, 40,000 rows in" in shown[3]
+    assert "done; 40 batches, 40,000 rows in" in shown[4]
 
 
 def test_an_error_on_a_terminal_leaves_no_line_behind(program):
@@ -112,7 +113,8 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(progr
     lines = found.stdout.splitlines()
     phases = ["checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"]
     assert lines[1:7] == [f"starting: {phase}" for phase in phases]
-    assert lines[7].startswith("started in ")
+    assert lines[7] == "source in: reader: arrow"
+    assert lines[8].startswith("started in ")
     assert sum(line.startswith("batch ") for line in lines) == 40
     assert "\x1b" not in found.stdout
 

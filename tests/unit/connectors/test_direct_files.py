@@ -261,7 +261,10 @@ def test_both_readers_give_the_same_job_in_a_task_and_in_the_driver(tmp_path, sp
     stream.key_by("by-user", "user", value="cents").stateful_map(
         "total", lambda user, cents, total: ((total + cents, os.getpid()), total + cents), default=0
     ).sink("out", sink)
-    result = job.run(bounded=True, spark=spark, in_driver=in_driver)
+    told: list[dict[str, str]] = []
+    result = job.run(bounded=True, spark=spark, in_driver=in_driver, on_readers=told.append)
+    reader = "arrow" if chosen == "auto" else "spark, because the program asks for Spark's reader"
+    assert told == [{"in": reader}]
     assert result.event_count == 8
     assert max(row["value"][0] for row in sink.records if row["user"] == "bob") == 6
     assert (os.getpid() in {row["value"][1] for row in sink.records}) is in_driver
@@ -273,5 +276,10 @@ def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path,
     sink = collect()
     job = Job("clicks", state=f"file://{tmp_path}/state")
     job.source("in", files(tmp_path / "in", format="json", schema="user string, cents long")).sink("out", sink)
-    job.run(bounded=True, spark=spark)
+    told: list[dict[str, str]] = []
+    job.run(bounded=True, spark=spark, on_readers=told.append)
     assert [(row["user"], row["cents"]) for row in sink.records] == [("5", 1)]
+    first, then = told
+    assert first == {"in": "arrow"}
+    assert then["in"].startswith("spark where tasks cannot, because ")
+    assert "a.json" in then["in"]

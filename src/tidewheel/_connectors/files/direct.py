@@ -33,7 +33,7 @@ def readable(format: str, columns: pa.Schema, options: dict[str, object]) -> str
     if format == "json":
         for field in columns:
             if not any(is_plain(field.type) for is_plain in _PLAIN_JSON):
-                return f"the JSON column {field.name!r} is of type {field.type}"
+                return f"the JSON column {field.name!r} is neither string, long, double nor boolean"
         return None
     return None if format == "parquet" else f"{format} files are Spark's to read"
 

@@ -55,8 +55,9 @@ def files(
     matters: a file that is a week older than the newest one is not read any more, so what was seen of it is forgotten.
     Spark's option `maxFileAge` sets another time.
 
-    Tasks read Parquet and JSON files of a local folder themselves, in columns, where that gives the values that Spark would give;
-    Spark reads all others. `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
+    Tasks read Parquet and JSON files of a local folder themselves, in columns, where that gives the values that Spark would
+    give; Spark reads all others. `tidewheel graph` and the start of a run say who reads a source, and why.
+    `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
 
     `ordered=True` reads one file per batch, unsplit, in the order of their names, for parquet, json (a line each), csv and
     text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
@@ -128,11 +129,13 @@ class Files(Source):
         from tidewheel._connectors.files.direct import FilesReader, readable
 
         root = local_path(self.path)
-        why_not = (
-            "the files are not on this machine's disk"
-            if root is None
-            else readable(source._format, columns, self.options)
-        )
+        why_not: str | None
+        if root is None:
+            why_not = "the files are not on this machine's disk"
+        elif partitions := sorted(path.name for path in Path(root).glob("*=*")):
+            why_not = f"the folder {partitions[0]} is a column"
+        else:
+            why_not = readable(source._format, columns, self.options)
         if why_not is not None and self.reader == "arrow":
             raise ConfigError(f'{source.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
         return why_not or FilesReader(root or "", source._format, columns)

@@ -91,7 +91,8 @@ class KafkaSource(PartitionedSource):
             )
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
-        return "Spark's own connector reads it" if self._by_spark else super().direct(columns)
+        by_spark = self._by_spark or self.connector == "spark"
+        return "Spark's own connector reads it" if by_spark else super().direct(columns)
 
     def unread(self, offsets: int | str) -> Mapping[str, Unread]:
         if self._by_spark:

@@ -1,0 +1,54 @@
+"""What a program tells of who reads its sources, before Spark is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewheel import Job
+from tidewheel._operators.readers import readers
+from tidewheel.sinks import discard
+from tidewheel.sources import files, iterable, kafka, rate
+
+CLICKS = "user string, cents long"
+
+
+def told(**sources) -> dict[str, str]:
+    job = Job("clicks", state="memory:clicks")
+    for name, source in sources.items():
+        job.source(name, source).sink(f"{name}-out", discard())
+    return readers(job.graph)
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_tasks_read_what_arrow_reads_as_spark_does(tmp_path, format):
+    assert told(clicks=files(tmp_path, format, schema=CLICKS), more=iterable([1])) == {
+        "clicks": "arrow",
+        "more": "arrow",
+    }
+
+
+def test_logs_are_read_by_tasks_unless_the_program_says_otherwise():
+    assert told(k=kafka("localhost:9092", "clicks")) == {"k": "arrow"}
+    by_spark = told(k=kafka("localhost:9092", "clicks", connector="spark"))
+    assert by_spark == {"k": "spark, because Spark's own connector reads it"}
+
+
+def test_the_reason_for_spark_is_told(tmp_path):
+    def why(**arguments) -> str:
+        return told(clicks=files(tmp_path, **{"format": "json", "schema": CLICKS, **arguments}))["clicks"]
+
+    assert why(mode="DROPMALFORMED") == "spark, because the option mode is Spark's own"
+    assert why(reader="spark") == "spark, because the program asks for Spark's reader"
+    nested = "spark, because the JSON column 'tags' is neither string, long, double nor boolean"
+    assert why(schema="user string, tags array<string>") == nested
+    assert why(format="avro") == "spark, because avro files are Spark's to read"
+    empty = why(format=None)
+    assert empty.startswith("spark, because nothing better is known yet: the folder")
+    (tmp_path / "day=7").mkdir()
+    assert why() == "spark, because the folder day=7 is a column"
+
+
+def test_one_source_that_spark_reads_makes_spark_read_all(tmp_path):
+    both = told(clicks=files(tmp_path, "parquet", schema=CLICKS), ticks=rate(1))
+    assert both["clicks"] == "spark, because source 'ticks' is"
+    assert both["ticks"] == "spark, because it is a DataFrame of Spark's"
