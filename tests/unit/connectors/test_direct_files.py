@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import orc, parquet
 
 from tidewheel import Job
 from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt
-from tidewheel._connectors.files.direct import FilesReader, JsonSplit, ParquetSplit
+from tidewheel._connectors.files.direct import FilesReader, readable
+from tidewheel._connectors.files.json_split import JsonSplit
+from tidewheel._connectors.files.orc_split import OrcSplit
+from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sinks import collect
@@ -83,7 +86,8 @@ def by_spark(spark, schema, path) -> list[dict]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"data": [out.getvalue().to_pybytes()]})
 
-    rows = spark.read.schema(schema).parquet(str(path)).coalesce(1).mapInArrow(packed, "data binary").collect()
+    frame = spark.read.format(path.suffix[1:]).schema(schema).load(str(path))
+    rows = frame.coalesce(1).mapInArrow(packed, "data binary").collect()
     return [row for data in rows for row in pa.ipc.open_stream(bytes(data.data)).read_all().to_pylist()]
 
 
@@ -104,6 +108,47 @@ def test_a_parquet_file_has_the_values_that_spark_reads(spark, tmp_path, table, 
         assert "local" in declared
         return
     assert direct == by_spark(spark, schema, path)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables())
+def test_an_orc_file_has_the_values_that_spark_reads(spark, tmp_path, table):
+    declared, contents = table
+    path = tmp_path / "part.orc"
+    orc.write_table(contents, str(path))
+    schema = spark_schema(declared)
+    columns = arrow_schema(schema, spark.conf.get("spark.sql.session.timeZone"))
+    if any(pa.types.is_timestamp(field.type) for field in columns):
+        assert "has times" in str(readable("orc", columns, {}))
+        return
+    assert readable("orc", columns, {}) is None
+    direct = [row for batch in OrcSplit(str(path), 1, columns).read() for row in batch.to_pylist()]
+    assert direct == by_spark(spark, schema, path)
+
+
+def test_an_orc_file_that_spark_may_read_otherwise_is_left_to_it(tmp_path):
+    def left(table, **columns):
+        path = tmp_path / "a.orc"
+        orc.write_table(table, str(path))
+        with pytest.raises(ReadBySpark) as found:
+            list(OrcSplit(str(path), 1, pa.schema(columns)).read())
+        return str(found.value)
+
+    assert "columns without names" in left(pa.table({"_col0": [1]}), a=pa.int64())
+    assert "has string where the source has int64" in left(pa.table({"a": ["1"]}), a=pa.int64())
+    assert "differ in case alone" in left(pa.table({"a": [1], "A": [2]}), a=pa.int64())
+    old = pa.table({"a": [datetime.date(1500, 1, 1)]})
+    assert "the day 1500-01-01" in left(old, a=pa.date32())
+
+
+def test_an_orc_file_that_is_gone_or_cut_off_is_named(tmp_path):
+    path = tmp_path / "a.orc"
+    with pytest.raises(StorageError, match=r"a\.orc is gone"):
+        list(OrcSplit(str(path), 1, COLUMNS_OF_CLICKS).read())
+    orc.write_table(pa.table({"user": ["ada"], "cents": [1]}), str(path))
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(TidewheelError, match=r"a\.orc cannot be read as an ORC file"):
+        list(OrcSplit(str(path), 1, COLUMNS_OF_CLICKS).read())
 
 
 def listed(path) -> ListedFile:
@@ -242,9 +287,9 @@ def test_splits_are_dealt_each_once_and_evenly(sizes, tasks):
 def test_a_reader_that_cannot_be_is_refused(tmp_path, spark):
     (tmp_path / "a.csv").write_text("ada,1\n")
     job = Job("clicks", state=f"file://{tmp_path}/state")
-    source = files(tmp_path, format="csv", schema="user string, cents long", reader="arrow")
+    source = files(tmp_path, format="csv", schema="user string, at timestamp", reader="arrow")
     job.source("in", source).sink("out", collect())
-    with pytest.raises(ConfigError, match="csv files are Spark's to read"):
+    with pytest.raises(ConfigError, match="the CSV column 'at' is neither text"):
         job.run(bounded=True, spark=spark)
 
 

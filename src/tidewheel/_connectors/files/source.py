@@ -55,8 +55,8 @@ def files(
     matters: a file that is a week older than the newest one is not read any more, so what was seen of it is forgotten.
     Spark's option `maxFileAge` sets another time.
 
-    Tasks read Parquet and JSON files of a local folder themselves, in columns, where that gives the values that Spark would
-    give; Spark reads all others. `tidewheel graph` and the start of a run say who reads a source, and why.
+    Tasks read Parquet, ORC, JSON and CSV files of a local folder themselves, in columns, where that gives the values that Spark
+    would give; Spark reads all others. `tidewheel graph` and the start of a run say who reads a source, and why.
     `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
 
     `ordered=True` reads one file per batch, unsplit, in the order of their names, for parquet, json (a line each), csv and
@@ -86,6 +86,8 @@ class Files(Source):
         self, path: str, format: str | None, schema: Any, options: dict[str, Any], reader: Reader = "auto"
     ) -> None:
         self.path, self.format, self.schema, self.options, self.reader = path, format, schema, options, reader
+        self._names: list[str] = []
+        """All columns of the files, known when Spark has loaded the source."""
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""
@@ -138,7 +140,7 @@ class Files(Source):
             why_not = readable(source._format, columns, self.options)
         if why_not is not None and self.reader == "arrow":
             raise ConfigError(f'{source.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
-        return why_not or FilesReader(root or "", source._format, columns)
+        return why_not or FilesReader(root or "", source._format, columns, self.options, self._names)
 
     def load(self, spark: SparkSession) -> DataFrame:
         from pyspark.errors import PySparkException
@@ -148,6 +150,7 @@ class Files(Source):
         source = self.resolved
         try:
             schema, options = source._schema(spark), dict(self.options)
+            self._names = schema.names
             if source._keeps_bad_lines:
                 schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
                 options["columnNameOfCorruptRecord"] = BAD_LINE
