@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -44,37 +46,66 @@ def shards_of_bytes(keys: pa.Array, n_shards: int) -> Shards:
     lengths = np.diff(offsets)
     hashes = np.empty(len(column), np.uint64)
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    # Keys of one length are one matrix, and their hashes are computed for all of them at once.
-    present = np.unique(lengths).tolist()
+    # Keys of one length take the same steps, each of which is done for all of them at once.
+    steps = np.minimum(lengths, _STRIPE)
+    present = np.flatnonzero(np.bincount(steps)).tolist()
     if len(present) == 1 and present[0] < _STRIPE:
-        rows = data[offsets[0] : offsets[-1]].reshape(len(column), present[0])
+        rows = _Rows(data, int(offsets[0]), present[0], len(column))
         return (_short_hashes(rows, present[0]) & np.uint64(mask)).astype(np.int64)
     for length in present:
-        chosen = np.flatnonzero(lengths == length)
+        chosen = np.flatnonzero(steps == length)
         if length < _STRIPE:
-            rows = data[offsets[chosen][:, None] + np.arange(length, dtype=np.int32)]
-            hashes[chosen] = _short_hashes(rows, length)
+            hashes[chosen] = _short_hashes(_Scattered(data, offsets[chosen].astype(np.intp)), length)
         else:
             raw = column.take(pa.array(chosen)).to_pylist()
             hashes[chosen] = np.fromiter((xxh64_intdigest(key, SEED) for key in raw), np.uint64, len(raw))
     return (hashes & np.uint64(mask)).astype(np.int64)
 
 
-def _short_hashes(rows: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint64]:
-    """Return the xxh64 of each row of bytes, all of one length below 32."""
-    mixed = np.full(len(rows), SEED + int(_P5) + length & (1 << 64) - 1, np.uint64)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Keys of one length, one behind the other."""
+
+    data: npt.NDArray[np.uint8]
+    first: int
+    length: int
+    count: int
+
+    def numbers(self, kind: str, at: int) -> npt.NDArray[np.uint64]:
+        """Return the number that stands `at` so many bytes behind the beginning of each key."""
+        return np.ndarray((self.count,), kind, self.data, self.first + at, (self.length,)).astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scattered:
+    """Keys of one length, which begin anywhere."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.intp]
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def numbers(self, kind: str, at: int) -> npt.NDArray[np.uint64]:
+        """Return the number that stands `at` so many bytes behind the beginning of each key."""
+        everywhere = np.ndarray((len(self.data) - np.dtype(kind).itemsize + 1,), kind, self.data, strides=(1,))
+        return everywhere[self.starts + at].astype(np.uint64, copy=False)
+
+
+def _short_hashes(keys: _Rows | _Scattered, length: int) -> npt.NDArray[np.uint64]:
+    """Return the xxh64 of keys of one length below 32."""
+    mixed = np.full(keys.count, SEED + int(_P5) + length & (1 << 64) - 1, np.uint64)
     at = 0
     with np.errstate(over="ignore"):
         while at + 8 <= length:
-            lane = np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0]
-            mixed = _rotated(mixed ^ (_rotated(lane * _P2, 31) * _P1), 27) * _P1 + _P4
+            mixed = _rotated(mixed ^ (_rotated(keys.numbers("<u8", at) * _P2, 31) * _P1), 27) * _P1 + _P4
             at += 8
         if at + 4 <= length:
-            half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
-            mixed = _rotated(mixed ^ (half * _P1), 23) * _P2 + _P3
+            mixed = _rotated(mixed ^ (keys.numbers("<u4", at) * _P1), 23) * _P2 + _P3
             at += 4
         for byte in range(at, length):
-            mixed = _rotated(mixed ^ (rows[:, byte].astype(np.uint64) * _P5), 11) * _P1
+            mixed = _rotated(mixed ^ (keys.numbers("u1", byte) * _P5), 11) * _P1
         return _avalanche(mixed)
 
 

@@ -6,7 +6,7 @@ Not safe for several threads by itself.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidewheel._connectors.inbox.base import Block
-from tidewheel._connectors.inbox.events import pack
+from tidewheel._connectors.inbox.base import Block, Bytes
+from tidewheel._connectors.inbox.events import packed
 
 EVENT_OVERHEAD = 16
 """Bytes that an event takes in a block besides its key and payload."""
@@ -107,8 +107,8 @@ class _Values:
     def cut(self, begin: int, end: int) -> _Values:
         return _Values(self.offsets[begin : end + 1], self.data)
 
-    def raw(self) -> bytes:
-        return bytes(self.data[self.offsets[0] : self.offsets[-1]])
+    def raw(self) -> memoryview:
+        return self.data[self.offsets[0] : self.offsets[-1]]
 
     def ends(self) -> NDArray[np.uint32]:
         ends: NDArray[np.uint32] = (self.offsets[1:] - self.offsets[0]).astype(np.uint32)
@@ -127,11 +127,25 @@ class Part:
     numbers: NDArray[np.int64] | None
     text: bool
 
-    def block(self) -> Block:
-        """Return the block."""
-        letter = _TEXT if self.text else b""
-        data = pack(letter, self.keys.raw(), self.keys.ends(), self.lines.raw(), self.numbers)
-        return Block(self.shard, self.first, self.count, data, 0 if self.numbers is None else int(self.numbers[-1]))
+    @property
+    def through(self) -> int:
+        """The number of the last event, if the numbers are the producer's own; else 0."""
+        return 0 if self.numbers is None else int(self.numbers[-1])
+
+    def packed(self) -> list[Bytes]:
+        """Return the block's data in pieces."""
+        return packed(_TEXT if self.text else b"", self.keys.raw(), self.keys.ends(), self.lines.raw(), self.numbers)
+
+
+def blocks_of(parts: Sequence[Part]) -> list[Block]:
+    """Return blocks whose data is all in one piece of memory: many of middling size would be given back and got anew."""
+    pieces = [part.packed() for part in parts]
+    whole = memoryview(b"".join(itertools.chain.from_iterable(pieces)))
+    ends = itertools.accumulate((sum(map(len, each)) for each in pieces), initial=0)
+    return [
+        Block(part.shard, part.first, part.count, whole[begin:end], part.through)
+        for part, (begin, end) in zip(parts, itertools.pairwise(ends), strict=True)
+    ]
 
 
 class Cutter:
@@ -207,6 +221,12 @@ def lines_array(lines: bytes) -> pa.Array:
 def longest(column: pa.Array) -> int:
     """Return the length in bytes of the longest value of a column."""
     return int(np.diff(_offsets(column)).max(initial=0))
+
+
+def begins_any(column: pa.Array, byte: bytes) -> bool:
+    """Tell whether a value of a column, none of which is empty, begins with a byte."""
+    first = np.frombuffer(column.buffers()[2], np.uint8)[_offsets(column)[:-1]]
+    return bool((first == ord(byte)).any())
 
 
 def _stored_keys(chunk: Chunk) -> pa.Array:

@@ -7,7 +7,7 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 import msgspec
@@ -21,7 +21,17 @@ from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.hashing import shards_of_bytes
 from tidewheel._core.keys import shard_of_stored, to_stored
 from tidewheel._core.threads import BackgroundThread, OnError
-from tidewheel._fleet.gathering import EVENT_OVERHEAD, Chunk, Cutter, Gathered, Part, lines_array, longest
+from tidewheel._fleet.gathering import (
+    EVENT_OVERHEAD,
+    Chunk,
+    Cutter,
+    Gathered,
+    Part,
+    begins_any,
+    blocks_of,
+    lines_array,
+    longest,
+)
 from tidewheel.errors import ConfigError, TidewheelError
 
 _encoder = msgspec.json.Encoder()
@@ -111,8 +121,6 @@ class Router:
         self._closing = threading.Event()
         self._places: dict[str, tuple[bytes, int]] = {}
         """Keys as bytes and their shards, for text that came to `route` before."""
-        self._shards: dict[str, int] = {}
-        """Shards by key, for text that came to `route_many` before."""
         # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -261,24 +269,18 @@ class Router:
         try:
             names = [name for name, _ in chunk]
             values = [value for _, value in chunk]
-            if any(issubclass(kind, bytes) for kind in set(map(type, values))):
-                return None
+            "".join(names)  # Arrow takes bytes for text as well, which are other keys; this takes text alone.
             keys = pa.array(names, pa.large_string())
-            if keys.null_count:
-                return None
             payloads = lines_array(_encoder.encode_lines(values))
-            shards = list(map(self._shards.get, names))
-            if None in shards:
-                # Arrow takes bytes for text as well, which are other keys.
-                if any(kind is not str for kind in set(map(type, names))):
-                    return None
-                shards = shards_of_bytes(keys, self.inbox.n_shards).tolist()
-                self._remember(dict(zip(names, shards, strict=True)))
+            # Bytes are JSON already, and came out as a JSON string, like text.
+            if begins_any(payloads, b'"') and any(issubclass(kind, bytes) for kind in set(map(type, values))):
+                return None
+            shards = shards_of_bytes(keys, self.inbox.n_shards).astype(np.uint16)
         except (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException, TidewheelError):
             return None
         if len(payloads) != len(chunk) or longest(keys) + longest(payloads) + EVENT_OVERHEAD > self._block_bytes:
             return None
-        return Chunk(np.fromiter(shards, np.uint16, len(shards)), keys, payloads, text=True)
+        return Chunk(shards, keys, payloads, text=True)
 
     def _place(self, key: Any) -> tuple[bytes, int]:
         """Return a key as bytes, and its shard; remember both for text, which often comes again."""
@@ -289,12 +291,6 @@ class Router:
                 self._places.clear()
             self._places[key] = place
         return place
-
-    def _remember(self, shards: Mapping[str, int]) -> None:
-        """Remember the shards of many keys, for `route_many`."""
-        if len(self._shards) >= _PLACES:
-            self._shards.clear()
-        self._shards.update(shards)
 
     def _take_number(self, number: int | None) -> None:
         if number is None or not self._own_numbers:
@@ -409,7 +405,7 @@ class Router:
                 self._changed.notify_all()
             self._cut(gathered)
         if not self._blocks:
-            self._blocks = [part.block() for part in self._rounds[0]]
+            self._blocks = blocks_of(self._rounds[0])
         return True
 
     def _is_due(self) -> bool:

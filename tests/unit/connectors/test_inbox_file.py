@@ -133,15 +133,15 @@ class Disk:
         self.failing = 0
         self.durable: dict[str, dict[int, int]] = {}
         self._dirty: dict[str, dict[int, int]] = {}
-        self._pwrite, self._syncs = os.pwrite, {"fsync": os.fsync, "fdatasync": os.fdatasync}
-        monkeypatch.setattr(os, "pwrite", self.pwrite)
+        self._pwritev, self._syncs = os.pwritev, {"fsync": os.fsync, "fdatasync": os.fdatasync}
+        monkeypatch.setattr(os, "pwritev", self.pwritev)
         for name in self._syncs:
             monkeypatch.setattr(os, name, lambda descriptor, name=name: self.sync(name, descriptor))
 
-    def pwrite(self, descriptor, data, at):
-        written = self._pwrite(descriptor, data, at)
+    def pwritev(self, descriptor, pieces, at):
+        written = self._pwritev(descriptor, pieces, at)
         dirty = self._dirty.setdefault(os.readlink(f"/proc/self/fd/{descriptor}"), {})
-        dirty.update(enumerate(bytes(data[:written]), at))
+        dirty.update(enumerate(b"".join(pieces)[:written], at))
         return written
 
     def sync(self, name, descriptor):
@@ -170,6 +170,17 @@ def test_what_a_failed_sync_left_is_written_again_before_it_counts_as_durable(in
     inbox.append("p", "s", [block(0, 3, b"third")])
     assert the_log(inbox) > begins, "nothing more is written to a file that could not be synced"
     assert [decode_events(b).payloads for b in whole(inbox)] == [[b"first"], [b"second"], [b"third"]]
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_a_system_that_writes_less_than_it_was_given(inbox, monkeypatch, most):
+    pwrite, pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwrite", lambda log, data, at: pwrite(log, data[: max(most, 16)], at))
+    monkeypatch.setattr(os, "pwritev", lambda log, pieces, at: pwritev(log, [b"".join(pieces)[:most]], at))
+    with FileInbox(f"{inbox._folder}/short", 1024) as short:
+        short.append("p", "s", [block(shard, 1, b"%d" % shard) for shard in range(1024)])
+        monkeypatch.undo()
+        assert [decode_events(b).payloads for b in whole(again(short))] == [[b"%d" % n] for n in range(1024)]
 
 
 def test_a_disk_that_goes_on_failing_makes_nothing_durable(inbox, monkeypatch):

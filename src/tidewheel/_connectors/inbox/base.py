@@ -27,6 +27,8 @@ from tidewheel.errors import ConfigError, CorruptError
 _PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _ANONYMOUS = re.compile(r"_[0-9a-f]{16}")
 
+Bytes = bytes | memoryview
+
 NAMED_MARKS_S = 30 * 86400.0
 ANONYMOUS_MARKS_S = 86400.0
 
@@ -37,7 +39,7 @@ class Block(msgspec.Struct, frozen=True):
     shard: int
     first: int
     count: int
-    data: bytes
+    data: Bytes
     through: int = 0
     """The number of the last event, if the producer's numbers have gaps; 0: they have none."""
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from xxhash import xxh64_intdigest
 
-from tidewheel._connectors.inbox.base import Block
+from tidewheel._connectors.inbox.base import Block, Bytes
 
 _FRAME = struct.Struct("<IIQ")
 FRAME_BYTES = _FRAME.size
@@ -72,13 +72,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Header).decode
 
 
-def encode(producer: str, session: str, blocks: Sequence[Block], at: float) -> bytes:
-    """Return the bytes of an entry with blocks."""
+def encode(producer: str, session: str, blocks: Sequence[Block], at: float) -> list[Bytes]:
+    """Return the bytes of an entry with blocks, in pieces: blocks are large, and are not copied for it."""
     parts = tuple(
         Part(block.shard, block.first, block.count, len(block.data), xxh64_intdigest(block.data), block.through)
         for block in blocks
     )
-    return b"".join([_framed(Header(producer, session, parts, at=at)), *(block.data for block in blocks)])
+    return [_framed(Header(producer, session, parts, at=at)), *(block.data for block in blocks)]
 
 
 def encode_forget(producer: str, at: float) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidewheel._connectors.inbox.base import Stored
+from tidewheel._connectors.inbox.base import Bytes, Stored
 from tidewheel.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -43,15 +43,34 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     """Numbers of 8 bytes, little-endian."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_NIL = b"\xc0"
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
-def pack(
-    letter: bytes, keys: bytes, key_ends: NDArray[np.uint32], lines: bytes, numbers: NDArray[np.int64] | None
-) -> bytes:
-    """Return a block's data, made of columns."""
-    return _encode(_Packed(letter, keys, key_ends.tobytes(), lines, None if numbers is None else numbers.tobytes()))
+def packed(
+    letter: bytes,
+    keys: Bytes,
+    key_ends: NDArray[np.uint32],
+    lines: Bytes,
+    numbers: NDArray[np.int64] | None,
+) -> list[Bytes]:
+    """Return a block's data, made of columns, in pieces: the large ones are not copied."""
+    ends = key_ends.tobytes()
+    start = b"\x95" + _head(letter) + letter + _head(keys)
+    if numbers is None:
+        return [start, keys, _head(ends), ends, _head(lines), lines, _NIL]
+    own = numbers.tobytes()
+    return [start, keys, _head(ends), ends, _head(lines), lines, _head(own), own]
+
+
+def _head(data: Bytes) -> bytes:
+    """Return what stands before bytes in msgpack."""
+    size = len(data)
+    if size < 2**8:
+        return b"\xc4" + size.to_bytes(1, "big")
+    if size < 2**16:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
 
 
 def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Sequence[int] | None = None) -> bytes:
@@ -60,7 +79,7 @@ def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Seq
 
     ends = np.cumsum(np.fromiter(map(len, keys), np.uint32, len(keys)), dtype=np.uint32)
     lines = b"".join(one_line(payload) + b"\n" for payload in payloads)
-    return pack(b"", b"".join(keys), ends, lines, None if numbers is None else np.array(numbers, np.int64))
+    return b"".join(packed(b"", b"".join(keys), ends, lines, None if numbers is None else np.array(numbers, np.int64)))
 
 
 def one_line(payload: bytes) -> bytes:

@@ -28,6 +28,7 @@ from xxhash import xxh64_intdigest
 from tidewheel._connectors.inbox import entry as entries
 from tidewheel._connectors.inbox.base import (
     Block,
+    Bytes,
     Inbox,
     Stored,
     check_producer,
@@ -56,6 +57,8 @@ _SKIPPED = "skipped.json"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _END = struct.Struct("<QQ")
 _TRIES = 1000
+_PIECES = 512
+"""How many pieces are written by one call; systems take 1,024 at most."""
 
 
 class _Description(msgspec.Struct, frozen=True):
@@ -114,7 +117,7 @@ class FileInbox(Inbox):
             end = self._recover()
             self._learn(end)
             if self._marks.pop(producer, None) is not None:
-                self._known = self._write(end, entries.encode_forget(producer, time.time()))
+                self._known = self._write(end, [entries.encode_forget(producer, time.time())])
 
     def after_fork(self) -> None:
         """Refuse to write: parent and child would hold one lock together."""
@@ -231,7 +234,7 @@ class FileInbox(Inbox):
             rest = bytes(data[end - base : whole])
         with _opened(self._path(base), os.O_WRONLY) as log:
             os.ftruncate(log, whole)
-            _write_all(log, rest, end - base)
+            _write_all(log, [rest], end - base)
             os.fsync(log)
         self._move_end(base + whole)
         return base + whole
@@ -241,8 +244,8 @@ class FileInbox(Inbox):
         known = (session, block.first - 1) if mark is None else (mark.session, mark.last.get(block.shard, 0))
         return is_duplicate(block, session, known, producer, self.url)
 
-    def _write(self, end: int, data: bytes) -> int:
-        """Put an entry behind the end, durably; return the end after it. Under the lock."""
+    def _write(self, end: int, entry: Sequence[Bytes]) -> int:
+        """Put an entry, in pieces, behind the end, durably; return the end after it. Under the lock."""
         bases = self._bases()
         base = bases[-1] if bases else 0
         # Marks take no more room than half of what the blocks take, however many there are.
@@ -250,7 +253,7 @@ class FileInbox(Inbox):
         if not bases or base == self._broken or end - self._log_begins >= full:
             end, base = self._begin_segment(end), end
         with _opened(self._path(base), os.O_WRONLY) as log:
-            _write_all(log, data, end - base)
+            size = _write_all(log, entry, end - base)
             faults.point(WRITTEN)
             try:
                 os.fdatasync(log)
@@ -258,9 +261,9 @@ class FileInbox(Inbox):
                 self._broken = base
                 raise
         faults.point(DURABLE)
-        self._move_end(end + len(data))
+        self._move_end(end + size)
         faults.point(ENDED)
-        return end + len(data)
+        return end + size
 
     def _learn(self, end: int) -> None:
         """Bring the marks up to the end."""
@@ -379,11 +382,19 @@ def _opened(path: str, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes, at: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, at)
-        view, at = view[written:], at + written
+def _write_all(descriptor: int, pieces: Sequence[Bytes], at: int) -> int:
+    """Write pieces one behind the other; return how many bytes they have."""
+    begin = at
+    for first in range(0, len(pieces), _PIECES):
+        few = pieces[first : first + _PIECES]
+        end = at + sum(map(len, few))
+        at += os.pwritev(descriptor, few, at)
+        if at < end:
+            rest = memoryview(b"".join(few))[at - end :]
+            while rest:
+                written = os.pwrite(descriptor, rest, at)
+                rest, at = rest[written:], at + written
+    return at - begin
 
 
 def _described(store: FileStore, n_shards: int | None) -> _Description:
