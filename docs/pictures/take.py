@@ -1,7 +1,13 @@
-"""Takes the pictures of the page that the docs show: `make pictures`. Runs a job, feeds it, looks at every view."""
+"""Takes the pictures of the page that the docs show: `make pictures`. Runs a job, feeds it, looks at every view.
+
+    python docs/pictures/take.py [--every FOLDER]
+
+With `--every` each view is taken light and dark, in a wide and a narrow window, into a folder, to be looked at.
+"""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -23,15 +29,29 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-VIEWS = ("overview", "batches", "shards", "checkpoints", "state", "cells", "errors")
+VIEWS = {
+    "overview": "",
+    "batches": "",
+    "shards": "",
+    "checkpoints": "",
+    "state": "?operator=spent&key=user-1",
+    "cells": "",
+    "errors": "",
+}
+"""With what each is asked for."""
+HEIGHTS = {"batches": 1000, "shards": 700, "cells": 260, "jobs": 260, "errors": 600, "fleet": 390}
+"""Of pictures that need more, or less, than others."""
+WIDE, NARROW = {"width": 1200, "height": 760}, {"width": 420, "height": 760}
 BATCHES = 15
 """How many of them the pictures show at least."""
 
 
-def feed(folder: Path, done: threading.Event) -> None:
-    """Put a file of orders into the folder every moment, some of them odd."""
+def feed(folder: Path, begun: threading.Event, done: threading.Event) -> None:
+    """Put a file of orders into the folder, and when the job has begun one every moment; some orders are odd."""
     chance = random.Random(7)
     for number in count():
+        if number == 1:
+            begun.wait()
         now = datetime.datetime.now(datetime.UTC)
         lines = []
         for _ in range(2_000):
@@ -45,15 +65,15 @@ def feed(folder: Path, done: threading.Event) -> None:
             return
 
 
-def main() -> None:
-    """Run the job, wait for enough batches, and take every view, light and dark."""
-    with tempfile.TemporaryDirectory() as where:
-        inbox = Path(where) / "in"
+def take_job(every: Path | None) -> None:
+    """Run the job, wait for enough batches, and take its views."""
+    with shown_folder() as where:
+        inbox = where / "in"
         inbox.mkdir()
-        done = threading.Event()
-        threading.Thread(target=feed, args=(inbox, done), daemon=True).start()
+        begun, done = threading.Event(), threading.Event()
+        threading.Thread(target=feed, args=(inbox, begun, done), daemon=True).start()
         command = [sys.executable, "-m", "tidewheel", "run", str(HERE / "shop.py"), "--ui", "--trigger", "1 second"]
-        environment = os.environ | {"PICTURES": where, "TIDEWHEEL_LOCAL": f"{where}/local"}
+        environment = os.environ | {"PICTURES": str(where), "TIDEWHEEL_LOCAL": f"{where}/local"}
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
         ) as run:
@@ -61,11 +81,24 @@ def main() -> None:
                 assert run.stderr is not None
                 address = next(match[1] for line in run.stderr if (match := re.search(r"the page is at (\S+)", line)))
                 threading.Thread(target=run.stderr.read, daemon=True).start()
-                take(address)
+                take(address, where, begun, every)
             finally:
                 done.set()
+                begun.set()
                 os.killpg(run.pid, signal.SIGTERM)
                 run.wait()
+
+
+@contextmanager
+def shown_folder() -> Iterator[Path]:
+    """Give a folder whose name the pictures show."""
+    where = Path(tempfile.gettempdir(), "shop")
+    shutil.rmtree(where, ignore_errors=True)
+    where.mkdir()
+    try:
+        yield where
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
 
 
 @contextmanager
@@ -73,7 +106,7 @@ def window_at(address: str) -> Iterator[Any]:
     """Open the page in a browser."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        window = browser.new_page(viewport={"width": 1200, "height": 760})
+        window = browser.new_page(viewport=WIDE)
         window.set_default_timeout(300_000)
         window.goto(address)
         yield window
@@ -86,8 +119,8 @@ def take_fleet() -> None:
     from fleet_nodes import Fleet, started
     from page_site import served
 
-    with tempfile.TemporaryDirectory() as where:
-        fleet = Fleet(Path(where))
+    with shown_folder() as where:
+        fleet = Fleet(where)
         nodes = started(fleet, "north", "south", "west")
         for _ in range(3):
             fleet.send(2_000)
@@ -97,6 +130,7 @@ def take_fleet() -> None:
         places = {"cells": f"{where}/cells", "inbox": f"{where}/inbox"}
         with served(f"{where}/state", **places) as page, window_at(page.url) as window:
             window.wait_for_selector("body[data-view=jobs]")
+            window.set_viewport_size({**WIDE, "height": HEIGHTS["fleet"]})
             window.evaluate("location.hash = '#/orders/fleet'")
             window.wait_for_selector("body[data-view=fleet]")
             window.screenshot(path=str(HERE / "fleet.png"))
@@ -105,27 +139,58 @@ def take_fleet() -> None:
         fleet.close()
 
 
-def take(address: str) -> None:
-    """Take a picture of every other view."""
+def take(address: str, where: Path, begun: threading.Event, every: Path | None) -> None:
+    """Take a picture of every other view; one of them dark, and one narrow."""
     with window_at(address) as window:
         window.wait_for_selector(".badge.running")
         window.evaluate("location.hash = '#/orders/batches'")
+        window.locator(".timeline g").first.wait_for()
+        begun.set()
+        window.locator(".timeline g").nth(3).wait_for()
+        change = [sys.executable, "-m", "tidewheel", "cells", "set", "large", "9000"]
+        ann = os.environ | {"LOGNAME": "ann"}
+        subprocess.run(
+            [*change, "--job", "orders", "--state", f"{where}/state"], check=True, capture_output=True, env=ann
+        )
         window.locator(".timeline g").nth(BATCHES).wait_for()
-        for view in VIEWS:
-            window.evaluate(f"location.hash = '#/orders/{view}'")
-            window.wait_for_selector(f"body[data-view={view}]")
-            time.sleep(1)
-            window.screenshot(path=str(HERE / f"{view}.png"))
-        window.evaluate("location.hash = '#/'")
-        window.wait_for_selector("body[data-view=jobs]")
-        window.screenshot(path=str(HERE / "jobs.png"))
-        window.evaluate("location.hash = '#/orders/overview'")
-        window.wait_for_selector("body[data-view=overview]")
+        for view in (*VIEWS, "jobs"):
+            window.set_viewport_size({**WIDE, "height": HEIGHTS.get(view, WIDE["height"])})
+            look(window, view, HERE / f"{view}.png")
+        window.set_viewport_size(WIDE)
         window.keyboard.press("t")
-        time.sleep(1)
-        window.screenshot(path=str(HERE / "dark.png"))
+        look(window, "overview", HERE / "dark.png")
+        if every is not None:
+            take_all(window, every, "dark")
+            window.keyboard.press("t")
+            take_all(window, every, "light")
+        else:
+            window.keyboard.press("t")
+        window.set_viewport_size(NARROW)
+        look(window, "overview", HERE / "narrow.png")
+
+
+def take_all(window: Any, every: Path, theme: str) -> None:
+    """Take every view, wide and narrow."""
+    for size in (WIDE, NARROW):
+        window.set_viewport_size(size)
+        for view in (*VIEWS, "jobs"):
+            look(window, view, every / f"{view}-{theme}-{size['width']}.png", whole=True)
+    window.set_viewport_size(WIDE)
+
+
+def look(window: Any, view: str, path: Path, *, whole: bool = False) -> None:
+    """Go to a view, and take a picture of it; `whole`: also of what is below the window's edge."""
+    window.evaluate(f"location.hash = '#/{'' if view == 'jobs' else f'orders/{view}{VIEWS[view]}'}'")
+    window.wait_for_selector(f"body[data-view={view}]")
+    time.sleep(1)  # For what comes by itself: figures of the newest commit, and the charts' own drawing.
+    window.screenshot(path=str(path), full_page=whole)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--every", type=Path, metavar="FOLDER")
+    chosen = parser.parse_args().every
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
     take_fleet()
-    main()
+    take_job(chosen)

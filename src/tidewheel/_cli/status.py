@@ -43,6 +43,8 @@ def lines(status: JobStatus) -> list[str]:
             f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "
             f"{'behind' if status.behind_seconds >= 0 else 'ahead of'} the time of day"
         )
+    if status.error is not None and status.error_at is not None:
+        text.append(f"last error, at {when(status.error_at)} UTC: {status.error}")
     return text
 
 

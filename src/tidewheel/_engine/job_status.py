@@ -12,6 +12,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of, order_stop
 from tidewheel._engine.job_lease import Holder, JobLease
+from tidewheel._observe.history import History
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
 
@@ -44,6 +45,9 @@ class JobStatus(msgspec.Struct, frozen=True):
     pid: int | None = None
     since: int | None = None
     """When the run took the job."""
+    error: str | None = None
+    """The newest error in the history, if the job has committed no batch since."""
+    error_at: int | None = None
 
 
 def status_of(newest: Manifest, holder: Holder | None, now: int) -> JobStatus:
@@ -70,7 +74,10 @@ def look(place: JobPlace, newest: Manifest, clock: Callable[[], int] = time.time
     """Return the status of a job; for a holder on another machine this takes some seconds."""
     _check_single(newest)
     with open_cells(cells_of(place)) as connection:
-        return status_of(newest, JobLease(connection, _NOBODY).other(), clock())
+        status = status_of(newest, JobLease(connection, _NOBODY).other(), clock())
+    worked_at = newest.id.created_at if newest.kind == "batch" else None
+    error = History(place.state).standing_error(place.job, worked_at)
+    return status if error is None else msgspec.structs.replace(status, error=error.text, error_at=error.at)
 
 
 def stop(place: JobPlace, newest: Manifest, wait: float) -> tuple[Holder | None, bool]:

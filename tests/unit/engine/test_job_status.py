@@ -21,6 +21,8 @@ from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
 from tidewheel._engine.job_lease import Holder
 from tidewheel._engine.job_status import look, status_of, stop
+from tidewheel._observe.records import CommitRecord
+from tidewheel._observe.run_history import RunHistory
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
@@ -140,6 +142,26 @@ def test_the_commands_say_it_as_text_or_json_and_fail_if_the_run_does_not_end(jo
         assert (late.exit_code, "has not ended within 0.01 s" in late.stderr) == (1, True)
     assert "job does not run" in call("stop", "job").stdout
     assert json.loads(call("stop", "job", "--json").stdout) == {"job": "job", "run": None, "ended": True}
+
+
+def test_the_error_that_ended_a_run_is_told_until_the_job_works_again(job, tmp_path):
+    job.state = f"file://{tmp_path}"
+    with MemoryRun(job) as run:
+        run.batch({"in": [1]})
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.failed(ValueError("seven thousand"), 1)
+        history.close()
+    answer = CliRunner().invoke(app, ["status", "job", "--state", job.state]).stdout
+    assert "job: does not run" in answer
+    assert "last error, at " in answer
+    assert "seven thousand" in answer
+    with MemoryRun(job) as run:
+        run.batch({"in": [2]})
+        assert look(place(job), newest(job)).error is None
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.committed(CommitRecord(newest(job).sequence, newest(job).id.created_at))
+        history.close()
+    assert look(place(job), newest(job)).error is None, "also when the newest commit is the end of that run"
 
 
 def test_a_fleet_is_referred_to_its_own_commands():

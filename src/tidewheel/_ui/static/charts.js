@@ -22,7 +22,7 @@ export function chart(title, lines, show) {
     plot = new uPlot({
       width: Math.max(box.clientWidth, 240), height: 170, legend: { live: true }, cursor: { y: false },
       tzDate: (ts) => uPlot.tzDate(new Date(ts * 1e3), "UTC"),
-      axes: [{ ...axis, values: (_, values) => values.map((value) => moments(value, values)) }, { ...axis, size: 62, values: (_, values) => values.map((value) => (value === null ? "" : show(value))) }],
+      axes: [{ ...axis, space: 80, values: (_, values) => values.map((value) => moments(value, values)) }, { ...axis, size: 84, values: (_, values) => values.map((value) => (value === null ? "" : show(value))) }],
       series: [{ label: "UTC", value: (_, value) => (value === null ? "–" : clock(value)) },
         ...lines.map(([label, color]) => ({ label, stroke: css(color), width: 1.6, spanGaps: true, points: { size: 4 }, value: (_, value) => (value === null || value === undefined ? "–" : show(value)) }))],
     }, given, box);
@@ -80,19 +80,23 @@ export class Timeline {
     if (!box.width) return;
     const width = Math.min(18, Math.max(3, box.width / Math.max(this.bars.length, 1)));
     const shown = this.bars.slice(-Math.floor(box.width / width));
-    const most = Math.max(...shown.map((bar) => bar.seconds), 0.001);
-    this.scale.textContent = shown.length ? `the tallest took ${duration(most)}` : "";
+    const times = shown.map((bar) => bar.seconds).sort((a, b) => a - b);
+    const tallest = Math.max(times.at(-1) ?? 0, 0.001);
+    // One batch that took very long, such as the first, must not make all others too small to be seen: it is cut.
+    const most = Math.min(tallest, Math.max(4 * (times[Math.floor(times.length * 0.75)] ?? 0), 0.001));
+    this.scale.textContent = shown.length ? `the longest took ${duration(tallest)}${most < tallest ? `; bars are cut at ${duration(most)}` : ""}` : "";
     this.svg.setAttribute("viewBox", `0 0 ${box.width} 190`);
     put(this.svg, shown.map((bar, at) => {
       let y = 186;
       const parts = STEPS.map((step) => {
-        const height = ((bar.steps[step] ?? 0) / most) * 176;
+        const height = ((bar.steps[step] ?? 0) / Math.max(most < bar.seconds ? bar.seconds : most, 0.001)) * 176;
         y -= height;
         const part = s("rect", { x: at * width + 0.5, y, width: Math.max(width - 1, 1), height });
         part.style.fill = `var(--${step})`;
         return part;
       });
       const text = `commit ${bar.sequence}, ${bar.kind}${bar.node ? ` of ${bar.node}` : ""}: ${duration(bar.seconds)}, ${count(bar.rows)} rows, ${count(bar.changed)} keys changed, ${size(bar.delta_bytes)} written`;
+      if (most < bar.seconds) parts.push(s("path", { class: "cut", d: `M${at * width - 1} 27L${(at + 1) * width + 1} 21` }));
       return s("g", { onclick: () => this.choose?.(bar) }, s("title", {}, text), s("rect", { x: at * width, y: 0, width, height: 190, fill: "transparent" }), ...parts);
     }));
   }

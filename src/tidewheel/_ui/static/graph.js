@@ -7,9 +7,9 @@ import { rate, brief } from "./format.js";
 const WIDTH = 150, HEIGHT = 54, CHARS = 20;
 const cut = (text) => (text.length > CHARS ? `${text.slice(0, CHARS - 1)}…` : text);
 
-export function place(operators) {
+export function place(operators, rankdir) {
   const graph = new Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 16, ranksep: 30, marginx: 12, marginy: 12, ranker: operators.length > 300 ? "longest-path" : "network-simplex" });
+  graph.setGraph({ rankdir, nodesep: 16, ranksep: 30, marginx: 12, marginy: 12, ranker: operators.length > 300 ? "longest-path" : "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const each of operators) graph.setNode(each.name, { width: WIDTH, height: HEIGHT });
   for (const each of operators) for (const [input] of each.inputs) if (graph.hasNode(input)) graph.setEdge(input, each.name);
@@ -44,7 +44,7 @@ export class Drawing {
   draw(operators, shape) {
     this.shape = shape;
     this.nodes = new Map();
-    const graph = place(operators);
+    const graph = this.placed(operators);
     const kinds = new Map(operators.map((each) => [each.name, each.kind]));
     const arrow = s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z" }));
     const edges = graph.edges().map((edge) => {
@@ -72,8 +72,19 @@ export class Drawing {
     this.all = { w: Math.max(width || 0, 200), h: Math.max(height || 0, 80) };
     // As high as the graph needs at its size, within reason.
     const shown = this.all.h / Math.max(this.all.w / Math.max(this.svg.clientWidth, 1), 1);
-    this.svg.style.height = `${Math.round(Math.min(Math.max(shown + 40, 220), innerHeight * 0.62))}px`;
+    this.svg.style.height = `${Math.round(Math.min(Math.max(shown + 40, 220), this.highest()))}px`;
     this.fit();
+  }
+
+  highest() { return innerHeight * 0.62; }
+
+  // From left to right, or from top to bottom where it can be larger that way. A large graph is laid out once: that takes long.
+  placed(operators) {
+    const across = place(operators, "LR");
+    const shrunk = (graph) => Math.max(graph.graph().width / Math.max(this.svg.clientWidth, 1), graph.graph().height / this.highest(), 1);
+    if (operators.length > 300 || shrunk(across) <= 1.05) return across;
+    const down = place(operators, "TB");
+    return shrunk(down) < shrunk(across) ? down : across;
   }
 
   mark(name) {

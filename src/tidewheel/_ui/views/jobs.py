@@ -101,11 +101,8 @@ def _head(job: JobSite) -> Manifest | None:
 
 def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | None:
     """Return the newest error, unless the job has committed a batch since."""
-    errors = site.history.errors(name)
-    if not errors:
-        return None
-    later = head is not None and head.kind == "batch" and head.id.created_at > errors[-1].at
-    return None if later else errors[-1]
+    worked_at = head.id.created_at if head is not None and head.kind == "batch" else None
+    return site.history.standing_error(name, worked_at)
 
 
 def _seconds(nanoseconds: int | None) -> float | None:

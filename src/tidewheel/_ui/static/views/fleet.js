@@ -27,7 +27,7 @@ export async function show(main, context) {
         ["run", (node) => node.run ?? "", "n"], ["shards", (node) => count(node.shards), "n"], ["holds", (node) => h("span", { class: "small" }, ranges(of(node)))],
         ["events", (node) => count(node.events), "n"],
         ["last commit", (node) => (fleet.whole ? (node.committed === null ? "never" : `${duration(node.committed)} ago`) : ago(node.committed_at)), "w"],
-        ["lease renewed", (node) => (fleet.whole ? (node.renewed === null ? "never" : `${duration(node.renewed)} ago`) : "–"), "w"],
+        ["lease renewed", (node) => (fleet.whole ? (node.renewed === null ? "no lease" : `${duration(node.renewed)} ago`) : "–"), "w"],
       ], fleet.nodes, { empty: "no node holds a shard" }),
       moving.length ? [h("h2", {}, "on the move"), table([["shard", (shard) => count(shard.shard), "n"], ["from", (shard) => shard.holder ?? "nobody"], ["to", (shard) => shard.owner ?? ""]], moving)] : null,
       fleet.whole ? null : h("p", { class: "quiet small" }, "leases and what is behind are shown when the page is started with --cells and --inbox of the fleet"));

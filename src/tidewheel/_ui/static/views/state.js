@@ -34,5 +34,6 @@ export async function show(main, context) {
     ];
   });
   put(main, h("div", { class: "bar" }, operator, key, h("button", { id: "look", class: "primary", onclick: () => look(key.value) }, "look up"), prefix, at, h("button", { id: "browse", onclick: () => browse() }, "browse")), answer);
-  await browse();
+  key.value = context.query.get("key") ?? "";
+  await (key.value ? look(key.value) : browse());
 }
