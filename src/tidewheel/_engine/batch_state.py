@@ -15,11 +15,11 @@ from tidewheel._checkpoint.state_files import shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
+from tidewheel._state.beside import is_beside
 from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel._state.state_file import StateFileWriter
 from tidewheel._state.task_state import TaskState
-from tidewheel._state.timers import is_timers
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
 from tidewheel.errors import CorruptError, StorageError
@@ -91,7 +91,7 @@ class BatchState:
         """Return keys and bytes of each operator, by shard: as of the base, or after this batch where that held nothing.
 
         It counts shards that are open anyway, and of many shards only some in each batch, so that it takes no time to speak of.
-        Timers take bytes, and are no keys.
+        Timers and segments take bytes, and are no keys.
         """
         if self._opened is None:
             return {}
@@ -130,7 +130,7 @@ class BatchState:
 def _add(sizes: dict[str, dict[int, tuple[int, int]]], shard: int, table: str, keys: int, used: int) -> None:
     of_operator = sizes.setdefault(table.partition("/")[0], {})
     before = of_operator.get(shard, (0, 0))
-    of_operator[shard] = (before[0] + (0 if is_timers(table) else keys), before[1] + used)
+    of_operator[shard] = (before[0] + (0 if is_beside(table) else keys), before[1] + used)
 
 
 def local_folder(local: str, job: str, lineage: str) -> str:

@@ -45,11 +45,11 @@ from tidewheel._engine.control import cells_of
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.state_type import check_fields
+from tidewheel._state.beside import owner
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.state_file import StateFile
-from tidewheel._state.timers import is_timers, stored_key
 from tidewheel._storage import Store, open_store
 from tidewheel._time.shard_epochs import earliest, epoch_of, shards_behind
 from tidewheel.errors import ConfigError, FencedError, HeldError, NotFound, StateError, StorageError
@@ -142,11 +142,6 @@ def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> N
             )
         if gives is not None:
             check_fields(name, gives.fields, takes.fields)
-
-
-def owner(table: str, key: bytes) -> bytes:
-    """Return the stored key of the message key that an entry of a table belongs to."""
-    return stored_key(key) if is_timers(table) else key
 
 
 class _Moving:

@@ -20,7 +20,8 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import check_n_shards, shard_of_stored
-from tidewheel._engine.move import ClaimedJob, held, owner
+from tidewheel._engine.move import ClaimedJob, held
+from tidewheel._state.beside import owner
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items

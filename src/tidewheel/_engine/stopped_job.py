@@ -25,11 +25,10 @@ from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.run import JobRun
+from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
-from tidewheel._state.timers import THERE, is_timers, stored_key
-from tidewheel._state.timers import decode as decode_timer
-from tidewheel._state.timers import encode as encode_timer
+from tidewheel._state.timers import THERE, is_timers
 from tidewheel._storage import Store
 from tidewheel.errors import StateError
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from tidewheel._program.job import Job
 
 Collected = dict[str, bytes]
-"""One key's encoded state by operator, and its timers by `operator/timers`."""
+"""One key's encoded state by operator; its timers by `operator/timers`, and segments of its state by `operator/segments`."""
 
 
 def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
@@ -46,7 +45,7 @@ def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
     values: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
         for table, key, value in shard_items(parts, shard, fetch):
-            if not is_timers(table):
+            if not is_beside(table):
                 values.setdefault(table, {})[from_stored(key)] = value
     return values
 
@@ -102,7 +101,7 @@ class StoppedJob:
         mine = {change: value for change, value in self._changes.items() if shards is None or change[0] in chosen}
         held |= {change for change, value in mine.items() if value is not None}
         held -= {change for change, value in mine.items() if value is None}
-        return {from_stored(key) for _, table, key in held if not is_timers(table)}
+        return {from_stored(key) for _, table, key in held if not is_beside(table)}
 
     def collect(self, key: Any) -> Collected:
         """Take a key's state out of every operator and return it; empty if there is none."""
@@ -110,8 +109,8 @@ class StoppedJob:
         parts = self._run.head.shards.get(shard, ShardParts())
         states: Collected = {}
         for table in sorted(shard_tables(parts, shard, self._fetch)):
-            if is_timers(table):
-                self._collect_timers(shard, table, stored, states)
+            if is_beside(table):
+                self._collect_beside(shard, table, stored, states)
                 continue
             at = (shard, table, stored)
             value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
@@ -120,16 +119,17 @@ class StoppedJob:
                 self._changes[at] = None
         return states
 
-    def _collect_timers(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
-        """Take the key's timers out of a table in which they stand by their times."""
+    def _collect_beside(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
+        """Take the key's entries out of a table in which they have keys of their own."""
         parts = self._run.head.shards.get(shard, ShardParts())
-        there = {key for name, key, _ in shard_items(parts, shard, self._fetch) if name == table}
-        there |= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is not None}
-        there -= {key for (s, t, key), value in self._changes.items() if (s, t) == (shard, table) and value is None}
-        mine = sorted(entry for entry in there if stored_key(entry) == stored)
+        there: dict[bytes, bytes | None] = {
+            key: value for name, key, value in shard_items(parts, shard, self._fetch) if name == table
+        }
+        there |= {key: value for (s, t, key), value in self._changes.items() if (s, t) == (shard, table)}
+        mine = sorted((entry, value) for entry, value in there.items() if value and owner(table, entry) == stored)
         if mine:
-            taken[table] = msgspec.msgpack.encode(mine)
-            self._changes.update({(shard, table, entry): None for entry in mine})
+            taken[table] = msgspec.msgpack.encode([entry for entry, _ in mine] if is_timers(table) else mine)
+            self._changes.update({(shard, table, entry): None for entry, _ in mine})
 
     def acquire(self, key: Any, state: Collected) -> None:
         """Put a key's state in; the next message of that key sees it."""
@@ -140,10 +140,9 @@ class StoppedJob:
                 raise StateError(
                     f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
                 )
-            if is_timers(table):
-                for entry in msgspec.msgpack.decode(value, type=list[bytes]):
-                    timer = msgspec.structs.replace(decode_timer(entry), key=key)
-                    self._changes[shard, table, encode_timer(timer)] = THERE
+            if is_beside(table):
+                for entry, content in _entries(table, value):
+                    self._changes[shard, table, given_to(table, entry, stored)] = content
             else:
                 self._changes[shard, table, stored] = value
 
@@ -162,3 +161,9 @@ class StoppedJob:
     def _placed(self, key: Any) -> tuple[bytes, int]:
         stored = to_stored(key)
         return stored, shard_of_stored(stored, self._run.job.n_shards)
+
+
+def _entries(table: str, collected: bytes) -> list[tuple[bytes, bytes]]:
+    if is_timers(table):
+        return [(entry, THERE) for entry in msgspec.msgpack.decode(collected, type=list[bytes])]
+    return msgspec.msgpack.decode(collected, type=list[tuple[bytes, bytes]])

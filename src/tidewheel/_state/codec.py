@@ -7,6 +7,7 @@ code.
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -38,16 +39,38 @@ class StateCodec(Protocol):
         ...
 
 
+class BulkCodec(ABC):
+    """A `StateCodec` that has a faster way for many values than one by one."""
+
+    name = "msgpack"
+
+    @abstractmethod
+    def encode(self, value: Any) -> bytes:
+        """Return the value's bytes."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Any:
+        """Return the value."""
+
+    @abstractmethod
+    def encode_all(self, values: list[Any]) -> list[bytes | None]:
+        """Return the bytes of each value, None for None."""
+
+    @abstractmethod
+    def decode_all(self, found: list[bytes | None]) -> list[Any]:
+        """Return the value of each, None for None."""
+
+
 def encode_all(codec: StateCodec, values: list[Any]) -> list[bytes | None]:
     """Return the bytes of each value, None for None; faster than one by one where the codec knows how."""
-    if isinstance(codec, _Msgpack):
+    if isinstance(codec, BulkCodec):
         return codec.encode_all(values)
     return [None if value is None else codec.encode(value) for value in values]
 
 
 def decode_all(codec: StateCodec, found: list[bytes | None]) -> list[Any]:
     """Return the value of each, None for None; faster than one by one where the codec knows how."""
-    if isinstance(codec, _Msgpack):
+    if isinstance(codec, BulkCodec):
         return codec.decode_all(found)
     return [None if raw is None else codec.decode(raw) for raw in found]
 
@@ -59,9 +82,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, Ty
 """What decoding damaged bytes raises, extension types included."""
 
 
-class _Msgpack:
-    name = "msgpack"
-
+class _Msgpack(BulkCodec):
     def __init__(self, declared: Any) -> None:
         self._type = declared
         self._encode = msgspec.msgpack.Encoder().encode

@@ -84,8 +84,28 @@ _CODES = {
     "deque": 13,
     "counter": 14,
     "ordered": 15,
+    "divided": 16,
 }
 """The extension types. A number keeps its meaning for as long as there is state."""
+
+
+class Divided(msgspec.Struct, frozen=True):
+    """What stands for a state that is stored in segments: what its codec knows of each, and its place."""
+
+    segments: list[Any]
+
+
+def divided(state: Divided) -> bytes:
+    """Return the bytes of a divided state."""
+    return _encode(_ext("divided", state.segments))
+
+
+def undivided(data: bytes) -> Divided:
+    """Return what `divided` encoded; a `ValueError` if it is anything else."""
+    state = _decode(data)
+    if not isinstance(state, Divided):
+        raise ValueError(f"a {type(state).__name__} is no divided state")
+    return state
 
 
 def _ext(name: str, content: Any) -> Ext:
@@ -175,6 +195,7 @@ _WRITTEN: dict[type, Callable[[Any], Any]] = {
     deque: lambda value: _ext("deque", (value.maxlen, list(map(tagged, value)))),
     Counter: _flat("counter"),
     OrderedDict: _flat("ordered"),
+    Divided: lambda value: _ext("divided", value.segments),
 }
 
 _READ: dict[int, Callable[[Any], Any]] = {
@@ -193,6 +214,7 @@ _READ: dict[int, Callable[[Any], Any]] = {
     _CODES["deque"]: _read_deque,
     _CODES["counter"]: lambda flat: Counter(_read_pairs(flat)),
     _CODES["ordered"]: lambda flat: OrderedDict(_read_pairs(flat)),
+    _CODES["divided"]: Divided,
 }
 
 

@@ -19,6 +19,7 @@ from tidewheel._state.codec import StateCodec, decode_all, encode_all
 from tidewheel._state.key_batch import KeyBatch, RefusedState, sorted_keys
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.segments import SUFFIX, SegmentedCodec, SegmentTable
 from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, Absent, StateFile
@@ -64,7 +65,7 @@ class TaskState:
         self._readers: dict[int, ShardReader] = {}
         self.caught_up = 0
         """Bytes of state files that the local copies took in."""
-        self._states: dict[str, KeyedState | RawTable | TimerTable] = {}
+        self._states: dict[str, KeyedState | RawTable | SegmentTable | TimerTable] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -97,7 +98,10 @@ class TaskState:
 
     def keyed(self, table: str, codec: StateCodec, default: Callable[[], Any]) -> KeyedState:
         """Return the keyed state of a table; there is one for each table and task."""
-        state = self._states[table] = KeyedState(self, table, codec, default)
+        segments = SegmentTable(self, table, codec) if isinstance(codec, SegmentedCodec) else None
+        if segments is not None:
+            self._states[f"{table}/{SUFFIX}"] = segments
+        state = self._states[table] = KeyedState(self, table, codec, default, segments)
         return state
 
     def raw(self, table: str) -> RawTable:
@@ -153,7 +157,14 @@ class KeyedState:
     - `_spill`: on local disk, when there are more keys than memory holds.
     """
 
-    def __init__(self, task: TaskState, table: str, codec: StateCodec, default: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        task: TaskState,
+        table: str,
+        codec: StateCodec,
+        default: Callable[[], Any],
+        segments: SegmentTable | None = None,
+    ) -> None:
         """Made by `TaskState.keyed`."""
         self.table = table
         self.n_shards = task.n_shards
@@ -165,6 +176,8 @@ class KeyedState:
         self._batch: KeyBatch | None = None
         self._spill: Spill | None = None
         self._task = task
+        self._segments = segments
+        """Where the codec divides large states."""
         self._numbers: set[type] = set()
         self._watcher: Callable[[Any], None] | None = None
 
@@ -231,18 +244,25 @@ class KeyedState:
         raw = self._task.reader(shard_of_stored(stored, self.n_shards)).get(self.table, stored)
         return self._decoded([stored], [raw])[0]
 
+    def made_again(self, key: Any, encoded: bytes) -> Any:
+        """Return the state of a key that the codec encoded in this batch."""
+        return self._decoded([to_stored(key)], [encoded])[0]
+
     def _decoded(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
         """Return the states of stored keys; an error names the operator and the key."""
         try:
-            return decode_all(self.codec, raws)
+            return self._from_bytes(stored, raws)
         except (StateError, CorruptError):
             for each, raw in zip(stored, raws, strict=True):
                 try:
-                    decode_all(self.codec, [raw])
+                    self._from_bytes([each], [raw])
                 except (StateError, CorruptError) as error:
                     where = f"operator {self.table.partition('/')[0]!r}, key {from_stored(each)!r}"
                     raise type(error)(f"{where}: {error}") from None
             raise
+
+    def _from_bytes(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
+        return decode_all(self.codec, raws) if self._segments is None else self._segments.decoded(stored, raws)
 
     def _take_apart(self) -> None:
         """Move the batch to where single keys can be found."""
@@ -316,6 +336,10 @@ class KeyedState:
 
     def changes(self, shard: int) -> Items:
         """Return what this batch changed in the shard, in the order of the stored keys."""
+        items = self._changed(shard)
+        return items if self._segments is None else self._segments.divide(shard, items)
+
+    def _changed(self, shard: int) -> Items:
         if self._batch is not None:
             return self._batch.changes(shard)
         items = self._encoded(self._entries.get(shard, []))

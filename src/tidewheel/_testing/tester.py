@@ -22,10 +22,11 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
 from tidewheel._program.keyed_stream import KeyedStream
 from tidewheel._program.stream import Stream
+from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.task_state import KeyedState, RawTable, TaskState
-from tidewheel._state.timers import THERE, is_timers, stored_key
+from tidewheel._state.timers import THERE, is_timers
 from tidewheel._state.timers import decode as decode_timer
 from tidewheel._state.timers import encode as encode_timer
 from tidewheel._testing.clock import Clock
@@ -125,20 +126,21 @@ class OperatorTester:
 
     def interrogate(self) -> set[Any]:
         """Return the keys that have state in any operator."""
-        return {from_stored(key) for table, key in self.snapshot() if not is_timers(table)}
+        return {from_stored(key) for table, key in self.snapshot() if not is_beside(table)}
 
     def collect(self, key: Any) -> dict[str, Any]:
         """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none.
 
-        Timers come with it, as a list, by `operator/timers`.
+        Timers come with it, as a list, by `operator/timers`; where a large state is stored in segments, these too.
         """
         stored, copy = self._placed(key)
         states: dict[str, Any] = {}
         for table, held in copy.tables.items():
-            if is_timers(table):
-                mine = sorted(entry for entry in held if stored_key(entry) == stored)
-                if mine:
-                    states[table] = [decode_timer(entry) for entry in mine if held.pop(entry)]
+            if is_beside(table):
+                mine = sorted(entry for entry in held if owner(table, entry) == stored)
+                taken = {entry: held.pop(entry) for entry in mine}
+                if taken:
+                    states[table] = list(map(decode_timer, taken)) if is_timers(table) else taken
             elif stored in held:
                 states[table] = self._codec(table).decode(held.pop(stored))
         return states
@@ -152,6 +154,8 @@ class OperatorTester:
             if is_timers(table):
                 moved = (msgspec.structs.replace(timer, key=key) for timer in state)
                 entries += [(table, encode_timer(timer), THERE) for timer in moved]
+            elif is_beside(table):
+                entries += [(table, given_to(table, entry, stored), raw) for entry, raw in state.items()]
             else:
                 entries.append((table, stored, codec.encode(state)))
         for table, entry, raw in entries:
@@ -177,8 +181,7 @@ class OperatorTester:
         """Go back to a snapshot, of this tester or of another with the same operators."""
         self._copies.clear()
         for (table, key), raw in snapshot.items():
-            placed = stored_key(key) if is_timers(table) else key
-            self._copies.shard(shard_of_stored(placed, self.n_shards)).put(table, key, raw)
+            self._copies.shard(shard_of_stored(owner(table, key), self.n_shards)).put(table, key, raw)
 
     def _step(
         self, feed: Callable[[_Step], None], finish: Callable[[Process], None], epoch: int | None = None

@@ -12,6 +12,7 @@ from tidewheel._operators.joins.interval import IntervalLogic
 from tidewheel._operators.keyed.deduplicate import DeduplicateLogic
 from tidewheel._operators.keyed.ttl_map import TtlLogic
 from tidewheel._operators.logic import Message
+from tidewheel._state import time_order
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 
@@ -67,24 +68,6 @@ def test_a_key_is_looked_through_once_for_all_timers_that_are_due_together(opera
     assert sent == (list(range(100)) if "join" in operator else [])
 
 
-def test_state_of_an_interval_join_in_the_order_of_arrival_is_read():
-    waiting = IntervalLogic.__new__(IntervalLogic)
-    state = [[(9, b"", False), (3, b"", False)], [(5, b"", True), (4, b"", False)]]
-    waiting.reach, waiting.outer = (100, 100), (False, False)
-    assert waiting.on_timer(type("Timer", (), {"time": 103}), state, _Output()) == [
-        [(9, b"", False)],
-        [(4, b"", False), (5, b"", True)],
-        [],
-    ]
-
-
-class _Output:
-    last_epoch = None
-
-    def set_timer(self, time: int) -> None:
-        assert time == 104
-
-
 def test_a_message_that_is_rejected_lets_nothing_expire():
     def count(message, entries):
         if message.value.n == 20:
@@ -100,4 +83,24 @@ def test_a_message_that_is_rejected_lets_nothing_expire():
         # The epoch of the batch lets 1 and 2 expire before its first message, which fails: the next does it again.
         run.batch({"left": [{"key": "k", "n": n} for n in (20, 21, 22, 23)]}, epoch=7)
     assert [record["value"] for record in out.records] == [1, 2, 3, 2, 3, 4]
+    assert len(dead.records) == 1
+
+
+def test_a_message_that_is_rejected_leaves_state_in_segments_as_it_was(monkeypatch):
+    def pair(left, right):
+        if right is not None and right.n == 50:
+            raise ValueError("this one")
+        return {"left": left.n, "right": None if right is None else right.n}
+
+    monkeypatch.setattr(time_order, "SEGMENT_ENTRIES", 2)
+    out, dead = collect(), collect()
+    job = joined(lambda left, right: left.interval_join("op", right, before="5 ns", how="left", function=pair), out)
+    job.dead_letter("dead", dead)
+    with MemoryRun(job) as run:
+        run.batch({"left": [{"key": "k", "n": n} for n in range(40, 80)]})
+        # The first meets lefts in several segments, and is rejected at the first of them; so they have met nobody.
+        run.batch({"right": [{"key": "k", "n": n} for n in (50, 60)]})
+        run.flush()
+    pairs = [(record["left"], record["right"]) for record in out.records]
+    assert pairs == [(n, 60) for n in range(60, 66)] + [(n, None) for n in range(40, 80) if not 60 <= n < 66]
     assert len(dead.records) == 1

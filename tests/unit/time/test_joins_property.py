@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from tidewheel import tumbling
+from tidewheel._state import time_order
 from time_model import driven, modelled, scripts
 
 SOURCES = ("left", "right")
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1, time_order.SEGMENT_ENTRIES])
+def segment_entries(request) -> Iterator[None]:
+    """Join with state in segments, and whole."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_order, "SEGMENT_ENTRIES", request.param)
+        yield
+
+
 Pair = tuple[int | None, int | None]
 
 

@@ -14,9 +14,11 @@ from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message
+from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._state.timers import Timer
 
-Sides = list[list[tuple[int, Raw]]]
+Sides = list[TimeOrder]
+"""Left messages that wait, and right values that may still be the last known."""
 _TIME = itemgetter(0)
 
 
@@ -35,11 +37,7 @@ class AsOfJoin(Join):
         return AsOfLogic(self)
 
     def spec(self) -> StateSpec:
-        return StateSpec(Sides, _nothing)
-
-
-def _nothing() -> Sides:
-    return [[], []]
+        return StateSpec(default=nothing, codec=TimeOrderCodec(tuple[int, Raw]))
 
 
 class AsOfLogic(CatchUpLogic[Sides]):
@@ -56,14 +54,14 @@ class AsOfLogic(CatchUpLogic[Sides]):
     def on_left(self, message: Message, state: Sides, output: Any) -> Sides:
         """Hold a left message."""
         time = time_of(message)
-        state[0].append((time, self.values[0].put(message.value)))
+        state[0].add((time, self.values[0].put(message.value)))
         output.set_timer(time)
         return state
 
     def on_right(self, message: Message, state: Sides, output: Any) -> Sides:
         """Note a right value; of two with the same time the one that came later counts."""
-        time, rights = time_of(message), state[1]
-        rights.insert(bisect_right(rights, time, key=_TIME), (time, self.values[1].put(message.value)))
+        time = time_of(message)
+        state[1].add((time, self.values[1].put(message.value)))
         output.set_timer(time)
         if self.tolerance is not None:
             output.set_timer(time + self.tolerance + 1)
@@ -72,21 +70,18 @@ class AsOfLogic(CatchUpLogic[Sides]):
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
         """Emit the left messages that are due, and drop right values that no message needs."""
         lefts, rights = state
-        due = [each for each in lefts if each[0] <= timer.time]
-        for time, stored in sorted(due, key=_TIME):
-            at = bisect_right(rights, time, key=_TIME) - 1
-            known = at >= 0 and (self.tolerance is None or time - rights[at][0] <= self.tolerance)
-            if known or self.how == "left":
-                right = self.values[1].get(rights[at][1]) if known else None
+        known = rights.take(timer.time)
+        for time, stored in lefts.take(timer.time):
+            at = bisect_right(known, time, key=_TIME) - 1
+            is_known = at >= 0 and (self.tolerance is None or time - known[at][0] <= self.tolerance)
+            if is_known or self.how == "left":
+                right = self.values[1].get(known[at][1]) if is_known else None
                 value = self.function(self.values[0].get(stored), right)
                 output.send(Message(timer.key, value, allowed(time, output)))
-        if due:
-            lefts = [each for each in lefts if each[0] > timer.time]
         # Whatever comes now is later than the timer, so of the values up to it only the last can matter.
-        rights = rights[max(bisect_right(rights, timer.time, key=_TIME) - 1, 0) :]
-        if self.tolerance is not None:
-            rights = [each for each in rights if each[0] + self.tolerance >= timer.time]
-            if rights:
-                # Its own timer may be that of a program whose tolerance was shorter.
-                output.set_timer(rights[0][0] + self.tolerance + 1)
-        return [lefts, rights] if lefts or rights else None
+        if known and (self.tolerance is None or known[-1][0] + self.tolerance >= timer.time):
+            rights.add(known[-1])
+        if rights and self.tolerance is not None:
+            # Its own timer may be that of a program whose tolerance was shorter.
+            output.set_timer(rights.first + self.tolerance + 1)
+        return state if any(state) else None

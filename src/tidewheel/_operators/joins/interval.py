@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -15,14 +14,13 @@ from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message
+from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._state.timers import Timer
 
-Waiting = list[tuple[int, Raw, bool]]
+Waiting = tuple[int, Raw, bool]
 """Timestamp, value, and whether it found a partner."""
-Sides = list[Waiting]
-"""Left and right, each in the order of time, and an empty third list: state without it was kept in the order of arrival."""
-
-_TIME = itemgetter(0)
+Sides = list[TimeOrder]
+"""What waits on the left and on the right."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +38,7 @@ class IntervalJoin(Join):
         return IntervalLogic(self)
 
     def spec(self) -> StateSpec:
-        return StateSpec(Sides, _nothing)
-
-
-def _nothing() -> Sides:
-    return [[], [], []]
-
-
-def _sort(state: Sides) -> None:
-    """Bring the state of an older version into the order of time."""
-    if len(state) == 2:
-        for waiting in state:
-            waiting.sort(key=_TIME)
-        state.append([])
+        return StateSpec(default=nothing, codec=TimeOrderCodec(Waiting))
 
 
 class IntervalLogic(CatchUpLogic[Sides]):
@@ -76,21 +62,19 @@ class IntervalLogic(CatchUpLogic[Sides]):
     def _on(self, side: int, message: Message, state: Sides, output: OutputBuffer) -> Sides | None:
         time, other = time_of(message), 1 - side
         stored = self.values[side].put(message.value)
-        _sort(state)
-        waiting = state[other]
-        first = bisect_left(waiting, time - self.reach[other], key=_TIME)
-        end = bisect_right(waiting, time + self.reach[side], lo=first, key=_TIME)
-        paired = end > first
-        for at in range(first, end):
-            there, value, _ = waiting[at]
-            waiting[at] = (there, value, True)
+        paired = False
+        for segment, at in state[other].near(time - self.reach[other], time + self.reach[side]):
+            there, value, met = segment.entries[at]
+            if not met:
+                segment.changing()[at] = (there, value, True)
+            paired = True
             self._pair(side, stored, value, max(time, there), output)
         until = time + self.reach[side]
         if output.last_epoch is not None and until <= output.last_epoch:
             if not paired and self.outer[side]:
                 self._pair(side, stored, None, time, output)
         else:
-            state[side].insert(bisect_right(state[side], time, key=_TIME), (time, stored, paired))
+            state[side].add((time, stored, paired))
             output.set_timer(until)
         return state if any(state) else None
 
@@ -100,16 +84,14 @@ class IntervalLogic(CatchUpLogic[Sides]):
         Messages that wait longer may have no timer: the timers may be those of a program whose interval was
         shorter. So each timer sets the next.
         """
-        _sort(state)
         alone: list[tuple[int, int, Raw]] = []
         for side, reach in enumerate(self.reach):
-            due = bisect_right(state[side], timer.time - reach, key=_TIME)
+            due = state[side].take(timer.time - reach)
             if self.outer[side]:
-                alone += [(time + reach, side, stored) for time, stored, paired in state[side][:due] if not paired]
-            del state[side][:due]
+                alone += [(time + reach, side, stored) for time, stored, paired in due if not paired]
         for until, side, stored in sorted(alone, key=itemgetter(0, 1)):
             self._pair(side, stored, None, allowed(until, output), output)
-        waiting = [state[side][0][0] + reach for side, reach in enumerate(self.reach) if state[side]]
+        waiting = [state[side].first + reach for side, reach in enumerate(self.reach) if state[side]]
         if waiting:
             output.set_timer(min(waiting))
         return state if any(state) else None

@@ -105,7 +105,7 @@ class LogicProcess(Process):
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)
-                states[at] = None if before is None else self.codec.decode(before)
+                states[at] = None if before is None else self.state.made_again(message.key, before)
         output.current = None
         keep_states(
             self.state, key_batch, key_batch.places, batch, self.context, partial(self._handle_again, handle, batch)

@@ -1,0 +1,28 @@
+"""Tables beside an operator's own: timers and segments. Their entries have keys of their own, and belong to keys of messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidewheel._core.keys import from_stored
+from tidewheel._state.segments import is_segments, moved_segment, owner_of_segment
+from tidewheel._state.timers import decode, encode, is_timers, stored_key
+
+
+def is_beside(table: str) -> bool:
+    """Tell whether a table's keys are not the keys of messages."""
+    return is_timers(table) or is_segments(table)
+
+
+def owner(table: str, entry: bytes) -> bytes:
+    """Return the stored key of the message key that an entry of a table belongs to."""
+    if is_timers(table):
+        return stored_key(entry)
+    return owner_of_segment(entry) if is_segments(table) else entry
+
+
+def given_to(table: str, entry: bytes, stored: bytes) -> bytes:
+    """Return the key that an entry of a table has when it belongs to another stored key."""
+    if is_timers(table):
+        return encode(msgspec.structs.replace(decode(entry), key=from_stored(stored)))
+    return moved_segment(entry, stored) if is_segments(table) else stored
