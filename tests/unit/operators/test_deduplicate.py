@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewheel import Message
+from tidewheel._operators.keyed import known_ids
+from tidewheel._state.segments import is_segments
 from tidewheel.testing import OperatorTester
 
 
@@ -52,3 +56,57 @@ def test_as_a_model_that_remembers_all_whatever_commits_lie_between(times, horiz
         if chance.random() < 0.3:
             op.restore(op.snapshot())
     assert out == expected
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 12), st.integers(0, 40)),
+        st.tuples(st.just("epoch"), st.just(0), st.integers(0, 60)),
+        st.tuples(st.just("restore"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+"""Times of messages count from the last epoch."""
+
+
+@settings(deadline=None)
+@given(STEPS, st.integers(1, 25))
+def test_in_segments_as_a_model_that_forgets_each_id_at_its_time(steps, horizon):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_ids, "SEGMENT_IDS", 1)
+        op = OperatorTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns", by=lambda value: value))
+        model: dict[int, list[int]] = {}
+        for step, name, time in steps:
+            if step == "send":
+                time += 0 if op.last_epoch is None else op.last_epoch + 1
+                let_through = all(abs(time - other) >= horizon for other in model.get(name, []))
+                assert len(op.send("k", name, time)) == let_through
+                if let_through:
+                    model.setdefault(name, []).append(time)
+            elif step == "epoch":
+                op.epoch(time)
+                model = {id: [t for t in times if t + horizon > op.last_epoch] for id, times in model.items()}
+            else:
+                op.restore(op.snapshot())
+            there = bool(op.interrogate())
+            assert there == any(model.values())
+            if not there:
+                assert op.snapshot() == {}
+
+
+def test_many_ids_of_a_key_are_in_segments_of_which_a_message_changes_one():
+    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
+    op.send_all([Message("k", number, number) for number in range(5_000)])
+    before = op.snapshot()
+    assert sum(is_segments(table) for table, _ in before) > 4
+    assert op.send("k", 4_321, 5_000) == []
+    assert op.snapshot() == before
+    assert len(op.send("k", 5_000, 5_000)) == 1
+    after = op.snapshot()
+    assert sum(after[entry] != before.get(entry) for entry in after if is_segments(entry[0])) == 1
+    # A few ids whose time has come are left where they are, and known no more.
+    op.epoch(1_000_000 + 9)
+    assert op.snapshot().keys() - after.keys() == set()
+    assert [len(op.send("k", number, 1_000_010)) for number in (9, 11)] == [1, 0]
+    op.epoch(3_000_000)
+    assert op.snapshot() == {}

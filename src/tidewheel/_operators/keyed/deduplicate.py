@@ -9,15 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
+from tidewheel._operators.keyed.known_ids import KnownIds, KnownIdsCodec
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._values import Shape
 from tidewheel.errors import OperatorError
-
-Ids = dict[Any, int | list[int]]
-"""Until when each id is known: a horizon after each message that was let through. Usually that is one number."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,7 @@ class Deduplicate(TimedOperator):
         return DeduplicateLogic(self.horizon, self.by)
 
     def spec(self) -> StateSpec:
-        # Not as `Ids`: what a union of types holds is compared value by value each time it is stored.
-        return StateSpec(dict[Any, Any], dict)
+        return StateSpec(default=KnownIds, codec=KnownIdsCodec())
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -46,41 +43,27 @@ class Deduplicate(TimedOperator):
         return inputs
 
 
-class DeduplicateLogic(CatchUpLogic[Ids]):
-    """The ids of each key that are known."""
+class DeduplicateLogic(CatchUpLogic[KnownIds]):
+    """The ids of each key that are known: a horizon after each message that was let through."""
 
     def __init__(self, horizon: int, by: Callable[[Any], Any] | None) -> None:
         self.horizon, self.by = horizon, by
 
-    def on_data(self, message: Message, state: Ids, output: Any) -> Ids:
+    def on_data(self, message: Message, state: KnownIds, output: Any) -> KnownIds:
         """Let a message through whose id is not known at its time."""
         name = "" if self.by is None else self.by(message.value)
         if isinstance(name, bool) or not isinstance(name, str | int | bytes):
             raise OperatorError(f"the id of a message is a str, an int or bytes, not {name!r}")
-        time = time_of(message)
-        known = _listed(state.get(name))
-        if not any(until - 2 * self.horizon < time < until for until in known):
+        time, epoch = time_of(message), output.last_epoch
+        if not any(until - 2 * self.horizon < time < until for until in state.until(name, epoch)):
             until = time + self.horizon
             # An older message does not make the operator forget the newer one.
-            state[name] = until if not known else sorted([*known, until])
+            state.add(name, until, epoch)
             output.set_timer(until)
             output.emit(message.value)
         return state
 
-    def on_timer(self, timer: Timer, state: Ids, output: Any) -> Ids | None:
+    def on_timer(self, timer: Timer, state: KnownIds, output: Any) -> KnownIds | None:
         """Forget the ids whose horizon has passed."""
-        now = timer.time
-        due = [name for name, known in state.items() if (known if isinstance(known, int) else known[0]) <= now]
-        for name in due:
-            left = [until for until in _listed(state[name]) if until > now]
-            if left:
-                state[name] = left[0] if len(left) == 1 else left
-            else:
-                del state[name]
+        state.forget(timer.time)
         return state or None
-
-
-def _listed(known: int | list[int] | None) -> list[int]:
-    if known is None:
-        return []
-    return known if isinstance(known, list) else [known]
