@@ -66,6 +66,8 @@ class ShardCopy:
         self._readers = 0
         self._known_at = 0
         self._reached = threading.local()
+        self.was_filled = False
+        """Whether it has taken in so much at once that its environment was opened anew, over memory that had been used."""
         self._environment = self._open(map_size)
         self._opened_file = self._file()
 
@@ -92,6 +94,7 @@ class ShardCopy:
             lacked += sum(part.bytes for part in todo)
             if sum(part.keys for part in todo) <= _MANY_KEYS or not self._reopen():
                 break
+            self.was_filled = True
             # The folder may have been removed since it was opened first; then all is lacking again.
             applied = self._applied()
         self._known_at = max(self._known_at, sequence)

@@ -36,6 +36,8 @@ _STORED = itemgetter(0)
 _NUMBERS = {bool, int, float}
 _KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
+FILLED_COPIES = 16
+"""How many copies a task fills before it lets go of them: LMDB has 3 MB of lists for each that is open."""
 SPILL_KEYS = 1_000_000
 """How many keys have their states in memory as Python objects before these are moved to disk."""
 
@@ -63,6 +65,7 @@ class TaskState:
         self._fetch = fetch
         self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
+        self._filled = 0
         self.caught_up = 0
         """Bytes of state files that the local copies took in."""
         self._states: dict[str, KeyedState | RawTable | SegmentTable | TimerTable] = {}
@@ -82,12 +85,14 @@ class TaskState:
             self._relieve()
             copy = self._copies.shard(shard)
             self.caught_up += copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
+            self._filled += copy.was_filled
             reader = self._readers[shard] = copy.begin()
         return reader
 
     def _relieve(self) -> None:
         """Let go of the other shards if together they take too much memory; whoever needs one again gets a new reader."""
-        if self._copies.crowded():
+        if self._filled >= FILLED_COPIES or self._copies.crowded():
+            self._filled = 0
             self._close_readers()
             self._copies.relieve()
 

@@ -58,7 +58,7 @@ class PlainCopy(ShardCopy):
 
     def __init__(self, number: int) -> None:
         """Begin with an empty shard."""
-        self.number = number
+        self.number, self.was_filled = number, False
         self.tables: Tables = {}
         self._taken: Applied | None = None
 

@@ -327,3 +327,28 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
     with pytest.raises(OperatorError, match="all keys must be of one type"):
         state_of(task).fetch([1, True])
     task.close()
+
+
+def test_a_task_that_fills_many_copies_lets_go_of_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
+    monkeypatch.setattr(view, "FILLED_COPIES", 2)
+    job = jobs()
+    task = job.task()
+    states = task.keyed(TABLE, msgpack_codec(int), int)
+    for key in range(40):
+        states.put(key, key)
+    job.commit(task)
+    relieved, relieve = [], job.copies.relieve
+    monkeypatch.setattr(job.copies, "relieve", lambda: relieved.append(1) or relieve())
+    task = job.task()
+    states = task.keyed(TABLE, msgpack_codec(int), int)
+    assert [states.get(key) for key in range(40)] == list(range(40))
+    # After two of the four, and when the first is asked for again.
+    assert relieved == [1, 1]
+    task.close()
+    task = job.task()
+    states = task.keyed(TABLE, msgpack_codec(int), int)
+    assert [states.get(key) for key in range(40)] == list(range(40))
+    task.close()
+    # Copies that were opened again are not filled.
+    assert relieved == [1, 1]
