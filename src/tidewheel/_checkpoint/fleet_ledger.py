@@ -32,3 +32,5 @@ class FleetLedger(msgspec.Struct, frozen=True):
     """The highest term of each shard that was ever this run's."""
     closed_by: str | None = None
     """The token of the run that closed the chain; a closed chain adopts nothing."""
+    is_last: bool = False
+    """Whether the chain is about to be removed: nobody appends to it any more."""

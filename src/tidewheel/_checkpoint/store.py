@@ -79,7 +79,9 @@ class StreamCheckpoints:
         Once one is known, this costs a look for its successor, and nothing is decoded twice.
         """
         record = self._chain.head(hint=self._number or None)
-        if record is not None and record.number != self._number:
+        if record is None:
+            self._number, self._head, self._head_checksum = 0, None, None
+        elif record.number != self._number:
             self._remember(record.number, self._decode(record.number, record.data), record.data)
         return self._head
 
@@ -185,6 +187,10 @@ class StreamCheckpoints:
             return 0
         at = bisect_left(numbers, sequence, key=self._sequence)
         return len(self._chain.trim(numbers[min(at, len(numbers) - 1)]))
+
+    def remove(self) -> None:
+        """Remove all checkpoints, the newest too, for good: whoever commits to this stream is fenced. Again does no harm."""
+        self._chain.remove()
 
     def retain(self, keep: int | None = None, *, age: int | None = None) -> int:
         """Remove what is beyond the newest `keep`, older than `age` ns, and not pinned; return how many went.

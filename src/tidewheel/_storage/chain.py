@@ -9,6 +9,9 @@ record from being taken for a real one: its writer looks back after creating it,
 back after finding nothing further, and record 1 is emptied, not removed, so that nobody begins a chain
 anew. Looking back compares bytes, so two different records must never have the same: put a token of the
 writer's own into each.
+
+A chain that is over can be removed as a whole. Record 1 goes first and the others follow, oldest first: so a writer that
+slept meanwhile finds its number taken, or looks back, finds neither its base nor record 1, and knows that the chain is gone.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from tidewheel._storage import Store
 from tidewheel.errors import FencedError, NotFound, StorageError
 
 CREATED = faults.declare("chain.created", "a record was created; its writer has not looked back yet")
+REMOVING = faults.declare("chain.removing", "a record of a chain that is over was removed, later ones may stand")
 
 _NAME = re.compile(r"(\d{20})\.rec")
 _BEGUN = "begun"
@@ -124,6 +128,15 @@ class Chain:
             removed.append(number)
         return removed
 
+    def remove(self) -> None:
+        """Remove the whole chain, for good; again does no harm. Nobody may append to its newest record any more."""
+        # Record 1 is first in the listing. What a writer creates meanwhile and leaves behind is listed next time.
+        while records := [entry.path for entry in self._store.list() if _NAME.fullmatch(entry.path)]:
+            for path in records:
+                self._store.delete(path)
+                faults.point(REMOVING)
+        self._store.delete(_BEGUN)
+
     def _listed(self) -> list[int]:
         """List every record, also one that a late writer left below the run."""
         matches = ((_NAME.fullmatch(entry.path), entry.size) for entry in self._store.list())
@@ -162,6 +175,9 @@ class Chain:
         """Decide what became of a record whose base is gone: return if it stands, raise if not."""
         standing = self._listed()
         if standing == [number]:
+            if self._is_removed():
+                self._store.delete(_name(number))
+                raise TrimmedError(f"record {number} cannot be appended to the chain at {self.url}: it is over, and removed")
             return  # The newest stands alone: its base was trimmed in the ordinary way, or the chain begins here.
         if standing[-1] == number:
             raise FencedError(
@@ -181,6 +197,13 @@ class Chain:
             f"record {number} cannot be appended to the chain at {self.url}, which stands at {standing[-1]}: "
             "its base was removed; this writer slept too long and must read the head before it goes on"
         )
+
+    def _is_removed(self) -> bool:
+        try:
+            self._store.read(_name(1))
+        except NotFound:
+            return True
+        return False
 
     def _note(self, record: ChainRecord) -> ChainRecord:
         self._seen = (record.number, xxh64_intdigest(record.data))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._core import faults
 from tidewheel._storage import open_store
 from tidewheel._storage.chain import Chain, ChainRecord, TrimmedError
 from tidewheel.errors import FencedError, NotFound, StorageError
@@ -151,7 +153,7 @@ def test_a_writer_who_cannot_know_whether_others_built_on_its_record_is_fenced(s
 
 def test_a_chain_may_begin_at_any_number(store):
     chain = Chain(store, "chain")
-    assert chain.append(7, b"7")
+    assert chain.begin(7, b"7", b"another chain")
     assert chain.append(8, b"8")
     assert chain.numbers() == [7, 8]
 
@@ -201,6 +203,44 @@ def test_other_files_in_the_folder_are_no_records(store):
 def test_refuses_numbers_below_one_and_empty_records(store, number, data):
     with pytest.raises(StorageError, match="start at 1 and are not empty"):
         Chain(store, "chain").append(number, data)
+
+
+def test_a_removed_chain_leaves_nothing_and_fences_who_slept(store):
+    chain, late = begun(store, 6, keep_from=3), Chain(store, "chain")
+    assert late.head() == ChainRecord(6, b"6")
+    assert chain.append(7, b"the last")
+    chain.remove()
+    chain.remove()
+    assert store.list() == []
+    with pytest.raises(TrimmedError, match="it is over, and removed"):
+        late.append(7, b"late")
+    assert store.list() == []
+    assert late.head(hint=6) is None
+
+
+@given(st.data())
+def test_whatever_is_left_of_a_removal_fences_every_late_writer(data):
+    """A removal is broken off at any step, a writer comes with any base, and the removal is finished."""
+    store = open_store(f"memory:{uuid.uuid4()}")
+    last = data.draw(st.integers(2, 6), label="last")
+    chain = begun(store, last, keep_from=data.draw(st.integers(1, last), label="kept"))
+    # It slept since it had seen this record, and the last was written after that.
+    seen = data.draw(st.integers(1, last - 1), label="seen")
+    late = Chain(store, "chain")
+    late._note(ChainRecord(seen, b"%d" % seen))
+    left = data.draw(st.integers(0, last), label="steps")
+    faults.arm(f"chain.removing=raise@{left}")
+    try:
+        with contextlib.suppress(faults.InjectedFault):
+            chain.remove()
+    finally:
+        faults.arm("")
+    try:
+        assert not late.append(seen + 1, b"late")
+    except FencedError:
+        pass
+    chain.remove()
+    assert store.list() == []
 
 
 @given(st.lists(st.one_of(st.just("append"), st.integers(0, 12)), max_size=30), st.integers(0, 12))
