@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._core import faults
 from tidewheel._fleet import handover
@@ -20,17 +21,20 @@ from tidewheel._fleet.ledger import (
     first_state,
     gained,
     is_closed,
+    is_last,
+    last_of,
     ledger_of,
     state_of,
     stream_of,
 )
 from tidewheel._fleet.runs import Run, Runs
 from tidewheel._storage import Store
-from tidewheel.errors import FencedError
+from tidewheel.errors import FencedError, StateError
 
 REVOKED = faults.declare("fleet.revoked", "a taker's record is in the holder's chain, the shards are nobody's")
 PUBLISHED_FOR = faults.declare("fleet.published-for", "a taker has published what the holder had committed")
 ADOPTED = faults.declare("fleet.adopted", "the shards are in the taker's chain, nothing is read")
+LAST = faults.declare("fleet.last-record", "the last record of a run that is over is in its chain, nothing is removed")
 
 _PAUSE_S = 0.1
 
@@ -42,6 +46,9 @@ class Chains:
         self.store, self.job = store, job
         self.runs = Runs(store, job)
         self.heads: dict[str, Manifest] = {}
+        self.gone: frozenset[str] = frozenset()
+        """Runs that were known to be removed before `ledgers` last began to read, and are named as takers all the same."""
+        self._removed: frozenset[str] = frozenset()
         self._checkpoints: dict[str, StreamCheckpoints] = {}
 
     def of(self, run: str) -> StreamCheckpoints:
@@ -65,8 +72,18 @@ class Chains:
         """Begin a run of a node."""
         first = self.open_origin(n_shards)
         run = self.runs.register(node)
-        self.of(run.name).begin(begun_state(self.job, run.number, run.token, first), origin=ORIGIN)
+        try:
+            self.of(run.name).begin(begun_state(self.job, run.number, run.token, first), origin=ORIGIN)
+        except StateError as error:
+            raise Overtaken(f"run {run.number} of node {node} was taken for dead before it had begun") from error
         return run
+
+    def bury(self, run: str, token: str) -> None:
+        """Begin the chain of a run whose node did not come that far, closed; nothing if it has come that far since."""
+        first = self.of(ORIGIN).latest()
+        assert first is not None
+        with contextlib.suppress(StateError):
+            self.of(run).begin(begun_state(self.job, int(run), token, first, token), origin=ORIGIN)
 
     def ledgers(self) -> dict[str, Ledger]:
         """Read the newest record of every run, older runs first, and of the origin."""
@@ -78,10 +95,13 @@ class Chains:
             if not found:
                 break
             ledgers |= found
+        # A taker has begun its chain before anybody names it: one without a chain is gone, for good.
+        self.gone, self._removed = self._removed & lost, frozenset(lost)
         return ledgers
 
     def _read(self, runs: Iterable[str]) -> dict[str, Ledger]:
-        found = {run: newest for run in runs if (newest := self.of(run).latest()) is not None}
+        heads = {run: self.of(run).latest() for run in runs}
+        found = {run: newest for run, newest in heads.items() if newest is not None and not is_last(newest)}
         self.heads |= found
         return {run: ledger_of(head) for run, head in found.items()}
 
@@ -94,6 +114,22 @@ class Chains:
         except FencedError:
             return False
         return True
+
+    def remove(self, run: str, token: str) -> None:
+        """Remove what is left of a run that is over. `FencedError`: its chain has got a record since it was read here.
+
+        First comes a last record, to which nobody appends: what else was to follow the one that was read finds its number
+        taken. A removal that was broken off goes on from there.
+        """
+        checkpoints = self.of(run)
+        newest = checkpoints.head
+        if newest is not None and not is_last(newest):
+            checkpoints.commit(last_of(newest, token))
+            faults.point(LAST)
+        checkpoints.remove()
+        where = self.store.at(folder(stream_of(self.job, run)))
+        for entry in where.list():
+            where.delete(entry.path)
 
     def append(self, ledger: Ledger, token: str) -> bool:
         """Make a ledger the next of its chain; False if another record has its number."""
@@ -129,7 +165,7 @@ def take(
         custody = handover.custody(ledgers)
         if any(_number(custody[shard].run) > run.number for shard in missing):
             raise Overtaken(f"a later run holds a shard that run {run.number} of node {run.node} was to take")
-        step = handover.next_step(run.name, asked, ledgers, published)
+        step = handover.next_step(run.name, asked, ledgers, published, chains.gone)
         if isinstance(step, Append):
             before = ledgers[step.ledger.run]
             for state in chains.heads.values() if step.ledger.run == run.name else ():

@@ -17,6 +17,12 @@ A taker that dies between 1 and 3 is passed over: whoever comes next appends to 
 taken from it too, though it never adopted it. A ledger remembers the highest term of every shard that was ever its run's,
 so that neither the taker, if it wakes up, nor a latecomer with an old view goes back to a term that is over.
 
+A run that is over, and from which everything was taken on, is *removed* in the end, chain and all. A request of it that was on
+its way for long may take effect after that: then a holder's record names a taker that is gone. It can never adopt, nor was it
+ever passed over, or the shard would show at a higher term by now. So whoever wants the shard takes it from that holder again,
+at the next term. This needs a look at all ledgers that began after the taker was known to be gone: an earlier look may have
+missed who had got the shard from the taker before it was removed.
+
 A holder commits only when the output of its last commit is published. Takers do not wait for that: their records carry it
 on.
 
@@ -25,7 +31,7 @@ What no run ever held is held by the *origin*, a chain that belongs to no run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -118,6 +124,15 @@ def pass_over(ledger: Ledger, pending: Mapping[int, Holding], to: str) -> Ledger
     return _next(ledger, revoked={**ledger.revoked, **taken}, terms={**ledger.terms, **terms})
 
 
+def reclaim(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
+    """Return the ledger that takes from a run once more what it had given to one that is gone."""
+    taken = {}
+    for shard in shards:
+        holding = ledger.revoked[shard].holding
+        taken[shard] = Revoked(to, msgspec.structs.replace(holding, term=holding.term + 1))
+    return _next(ledger, revoked={**ledger.revoked, **taken})
+
+
 def adopt(ledger: Ledger, pending: Mapping[int, Holding]) -> Ledger:
     """Return the taker's own ledger with the shards that were revoked in its favour."""
     for shard, holding in pending.items():
@@ -142,23 +157,32 @@ def custody(ledgers: Mapping[str, Ledger]) -> dict[int, Custody]:
 
 
 def next_step(
-    me: str, wanted: Iterable[int], ledgers: Mapping[str, Ledger], published: Mapping[str, int]
+    me: str,
+    wanted: Iterable[int],
+    ledgers: Mapping[str, Ledger],
+    published: Mapping[str, int],
+    gone: Collection[str] = (),
 ) -> Step | None:
     """Return what a run must do next to get the shards it wants, None if it can do nothing with what it knows.
 
     `ledgers` are the newest that it has read, its own included; `published` says by run which commit's
-    output it has published last. After each step, and after None, it reads all of them again: also its own, since an append
+    output it has published last; `gone` are runs that were known to be removed before the first of these ledgers was read. After
+    each step, and after None, it reads all of them again: also its own, since an append
     whose answer never came may have taken effect later.
     """
     known = custody(ledgers)
     missing = [shard for shard in sorted(set(wanted)) if shard in known and shard not in ledgers[me].held]
     mine: dict[int, Holding] = {}
     passed: dict[str, dict[int, Holding]] = {}
+    reclaimed: dict[str, list[int]] = {}
     revoked: dict[str, list[int]] = {}
     for shard in missing:
         whose = known[shard]
         if whose.source is None:
             revoked.setdefault(whose.run, []).append(shard)
+            continue
+        if whose.run in gone:
+            reclaimed.setdefault(whose.source, []).append(shard)
             continue
         if whose.run not in ledgers or not _is_open(ledgers[whose.run], shard, whose.holding):
             continue  # The taker is not known here, or what is known of the holder is older than what is known of it.
@@ -170,6 +194,8 @@ def next_step(
         return Append(adopt(ledgers[me], mine))
     for run, pending in passed.items():
         return Append(pass_over(ledgers[run], pending, me))
+    for run, shards in reclaimed.items():
+        return Append(reclaim(ledgers[run], shards, me))
     for run, shards in revoked.items():
         return Append(revoke(ledgers[run], shards, me))
     return None

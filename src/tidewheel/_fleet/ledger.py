@@ -68,7 +68,7 @@ def first_state(job: str, n_shards: int, lineage: str, token: str) -> Manifest:
     )
 
 
-def begun_state(job: str, number: int, token: str, first: Manifest) -> Manifest:
+def begun_state(job: str, number: int, token: str, first: Manifest, closed_by: str | None = None) -> Manifest:
     """Return the first manifest of a run, which holds nothing yet; `first` is any of the origin's."""
     run = str(number)
     return Manifest(
@@ -77,7 +77,7 @@ def begun_state(job: str, number: int, token: str, first: Manifest) -> Manifest:
         run=token,
         n_shards=first.n_shards,
         lineage=first.lineage,
-        fleet=_stored(Ledger(run)),
+        fleet=_stored(Ledger(run), closed_by),
     )
 
 
@@ -152,14 +152,26 @@ def is_closed(head: Manifest) -> bool:
     return head.fleet is not None and head.fleet.closed_by is not None
 
 
-def _stored(ledger: Ledger, closed_by: str | None = None) -> FleetLedger:
+def last_of(head: Manifest, token: str) -> Manifest:
+    """Return the last manifest of a chain that is to be removed: nobody appends to it any more."""
+    ledger = ledger_of(head)
+    state = state_of(head, msgspec.structs.replace(ledger, number=ledger.number + 1), token)
+    return state.replace(fleet=_stored(ledger, token, is_last=True))
+
+
+def is_last(head: Manifest) -> bool:
+    """Tell whether a chain is about to be removed."""
+    return head.fleet is not None and head.fleet.is_last
+
+
+def _stored(ledger: Ledger, closed_by: str | None = None, is_last: bool = False) -> FleetLedger:
     """Return what a manifest keeps of a ledger; the manifest itself says the rest."""
     held = {shard: HeldShard(holding.term, holding.position) for shard, holding in ledger.held.items()}
     revoked = {
         shard: RevokedShard(taken.to, taken.holding.term, taken.holding.position, taken.holding.parts)
         for shard, taken in ledger.revoked.items()
     }
-    return FleetLedger(held, revoked, ledger.terms, closed_by)
+    return FleetLedger(held, revoked, ledger.terms, closed_by, is_last)
 
 
 def _epochs(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, int | None]:

@@ -5,7 +5,8 @@ when a request takes effect, when its answer arrives, and what else happens in b
 what must always be true, by looking at what is stored, not at what nodes believe.
 
 What nodes store is what ships: manifests made by `state_of`, read by `ledger_of`. And they live as they ship: a run adopts
-before its first batch only, and ends when a shard was taken from it or when its node is to have others.
+before its first batch only, and ends when a shard was taken from it or when its node is to have others. What is left of runs
+that are over, chain and marker, is removed while requests of theirs may still be on their way.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
 from tidewheel._checkpoint.names import shared
 from tidewheel._checkpoint.unpublished import settled
-from tidewheel._fleet import handover
+from tidewheel._fleet import handover, sweep
 from tidewheel._fleet.assignment import Assignment, add_node, remove_node
 from tidewheel._fleet.handover import ORIGIN, Append, Holding, Ledger, Publish
 from tidewheel._fleet.ledger import begun_state, first_state, ledger_of, run_of, state_of
@@ -46,6 +47,9 @@ class World:
         self.chains: dict[str, list[Manifest]] = {ORIGIN: [first]}
         self.ledgers: dict[str, Ledger] = {ORIGIN: ledger_of(first)}
         """The ledger of each chain's newest record."""
+        self.removed: set[str] = set()
+        """The runs whose chains and markers are gone."""
+        self.reclaimed = 0
         self.numbers = 0
         self.files: dict[str, tuple[int, dict[str, int]]] = {}
         self.inbox: dict[int, list[tuple[str, int]]] = {shard: [] for shard in range(SHARDS)}
@@ -64,15 +68,18 @@ class World:
         self.numbers += 1
         return self.numbers
 
-    def begin(self, state: Manifest) -> None:
+    def begin(self, state: Manifest) -> bool:
         run = run_of(state.id.stream_id)
+        if run in self.removed:
+            return False
         if run not in self.chains:
             self.chains[run], self.ledgers[run] = [state], ledger_of(state)
+        return True
 
     def append(self, state: Manifest, outputs: dict[int, int] | None = None) -> bool:
         run = run_of(state.id.stream_id)
-        chain = self.chains[run]
-        if state.sequence != chain[-1].sequence + 1:
+        chain = self.chains.get(run)
+        if chain is None or state.sequence != chain[-1].sequence + 1:
             return False
         before, after = self.ledgers[run], ledger_of(state)
         chain.append(state)
@@ -83,6 +90,14 @@ class World:
         self._check_ledger(before, after)
         self._check_one_owner()
         return True
+
+    def remove(self, run: str, sequence: int) -> None:
+        """Remove chain and marker of a run whose newest record is still this one."""
+        if run in self.chains and self.chains[run][-1].sequence == sequence:
+            self.removed.add(run)
+            self.markers.pop(run, None)
+            del self.chains[run], self.ledgers[run]
+            self._check_one_owner()
 
     def head(self, run: str) -> Manifest | None:
         return self.chains[run][-1] if run in self.chains else None
@@ -97,7 +112,7 @@ class World:
         self.inbox[shard].append((producer, number))
 
     def publish(self, run: str, number: int) -> None:
-        if number <= self.markers[run]:
+        if run in self.removed or number <= self.markers[run]:
             return
         self.markers[run] = number
         for shard, total in self.staged.get((run, number), {}).items():
@@ -159,9 +174,9 @@ def node(name: str, rng: random.Random):
         number = yield from until("register")
         run, token = str(number), f"{name}-{number}"
         first = yield from until("head", ORIGIN)
-        while (yield from until("head", run)) is None:
-            yield "begin", (begun_state(JOB, number, token, first),)
-        head = yield from taken(name, run, token, rng)
+        head = None
+        if (yield from until("begin", begun_state(JOB, number, token, first))):
+            head = yield from taken(name, run, token, rng)
         if head is not None and ledger_of(head).held:
             yield from work(name, run, token, head, rng)
 
@@ -170,21 +185,32 @@ def taken(name: str, run: str, token: str, rng: random.Random):
     """Take the shards that are the node's, step by step; return the run's newest record, None if a later run is in the way."""
     published: dict[str, int] = {}
     known: dict[str, Manifest] = {}
+    lost: frozenset[str] = frozenset()
     while True:
         wanted = frozenset((yield from until("assigned")).shards_of(name))
-        for other in (yield from until("runs")):
+        listed = yield from until("runs")
+        # Who finds that a taker is gone reads everything anew.
+        known = {each: state for each, state in known.items() if each in listed and not lost}
+        for other in listed:
             # What is known of another may be old: nobody may rely on reading all chains at one moment. Its own is read
             # anew: a request that it gave up waiting for may have taken effect since.
             if other == run or other not in known or rng.random() < 0.7:
-                known[other] = yield from until("head", other)
+                yield from look(known, other)
+        if run not in known:
+            return None
         ledgers = {each: ledger_of(state) for each, state in known.items()}
-        missing = wanted - ledgers[run].held.keys()
+        for other in {whose.run for whose in handover.custody(ledgers).values()} - ledgers.keys():
+            yield from look(known, other)
+        ledgers = {each: ledger_of(state) for each, state in known.items()}
         custody = handover.custody(ledgers)
+        named = frozenset(whose.run for whose in custody.values()) - ledgers.keys()
+        gone, lost = known_gone(lost, named), named
+        missing = wanted - ledgers[run].held.keys()
         if any(custody[shard].run != ORIGIN and int(custody[shard].run) > int(run) for shard in missing):
             return None
         if known[run].run != token and ledgers[run].revoked:
             return None
-        step = handover.next_step(run, wanted, ledgers, published)
+        step = handover.next_step(run, wanted, ledgers, published, gone)
         if isinstance(step, Publish):
             if (yield "publish", (step.run, step.number)) is not LOST:
                 published[step.run] = step.number
@@ -192,9 +218,38 @@ def taken(name: str, run: str, token: str, rng: random.Random):
             of = step.ledger.run
             adopted = step.ledger.held.keys() - ledgers[of].held.keys()
             sources = [state for each, state in known.items() if adopted & ledgers[each].revoked.keys()]
-            yield "append", (state_of(known[of], step.ledger, token, sources),)
+            done = yield "append", (state_of(known[of], step.ledger, token, sources),)
+            if done is True and any(custody[shard].run in gone for shard in step.ledger.revoked):
+                yield "count_reclaimed", ()
         elif not missing:
             return known[run]
+
+
+def look(known: dict[str, Manifest], run: str):
+    """Read the newest record of a run; one without a chain is known no longer."""
+    state = yield from until("head", run)
+    if state is None:
+        known.pop(run, None)
+    else:
+        known[run] = state
+
+
+def known_gone(before: frozenset[str], named: frozenset[str]) -> frozenset[str]:
+    """Return the takers that were known to be gone before all was read anew, and are named still."""
+    return before & named
+
+
+def sweeper(rng: random.Random):
+    """Remove what is left of settled runs. One that has just begun is settled until it has a shard: it is seldom taken for old."""
+    while True:
+        heads = {}
+        for run in sorted((yield from until("runs")), key=lambda run: 0 if run == ORIGIN else int(run)):
+            yield from look(heads, run)
+        ledgers = {run: ledger_of(state) for run, state in heads.items()}
+        custody = handover.custody(ledgers)
+        for run, ledger in ledgers.items():
+            if (ledger.terms or rng.random() < 0.1) and sweep.is_settled(ledger, custody):
+                yield "remove", (run, heads[run].sequence)
 
 
 def work(name: str, run: str, token: str, head: Manifest, rng: random.Random):
@@ -233,7 +288,7 @@ def work(name: str, run: str, token: str, head: Manifest, rng: random.Random):
             head = following
             continue
         head = yield from until("head", run)
-        if head.run != token:
+        if head is None or head.run != token:
             return
 
 
@@ -277,6 +332,7 @@ class Simulation:
             self.spawn(membership(add_node, name), name=None)
         for name in ("p", "q"):
             self.spawn(producer(name, events, self.rng), name=None)
+        self.spawn(sweeper(self.rng), name=None)
 
     def start(self, name: str) -> None:
         self.spawn(node(name, self.rng), name=name)
@@ -359,6 +415,9 @@ class Simulation:
         if what == "commit":
             state, changed = arguments
             return world.append(state, {shard: world.files[file][0] for shard, file in changed.items()})
+        if what == "count_reclaimed":
+            world.reclaimed += 1
+            return None
         if what == "acknowledged":
             world.acknowledged.add(arguments)
             return None
@@ -370,7 +429,7 @@ class Simulation:
             if process.paused and process.name is not None:
                 process.paused = False
                 process.dead = process.dead or self.rng.random() < 0.5
-            elif process.generator.__name__ == "membership":
+            elif process.generator.__name__ in ("membership", "sweeper"):
                 process.dead = True
         self.in_flight = [request for request in self.in_flight if request.what != "exchange"]
         for name in self.names:

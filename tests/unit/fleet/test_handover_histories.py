@@ -8,7 +8,8 @@ import os
 import msgspec
 import pytest
 
-from tidewheel._fleet import handover
+from tidewheel._fleet import handover, sweep
+from tidewheel._fleet.handover import ORIGIN
 
 from . import fleet_simulation
 from .fleet_simulation import SHARDS, Simulation, Violated
@@ -29,13 +30,17 @@ def history(seed: int) -> Simulation:
 
 
 def test_whatever_happens_every_event_counts_once_and_every_shard_has_one_owner():
-    moved = repeated = 0
+    moved = repeated = removed = reclaimed = 0
     for seed in range(HISTORIES):
         world = history(seed).world
+        removed += len(world.removed)
+        reclaimed += world.reclaimed
         moved += sum(max(ledger.terms.get(shard, 0) for ledger in world.ledgers.values()) for shard in range(SHARDS))
         repeated += sum(len(log) - len(set(log)) for log in world.inbox.values())
     assert moved > 5 * HISTORIES, "the histories are too quiet to prove anything"
     assert repeated > HISTORIES, "no event was sent twice"
+    assert removed > HISTORIES, "few runs were removed"
+    assert reclaimed > HISTORIES // 100, "hardly any shard was taken again from who had given it to a run that is gone"
 
 
 def found_within(seeds: int) -> str:
@@ -68,8 +73,8 @@ def found_within(seeds: int) -> str:
             lambda m: m.setattr(
                 handover,
                 "next_step",
-                lambda me, wanted, ledgers, published, real=handover.next_step: real(
-                    me, wanted, ledgers, dict.fromkeys(ledgers, 10**9)
+                lambda me, wanted, ledgers, published, gone, real=handover.next_step: real(
+                    me, wanted, ledgers, dict.fromkeys(ledgers, 10**9), gone
                 ),
             ),
             id="an adopter does not publish first",
@@ -91,6 +96,14 @@ def found_within(seeds: int) -> str:
                 lambda state, real=fleet_simulation.ledger_of: real(state.replace(source_offsets={})),
             ),
             id="an adopter begins where the holder began",
+        ),
+        pytest.param(
+            lambda m: m.setattr(sweep, "is_settled", lambda ledger, known: ledger.run != ORIGIN and not ledger.held),
+            id="a run is removed before all that was taken from it is adopted",
+        ),
+        pytest.param(
+            lambda m: m.setattr(fleet_simulation, "known_gone", lambda before, named: frozenset()),
+            id="a taker that is gone is waited for",
         ),
     ],
 )

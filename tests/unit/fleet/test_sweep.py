@@ -125,9 +125,15 @@ def test_young_files_stay(fleet):
 
 def test_settled_is_what_nobody_needs_to_look_at_any_more():
     gone = Ledger("1", 9, {}, {0: Revoked("2", Holding(3))}, {0: 2})
-    assert not is_settled(gone, {"1": gone, "2": Ledger("2", 1)}, newest=2), "the taker has not adopted"
-    assert is_settled(gone, {"1": gone, "2": Ledger("2", 2, {0: Holding(3)}, {}, {0: 3})}, newest=2)
-    assert is_settled(gone, {"1": gone}, newest=5), "the taker was forgotten"
-    assert not is_settled(gone, {"1": gone}, newest=1), "the taker began after the runs were listed"
-    assert not is_settled(Ledger("1", 1, {0: Holding(0)}), {}, newest=1)
-    assert not is_settled(Ledger(ORIGIN, 1), {}, newest=1)
+
+    def settled(*others: Ledger) -> bool:
+        return is_settled(gone, handover.custody({ledger.run: ledger for ledger in (gone, *others)}))
+
+    assert not settled(Ledger("2", 1)), "the taker has not adopted"
+    assert settled(Ledger("2", 2, {0: Holding(3)}, {}, {0: 3}))
+    assert settled(Ledger("9", 2, {0: Holding(7)}, {}, {0: 7})), "the taker was forgotten, another holds the shard"
+    assert not settled(), "the taker began after the runs were listed, or is gone and never adopted"
+    assert not is_settled(Ledger("1", 1, {0: Holding(0)}), {})
+    assert not is_settled(Ledger(ORIGIN, 1), {})
+    named = {0: handover.Custody("1", Holding(3), "0")}
+    assert not is_settled(Ledger("1", 1), named), "it may adopt, or must be passed over"
