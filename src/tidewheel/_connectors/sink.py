@@ -8,6 +8,7 @@ committed tokens, which the next start publishes again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
@@ -98,6 +99,13 @@ class Sink(ABC, Generic[Written]):
         The job's state is gone: its next run counts from the beginning. Called again, it does no harm.
         """
         raise NotImplementedError(f"{self.describe()} cannot take away what it published")
+
+    def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        """Let go of what tells how far these runs of a fleet have published; they are over, and so are all before them.
+
+        They publish as `job/number`. From the first of its steps on, nothing is published for them. A sink that keeps no
+        marker has nothing to let go of. Called again, it does no harm.
+        """
 
     def describe(self) -> str:
         """Return a few words for messages."""

@@ -174,8 +174,10 @@ def take(
             if chains.append(step.ledger, run.token):
                 faults.point(ADOPTED if step.ledger.run == run.name else REVOKED)
         elif step is not None:
-            publish(chains.heads[step.run])
-            faults.point(PUBLISHED_FOR)
+            # A run that was forgotten has published everything: its files are gone, and its marker may be.
+            if chains.runs.get(int(step.run)) is not None:
+                publish(chains.heads[step.run])
+                faults.point(PUBLISHED_FOR)
             published[step.run] = step.number
         elif not missing:
             return ledgers[run.name]

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,9 +29,11 @@ from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
 from tidewheel._fleet.ledger import check_inbox, ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
+from tidewheel._fleet.over import let_go
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
 from tidewheel._fleet.runs import Run
 from tidewheel._fleet.sweep import sweep
+from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._storage import open_store
 from tidewheel.errors import ConnectorUnavailable, FencedError, StorageError, TidewheelError
 
@@ -257,9 +259,17 @@ class Node:
         # What cannot be looked at now is looked at next time; nothing waits for it.
         with contextlib.suppress(TidewheelError):
             sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace)
+        with contextlib.suppress(TidewheelError):
+            let_go(Chains(open_store(self.job.state), self.job.name), self._forget)
         if self.options.retention is not None:
             with contextlib.suppress(TidewheelError), open_inbox(self.options.inbox) as inbox:
                 trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)
+
+    def _forget(self, runs: Sequence[int]) -> None:
+        """Have all sinks let go of the markers of runs that are over."""
+        for node in self.plan.nodes:
+            if isinstance(node.operator, SinkOperator):
+                node.operator.sink.forget(self.job.name, node.name, runs)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

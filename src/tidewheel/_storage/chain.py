@@ -177,7 +177,9 @@ class Chain:
         if standing == [number]:
             if self._is_removed():
                 self._store.delete(_name(number))
-                raise TrimmedError(f"record {number} cannot be appended to the chain at {self.url}: it is over, and removed")
+                raise TrimmedError(
+                    f"record {number} cannot be appended to the chain at {self.url}: it is over, and removed"
+                )
             return  # The newest stands alone: its base was trimmed in the ordinary way, or the chain begins here.
         if standing[-1] == number:
             raise FencedError(

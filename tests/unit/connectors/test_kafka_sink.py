@@ -16,7 +16,7 @@ from tidewheel._connectors.kafka.transactions import SENT
 from tidewheel._connectors.sink import Staging
 from tidewheel._core import faults
 from tidewheel._storage import open_store
-from tidewheel.errors import ConfigError, OperatorError, StateError, TidewheelError
+from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 PASSWORD = "hunter2-and-more"
@@ -102,6 +102,21 @@ def test_a_broker_that_was_killed_costs_nothing_but_time(durable_kafka):
 def test_a_broker_that_was_killed_costs_nothing_but_time_and_repeats(durable_kafka):
     topic = MortalTopic(durable_kafka, 1, timeout=8.0, exactly_once=False)
     SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
+
+
+def test_of_runs_that_are_over_one_marker_is_left(kafka):
+    topic = Topic(kafka, 1)
+    for run in (1, 2, 3):
+        sink = DrivenSink(topic, job=f"orders/{run}")
+        sink.publish(sink.stage(2, topic.rows([run])))
+    late = DrivenSink(topic, job="orders/2")
+    sink.sink.forget("orders", "out", [1, 2])
+    sink.sink.forget("orders", "out", [1])
+    found = {name: newest_marker(sink.sink.target, f"orders/{name}/out").sequence for name in (1, 2, 3, "over")}
+    assert found == {1: 0, 2: 0, 3: 2, "over": 2}
+    with pytest.raises(FencedError, match="up to number 2 are over"):
+        late.publish(late.stage(3, topic.rows([4])))
+    assert sorted(row["id"] for row in topic.contents()) == [1, 2, 3]
 
 
 def test_keys_decide_the_partition_and_keep_their_order(kafka):

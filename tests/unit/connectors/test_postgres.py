@@ -17,10 +17,10 @@ import pytest
 from postgres_server import PASSWORD
 from tidewheel import Job, count, sinks, sum_
 from tidewheel._connectors.postgres.columns import grouped
-from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, StateError
+from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, OperatorError, StateError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
-from tidewheel.testing.connectors import SinkConformance, SinkHarness
+from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 _numbers = itertools.count()
 
@@ -92,6 +92,20 @@ class TestConformance(SinkConformance):
     @pytest.fixture(params=["insert", "upsert"])
     def harness(self, postgres, request):
         return _Table(postgres, request.param)
+
+
+def test_of_runs_that_are_over_one_marker_is_left(postgres):
+    place = _Table(postgres, "insert")
+    for run in (1, 2, 3):
+        sink = DrivenSink(place, job=f"orders/{run}")
+        sink.publish(sink.stage(2, place.rows([run])))
+    late = DrivenSink(place, job="orders/2")
+    for runs in ([1, 2], [1]):
+        place.sink().forget("orders", "out", runs)  # By a node that has published nothing.
+    assert postgres.query("SELECT job FROM tidewheel_markers ORDER BY 1") == [("orders/3",), ("orders/over",)]
+    with pytest.raises(FencedError, match="up to number 2 are over"):
+        late.publish(late.stage(3, place.rows([4])))
+    assert sorted(row["id"] for row in place.contents()) == [1, 2, 3]
 
 
 def wait_until(condition, seconds=60):

@@ -13,7 +13,7 @@ from nats_server import Nats, nats, running_nats  # noqa: F401
 from tidewheel import codecs, sinks
 from tidewheel._connectors.nats import publishing as nats_publishing
 from tidewheel._core import faults
-from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError, StateError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, FencedError, OperatorError, StateError
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 
 USER = "ada:vErY-sEcReT"
@@ -118,6 +118,20 @@ def test_a_run_that_was_paused_in_the_middle_of_a_commit_is_refused_by_the_serve
     paused.publish(publication)
     assert hits == [0]
     assert numbers(stream) == list(range(11))
+
+
+def test_of_runs_that_are_over_one_marker_is_left(stream):
+    for run in (1, 2, 3):
+        sink = DrivenSink(stream, job=f"orders/{run}")
+        sink.publish(sink.stage(2, stream.rows([run])))
+    late = DrivenSink(stream, job="orders/2")
+    sink.sink.forget("orders", "out", [1, 2])
+    sink.sink.forget("orders", "out", [1])
+    markers = [subject for subject, _ in stream.server.messages(stream.name, f"{stream.name}.tidewheel.>")]
+    assert [marker.rpartition(".")[2] for marker in markers] == ["orders=2F3~out", "orders=2Fover~out"]
+    with pytest.raises(FencedError, match="up to number 2 are over"):
+        late.publish(late.stage(3, stream.rows([4])))
+    assert numbers(stream) == [1, 2, 3]
 
 
 def test_output_of_another_life_of_the_job_is_refused(stream):

@@ -240,7 +240,7 @@ def known_gone(before: frozenset[str], named: frozenset[str]) -> frozenset[str]:
 
 
 def sweeper(rng: random.Random):
-    """Remove what is left of settled runs. One that has just begun is settled until it has a shard: it is seldom taken for old."""
+    """Remove what is left of settled runs. One that has just begun is settled too, and seldom taken for old."""
     while True:
         heads = {}
         for run in sorted((yield from until("runs")), key=lambda run: 0 if run == ORIGIN else int(run)):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -62,6 +63,10 @@ class Place(ABC):
     @abstractmethod
     def remove(self, path: str) -> None:
         """Remove a file; an absent one is fine."""
+
+    @abstractmethod
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder and all that is in it; an absent one is fine."""
 
     @abstractmethod
     def sync(self, folders: Iterable[str]) -> None:
@@ -127,11 +132,16 @@ class LocalFolder(Place):
     def touch(self, path: str) -> None:
         # Not synced: a marker lost with the power makes the newest sequence be published again, which finds it in place.
         with self._explained("write", path):
+            _make_folder((self.root / path).parent)
             (self.root / path).touch()
 
     def remove(self, path: str) -> None:
         with self._explained("remove", path):
             (self.root / path).unlink(missing_ok=True)
+
+    def remove_folder(self, folder: str) -> None:
+        with self._explained("remove", folder), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root / folder)
 
     def sync(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -196,6 +206,10 @@ class InStore(Place):
 
     def remove(self, path: str) -> None:
         self.store.delete(path)
+
+    def remove_folder(self, folder: str) -> None:
+        for entry in self.store.list(folder):
+            self.store.delete(entry.path)
 
     def sync(self, folders: Iterable[str]) -> None:
         """Do nothing."""

@@ -13,7 +13,8 @@ import pyarrow as pa
 from tidewheel._connectors.files import hive
 from tidewheel._connectors.files.formats import Format, RowWriter, row_writer
 from tidewheel._connectors.files.places import explained, place_at
-from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, whole
+from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, over_number, whole
+from tidewheel._connectors.over_runs import over_stream, refuse_over, streams_of
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import read_token, typed
 from tidewheel._core import faults
@@ -23,6 +24,7 @@ from tidewheel.errors import ConfigError, OperatorError, StorageError
 
 WRITTEN = faults.declare("files.written", "a task's output file is durable in the staging folder")
 PLACED = faults.declare("files.placed", "one output file is in place, others may not be, the marker is not set")
+OVER = faults.declare("files.over", "a files sink has noted which runs of a fleet are over, their markers are there")
 MARKED = faults.declare("files.marked", "a files sink's marker is set, what failed attempts left is not removed")
 
 _OPEN_FILES = 64
@@ -114,6 +116,8 @@ class Files(Sink):
         if sequence <= marker:
             folder.refuse_other_life(placed, sequence, marker)
             return
+        if not marker:
+            refuse_over(publication, over_number(folder.place, publication.job, publication.sink))
         for _ in folder.place_all(placed, sequence):
             faults.point(PLACED)
         folder.sync(placed)
@@ -133,6 +137,16 @@ class Files(Sink):
 
     def remove(self, job: str, sink: str) -> None:
         TargetFolder(place_at(self.path), job, sink).remove()
+
+    def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        place = place_at(self.path)
+        over = TargetFolder(place, over_stream(job), sink)
+        over.mark(max(runs))
+        # Without it, what runs that are over have published would not count as whole.
+        place.sync([over.own])
+        faults.point(OVER)
+        for stream in streams_of(job, runs):
+            place.remove_folder(TargetFolder(place, stream, sink).own)
 
 
 class _FilesPartition(SinkPartition):

@@ -3,6 +3,7 @@
     <path>/<job>~<sink>~<sequence>~<task>-<number>.parquet     output, for everybody to read
     <path>/_tidewheel/<job>~<sink>/staged/                     what tasks have written and nobody published yet
     <path>/_tidewheel/<job>~<sink>/published-<sequence>        the marker: the highest sequence that is in place
+    <path>/_tidewheel/<fleet>=2Fover~<sink>/published-<run>    the runs of a fleet up to this one are over, their markers gone
 
 Readers such as Spark and Arrow ignore names that begin with `_`. A name of an output file is made of what was committed,
 so publishing a sequence again makes the same files, and no two sequences, sinks or jobs share one: `~` is in none of
@@ -12,14 +13,17 @@ lower one cannot set it back. A reader that wants whole batches only takes the f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from tidewheel._checkpoint.names import folder as folder_name
+from tidewheel._checkpoint.names import stream_of
 from tidewheel._connectors.files.formats import CheckedFile
 from tidewheel._connectors.files.places import Place
+from tidewheel._connectors.over_runs import is_over, over_stream_of
 from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
 
 HIDDEN = "_tidewheel"
@@ -173,12 +177,23 @@ class TargetFolder:
 
 def whole(place: Place) -> list[str]:
     """Return the paths of all output files of batches that are in place as a whole."""
-    markers: dict[str, int] = {}
     outputs = list(_outputs(place))
-    for prefix in {prefix for _, prefix, _ in outputs}:
-        numbers = (_MARKER.fullmatch(name) for name in place.sizes(f"{HIDDEN}/{prefix}"))
-        markers[prefix] = max((int(match[1]) for match in numbers if match), default=0)
+    markers = {prefix: _whole_up_to(place, prefix) for prefix in {prefix for _, prefix, _ in outputs}}
     return sorted(path for path, prefix, sequence in outputs if sequence <= markers[prefix])
+
+
+def over_number(place: Place, stream: str, sink: str) -> int:
+    """Return up to which run the fleet of a stream is over; 0 if none is, or the stream is not of a fleet."""
+    over = over_stream_of(stream)
+    return 0 if over is None else TargetFolder(place, over, sink).marker()
+
+
+def _whole_up_to(place: Place, prefix: str) -> float:
+    """Return the sequence up to which the output of one job and sink is in place; all of it, of a run that is over."""
+    stream, sink = (stream_of(part) for part in prefix.split("~"))
+    # In this order: the marker of a run goes after the run is noted as over.
+    marker = TargetFolder(place, stream, sink).marker()
+    return math.inf if not marker and is_over(stream, over_number(place, stream, sink)) else marker
 
 
 def _outputs(place: Place) -> Iterator[tuple[str, str, int]]:

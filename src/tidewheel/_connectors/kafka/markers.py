@@ -107,7 +107,7 @@ class MarkerTopic:
         """Take the target, and the sink's name in the topic; nothing is contacted yet."""
         assert target.markers is not None
         self._target, self._partition = target, f"{target.markers}/0"
-        self.key, self.note_key, self.drop_key = (f"{name}{kind}".encode() for kind in ("", " noted", " dropped"))
+        self.key, self.note_key, self.drop_key = keys_of(name)
         topics = (target.topic, target.markers)
         self._committed, self._all = _log(target, topics, "read_committed"), _log(target, topics, "read_uncommitted")
 
@@ -145,8 +145,8 @@ class MarkerTopic:
     def last(self) -> Last | None:
         """Return the last marker or note of the sink, committed or not."""
         found = _newest(self._all, self._partition, self._all.listed_ends()[self._partition], self.key, self.note_key)
-        if found is None:
-            return None
+        if found is None or not found[1]:
+            return None  # None was ever written, or a sink has let go of it.
         key, value, offset = found
         end = self._committed.listed_ends()[self._partition]
         seen = _newest(self._committed, self._partition, end, self.key)
@@ -207,6 +207,11 @@ class MarkerTopic:
                 return True
             time.sleep(_LOOK_AGAIN)
         return False
+
+
+def keys_of(name: str) -> tuple[bytes, bytes, bytes]:
+    """Return the keys under which a sink writes to the marker topic: of markers, of notes, and of what it drops."""
+    return name.encode(), f"{name} noted".encode(), f"{name} dropped".encode()
 
 
 def half_known(target: Target, name: str) -> ConnectorError:

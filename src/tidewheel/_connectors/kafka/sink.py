@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.markers import Target
-from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics
+from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics, forget_runs
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel.errors import ConfigError, OperatorError
@@ -91,6 +91,11 @@ class Kafka(Sink):
         """Close the job's producers."""
         for name in [name for name in self._sending if name[0] == job]:
             self._sending.pop(name).close()
+
+    def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        """Let go of the markers of runs that are over."""
+        if self.target.markers is not None:
+            forget_runs(self.target, job, sink, runs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the producer in the driver."""

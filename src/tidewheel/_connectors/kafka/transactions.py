@@ -16,16 +16,28 @@ each job and sink for as long as the topic lives.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from tidewheel._connectors.kafka.client import Connection, LastError, client
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
-from tidewheel._connectors.kafka.markers import Last, MarkerTopic, Range, Sent, Target, half_known, to_send_again
+from tidewheel._connectors.kafka.markers import (
+    Last,
+    MarkerTopic,
+    Range,
+    Sent,
+    Target,
+    half_known,
+    keys_of,
+    newest_marker,
+    to_send_again,
+)
 from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.sink import Publication
 from tidewheel._connectors.staging import published_batches
 from tidewheel._core import faults
@@ -49,6 +61,16 @@ _DEFAULT_LIMIT = 60_000
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 
 
+def forget_runs(target: Target, job: str, sink: str, runs: Sequence[int]) -> None:
+    """Let go of the markers of runs of a fleet that are over."""
+    names = [_name_of(stream, sink) for stream in streams_of(job, runs)]
+    Transactions(target, over_stream(job), sink).forget(names, over_marker(runs))
+
+
+def _name_of(job: str, sink: str) -> str:
+    return f"{job}/{sink}"
+
+
 class _TransactionTimedOut(ConnectorUnavailable):
     """The brokers ended a transaction that lasted too long: nothing of it is visible."""
 
@@ -65,7 +87,11 @@ class Transactions:
     def __init__(self, target: Target, job: str, sink: str) -> None:
         """Take the target; nothing is contacted yet."""
         self._target, self._connection = target, target.connection
-        self._name = f"{job}/{sink}"
+        self._name = _name_of(job, sink)
+        over = over_stream_of(job)
+        self._over_name = None if over is None else _name_of(over, sink)
+        self._over = 0
+        """The runs of the fleet up to this one are over; looked up where there is no marker."""
         self._producer: Any = None
         self._begun = 0.0
         self._marker = Marker()
@@ -88,11 +114,29 @@ class Transactions:
                 # Brokers that were away may have forgotten the end of what was committed before.
                 self.close()
                 self._begin()
+            refuse_over(publication, self._over)
             if not self._marker.has(publication):
                 self._send(publication)
         except BaseException:
             self.close()
             raise
+
+    def forget(self, sinks: Iterable[str], marker: Marker) -> None:
+        """Let go of the markers of other names, and write the over marker unless it is there, or a later one; all at once."""
+        try:
+            self._open()
+            known = newest_marker(self._target, self._name)
+            doing = "let go of markers"
+            produce = partial(self._do, doing, self._producer.produce, self._target.markers)
+            self._do(doing, self._producer.begin_transaction)
+            if known.sequence < marker.sequence:
+                produce(marker.encoded(), self._name.encode(), 0)
+            for key in (key for name in sinks for key in keys_of(name)):
+                # A record without a value is how a compacted topic loses a key.
+                produce(None, key, 0)
+            self._do(doing, self._producer.commit_transaction, self._connection.timeout)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let go of the producer; the next publication takes another."""
@@ -130,6 +174,8 @@ class Transactions:
                 )
                 self._send_again(topic, last.sent.published, last.sent.where, again)
         self._marker = topic.newest()
+        if not self._marker.published and self._over_name is not None:
+            self._over = newest_marker(self._target, self._over_name).sequence
         # From now on an error says that the brokers were away; one of several addresses may be closed from the beginning.
         self._errors.error = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.messages import Form, Message, count, messages
 from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._connectors.over_runs import over_marker, refuse_over
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
@@ -54,6 +55,8 @@ class Target(msgspec.Struct, frozen=True):
     connection: NatsConnection
     stream: str
     marker: str
+    over: str | None = None
+    """The subject that says which runs of a fleet are over; None if the job is not run by one."""
 
 
 def found_target(connection: NatsConnection, form: Form, stream: str | None, marker: str, atomic: bool) -> Target:
@@ -103,7 +106,7 @@ def takes(pattern: str, subject: str) -> bool:
 
 def publish_in_batches(target: Target, publication: Publication, form: Form) -> None:
     """Store what is not there yet, a batch at a time; `Outrun` if the marker changed meanwhile."""
-    held, at = target.connection.call(_looked_up(target))
+    held, at = _known(target, publication)
     if held.whole.has(publication):
         return
     sent, total = held.sent(publication), count(publication)
@@ -118,7 +121,7 @@ def publish_in_batches(target: Target, publication: Publication, form: Form) -> 
 
 def publish_by_ids(target: Target, publication: Publication, form: Form) -> None:
     """Send all messages, each with its id, many at a time; then the marker."""
-    held, at = target.connection.call(_looked_up(target))
+    held, at = _known(target, publication)
     if held.whole.has(publication):
         return
     life = f"{publication.job}/{publication.sink}/{publication.sequence}/{digest(publication):x}"
@@ -128,6 +131,25 @@ def publish_by_ids(target: Target, publication: Publication, form: Form) -> None
         faults.point(SENT)
     target.connection.call(_stored(target, [], Published(held.whole.after(publication)), at))
     faults.point(STORED)
+
+
+def forget(target: Target, over: str, markers: Sequence[str], runs: Sequence[int]) -> None:
+    """Note under the subject `over` which runs are over, then remove their markers; `Outrun` if somebody else noted it."""
+    noting = msgspec.structs.replace(target, marker=over)
+    held, at = target.connection.call(_looked_up(noting))
+    if held.whole.sequence < max(runs):
+        target.connection.call(_stored(noting, [], Published(over_marker(runs)), at))
+    for marker in markers:
+        target.connection.call(target.connection.jetstream.purge_stream(target.stream, subject=marker))
+
+
+def _known(target: Target, publication: Publication) -> tuple[Published, int]:
+    """Return what the newest marker says, and its sequence in the stream. A run that is over has none, and is refused."""
+    held, at = target.connection.call(_looked_up(target))
+    if not at and target.over is not None:
+        noted, _ = target.connection.call(_looked_up(msgspec.structs.replace(target, marker=target.over)))
+        refuse_over(publication, noted.whole.sequence)
+    return held, at
 
 
 def batches(all_messages: Iterator[Message]) -> Iterator[list[Message]]:

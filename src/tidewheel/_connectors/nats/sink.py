@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+
+import msgspec
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.marker import Outrun
 from tidewheel._connectors.messages import Form, MessagePartition
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
-from tidewheel._connectors.nats.publishing import Target, found_target, publish_by_ids, publish_in_batches
+from tidewheel._connectors.nats.publishing import Target, forget, found_target, publish_by_ids, publish_in_batches
+from tidewheel._connectors.over_runs import over_stream, over_stream_of, streams_of
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
 from tidewheel._core.urls import Url
@@ -105,13 +109,26 @@ class Nats(Sink):
                 return
             # Another run was faster, or an answer was lost: the marker tells which.
 
+    def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        patiently(self._patience, lambda _: self._forget(job, sink, runs))
+
+    def _forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        over, *markers = (self._subject(stream, sink) for stream in (over_stream(job), *streams_of(job, runs)))
+        while True:
+            with self._connected() as connection, contextlib.suppress(Outrun):
+                forget(self._target(connection, job, sink), over, markers, runs)
+                return
+
     def _connected(self) -> NatsConnection:
         return NatsConnection(self._url, credentials=self._credentials, timeout=self._timeout)
 
     def _target(self, connection: NatsConnection, job: str, sink: str) -> Target:
-        return found_target(
-            connection, self.form, self._stream, f"{self._marker}.{_word(job)}~{_word(sink)}", self.atomic
-        )
+        target = found_target(connection, self.form, self._stream, self._subject(job, sink), self.atomic)
+        over = over_stream_of(job)
+        return target if over is None else msgspec.structs.replace(target, over=self._subject(over, sink))
+
+    def _subject(self, job: str, sink: str) -> str:
+        return f"{self._marker}.{_word(job)}~{_word(sink)}"
 
     def __repr__(self) -> str:
         return f"nats({str(self._url)!r}, {self.form.address!r})"

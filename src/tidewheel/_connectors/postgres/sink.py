@@ -111,6 +111,12 @@ class Postgres(Sink):
     def remove(self, job: str, sink: str) -> None:
         self.server.persist(f"sink {sink!r}", lambda connection: self.table.forget(connection, job, sink))
 
+    def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
+        if not self._started:
+            self.start(job)
+        who = f"sink {sink!r}"
+        self.server.persist(who, lambda connection: self.table.forget_runs(connection, job, sink, runs))
+
 
 class _PostgresPartition(StagedBatches):
     """A task's rows, in a form that the driver has only to copy."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.postgres.columns import TableColumn, copy_text
 from tidewheel._connectors.postgres.connection import driver
 from tidewheel._connectors.sink import Publication
@@ -122,7 +123,10 @@ class Table:
             connection.execute("SET LOCAL TIME ZONE 'UTC'")
             connection.execute(_DURABLE)
             self._lock(connection, publication)
-            marker = self._marker(connection, publication)
+            text = self._mark_text(connection, publication.job, publication.sink)
+            if text is None:
+                refuse_over(publication, self._over(connection, publication.job, publication.sink))
+            marker = Marker.decoded(text)
             if marker.has(publication):
                 return
             if create:
@@ -133,7 +137,7 @@ class Table:
                 else:
                     self._merge(connection, rows)
             faults.point(COPIED)
-            self._mark(connection, publication, marker.after(publication))
+            self._mark(connection, publication.job, publication.sink, marker.after(publication))
             faults.point(MARKED)
         faults.point(DONE)
 
@@ -162,8 +166,10 @@ class Table:
                 before = holder
         connection.execute("SELECT set_config('lock_timeout', '0', true)")
 
-    def _marker(self, connection: Connection, publication: Publication) -> Marker:
-        return Marker.decoded(self._mark_text(connection, publication.job, publication.sink))
+    def _over(self, connection: Connection, stream: str, sink: str) -> int:
+        """Return up to which run the fleet of a stream is over."""
+        over = over_stream_of(stream)
+        return 0 if over is None else Marker.decoded(self._mark_text(connection, over, sink)).sequence
 
     def _mark_text(self, connection: Connection, job: str, sink: str) -> str | None:
         query = driver().sql.SQL("SELECT marker FROM {} WHERE job = %s AND sink = %s").format(self._markers())
@@ -181,13 +187,23 @@ class Table:
         with connection.transaction():
             connection.execute(statement, [job, sink])
 
-    def _mark(self, connection: Connection, publication: Publication, marker: Marker) -> None:
+    def forget_runs(self, connection: Connection, job: str, sink: str, runs: Sequence[int]) -> None:
+        """Remove the marks of runs of a fleet that are over, and note that they are, all at once."""
+        over = over_stream(job)
+        statement = driver().sql.SQL("DELETE FROM {} WHERE job = ANY(%s) AND sink = %s").format(self._markers())
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"{over}\0{sink}")])
+            known = Marker.decoded(self._mark_text(connection, over, sink))
+            if known.sequence < max(runs):
+                self._mark(connection, over, sink, over_marker(runs))
+            connection.execute(statement, [streams_of(job, runs), sink])
+
+    def _mark(self, connection: Connection, job: str, sink: str, marker: Marker) -> None:
         statement = driver().sql.SQL(
             "INSERT INTO {} (job, sink, marker) VALUES (%s, %s, %s) "
             "ON CONFLICT (job, sink) DO UPDATE SET marker = EXCLUDED.marker, at = now()"
         )
-        values = [publication.job, publication.sink, marker.encoded().decode()]
-        connection.execute(statement.format(self._markers()), values)
+        connection.execute(statement.format(self._markers()), [job, sink, marker.encoded().decode()])
 
     def _merge(self, connection: Connection, rows: pa.Table) -> None:
         """Bring rows in by key, through a table of this transaction: COPY alone cannot update."""

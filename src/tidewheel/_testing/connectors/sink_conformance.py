@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._testing.connectors.driving import DrivenSink
 from tidewheel._testing.connectors.harness import SinkHarness
-from tidewheel.errors import TidewheelError
+from tidewheel.errors import FencedError, TidewheelError
 
 
 class SinkConformance:
@@ -119,6 +120,27 @@ class SinkConformance:
             sink = DrivenSink(harness, job=job, name=name)
             sink.publish(sink.stage(2, harness.rows([number])))
         _holds(harness, range(3))
+
+    def test_runs_of_a_fleet_that_are_over_are_let_go_of(self, harness: SinkHarness) -> None:
+        """Their markers may go. What they published stays, nobody publishes it again, and other runs go on."""
+        if harness.sink().guarantee == "at least once":
+            pytest.skip("its guarantee is at least once: it may repeat records")
+        runs = [DrivenSink(harness, job=f"orders/{number}") for number in (1, 2, 3)]
+        published = [sink.stage(2, harness.rows([number])) for number, sink in enumerate(runs, 1)]
+        for sink, publication in zip(runs, published, strict=True):
+            sink.publish(publication)
+        for _ in range(2):
+            runs[2].sink.forget("orders", "out", [1, 2])
+        for paused, publication in zip(runs[:2], published[:2], strict=True):
+            for sink in (paused, DrivenSink(harness, job=paused.job, store=paused.store)):
+                with contextlib.suppress(FencedError):
+                    sink.publish(publication)
+        _holds(harness, [1, 2, 3])
+        runs[2].publish(runs[2].stage(3, harness.rows([4])))
+        for number, job in enumerate(("orders/4", "returns/1"), 5):
+            sink = DrivenSink(harness, job=job)
+            sink.publish(sink.stage(2, harness.rows([number])))
+        _holds(harness, range(1, 7))
 
     def test_a_server_that_was_gone_costs_nothing_but_time(self, harness: SinkHarness) -> None:
         """Publishing fails with an error of ours; when the server is back, it is published, by its guarantee."""
