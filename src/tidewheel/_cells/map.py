@@ -1,7 +1,8 @@
 """Many named cells under a prefix, watched together.
 
 A map is a view over ordinary cells: `members/a` is the key "a" of the map "members". A key whose cell is empty is not
-in the map. Removing a key empties its cell. The empty cell stays in the backend, so do not use new keys without end.
+in the map. Removing a key empties its cell. The empty cell stays in the backend, so do not use new keys without end; or
+discard them, where the backend can.
 """
 
 from __future__ import annotations
@@ -205,6 +206,20 @@ class CellMapWriter(CellMapReader[T]):
     def remove(self, key: str, *, timeout: float | None = None) -> Version:
         """Take a key out of the map; it need not be there."""
         return self._writer(key).clear(timeout=timeout)
+
+    @property
+    def discards(self) -> bool:
+        """Whether `discard` can take cells out of the backend."""
+        return self._connection._backend.removes
+
+    def discard(self, key: str, version: Version, *, timeout: float | None = None) -> bool:
+        """Take a key out of the map, and its cell out of the backend, if it is still at `version`; True if that is done.
+
+        False too where a cell must stay: in folders and object stores, whose versions would begin anew.
+        """
+        cell = self._writer(key)
+        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        return self._connection._backend.remove(cell.path, version, deadline)
 
     def compare_exchange(
         self, key: str, current: T | None, new: T | None, *, timeout: float | None = None

@@ -29,6 +29,7 @@ from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
 from tidewheel._fleet.ledger import check_inbox, ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
+from tidewheel._fleet.node_names import NodeNames
 from tidewheel._fleet.over import let_go
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
 from tidewheel._fleet.runs import Run
@@ -101,6 +102,7 @@ class Node:
         self.plan = job.plan()
         self.source = check_plan(self.plan, job.name)
         self._membership: Membership
+        self._names: NodeNames
         self._chains: Chains
         self._leaving = threading.Event()
         self._driving: Driving | None = None
@@ -129,6 +131,7 @@ class Node:
                 self.engine.start()
                 # Only now: from here on the shards wait for this node.
                 self._membership.join()
+                self._names = NodeNames(connection, job.name)
                 options.tell("joined", {"members": sorted(self._membership.assignment().members)})
                 with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
                     self._work()
@@ -253,7 +256,7 @@ class Node:
             self._stop_run()
 
     def _tidy(self) -> None:
-        """Remove what nobody needs any more: of runs that are over, and in the inbox. The node of the first shard does it."""
+        """Remove what nobody needs any more: of runs that are over, of names, and in the inbox. The node of shard 0 does it."""
         if 0 not in self._membership.shards():
             return
         # What cannot be looked at now is looked at next time; nothing waits for it.
@@ -261,6 +264,8 @@ class Node:
             sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace)
         with contextlib.suppress(TidewheelError):
             let_go(Chains(open_store(self.job.state), self.job.name), self._forget)
+        with contextlib.suppress(TidewheelError):
+            self._names.tidy(self._membership.assignment().members)
         if self.options.retention is not None:
             with contextlib.suppress(TidewheelError), open_inbox(self.options.inbox) as inbox:
                 trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)

@@ -37,6 +37,26 @@ def test_late_joiners_have_everything(place):
     assert dict(place.open().map_reader("members", int)) == {"0": 0, "1": 1, "2": 2, "4": 4}
 
 
+def test_a_discarded_key_leaves_no_cell_or_an_empty_one_and_versions_go_on(place):
+    one, other = place.open(), place.open()
+    members, late = one.map_writer("members", int), other.map_writer("members", int)
+    first = members.write("a", 1)
+    late.when.holds("a", timeout=SOON)
+    emptied = members.remove("a")
+    assert not members.discard("a", first), "it is not at that version any more"
+    discarded = members.discard("a", emptied)
+    assert one.names() == ([] if discarded else ["members/a"])
+    assert discarded == members.discards == one.url.startswith(("memory:", "etcd:")), (
+        "elsewhere versions would begin anew"
+    )
+    assert not late.compare_exchange_at("a", first, 3).applied, "whoever slept since is refused"
+    again = members.write("a", 2)
+    assert again > emptied
+    late.refresh()
+    assert dict(late) == {"a": 2}
+    assert not late.compare_exchange_at("a", emptied, 3).applied
+
+
 def test_a_removed_key_goes_and_may_come_again(place):
     one, two = place.open().map_writer("members", int), place.open().map_reader("members", int)
     one.write("a", 1)

@@ -11,6 +11,7 @@ from fleet_nodes import SHARDS, Fleet, MemoryNode, counting
 from memory_inbox import whole
 from tidewheel._fleet import node as nodes
 from tidewheel._fleet.node import Node, NodeOptions
+from tidewheel._fleet.node_names import NodeNames
 from tidewheel.errors import ConnectorUnavailable, StorageError
 
 
@@ -78,7 +79,10 @@ def test_the_node_of_the_first_shard_trims_the_inbox_when_it_has_a_retention(fle
     before = len(whole(fleet.inbox))
     for retention, goes in ((None, False), (3600.0, False), (0.0, True)):
         node = Node(counting(fleet.where), Engine(), options(fleet, retention=retention))
-        node._membership = SimpleNamespace(shards=lambda: frozenset(range(SHARDS)))
+        node._membership = SimpleNamespace(
+            shards=lambda: frozenset(range(SHARDS)), assignment=only.coordinator.current_assignment
+        )
+        node._names = NodeNames(fleet.connection, "orders")
         node._tidy()
         assert (len(whole(fleet.inbox)) < before) == goes
     fleet.check_exact()

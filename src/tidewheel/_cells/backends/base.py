@@ -6,7 +6,7 @@ A path is `namespace/name`. Backends know nothing of values, types or tickets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from tidewheel._cells.deadline import Deadline
 
@@ -59,6 +59,9 @@ class Backend(ABC):
     limit: int
     """The largest record in bytes."""
 
+    removes: ClassVar[bool] = False
+    """Whether `remove` can remove anything."""
+
     @abstractmethod
     def start(self, listener: Listener, deadline: Deadline) -> None:
         """Connect, and begin to tell the listener of changes."""
@@ -82,6 +85,13 @@ class Backend(ABC):
         `Offline.maybe` tells whether it may have been put although this call failed. Records are all
         different.
         """
+
+    def remove(self, path: str, version: int, deadline: Deadline) -> bool:
+        """Remove what stands at a path, if it is still of that version; False if it is not, and where it must stay.
+
+        It must stay where versions would begin anew: whoever slept since could take an old one for today's.
+        """
+        return False
 
     @abstractmethod
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:

@@ -38,6 +38,7 @@ class EtcdBackend(Backend):
     """Keys below the URL's prefix."""
 
     limit = _LIMIT
+    removes = True
 
     def __init__(self, url: str | Url) -> None:
         self._address = Address.parse(url)
@@ -89,6 +90,17 @@ class EtcdBackend(Backend):
         if not attempts.uncertain:
             return Swap(False, held)
         return self._settled(path, base.version, record, held, deadline)
+
+    def remove(self, path: str, version: int, deadline: Deadline) -> bool:
+        key = self._key(path)
+        body = {
+            "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version}],
+            "success": [{"request_delete_range": {"key": key}}],
+        }
+        answer = self._request("/v3/kv/txn", body, deadline)
+        if answer.get("succeeded"):
+            self._tell(path, Held(int(answer["header"]["revision"]), None))
+        return bool(answer.get("succeeded"))
 
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
         answer = self._request("/v3/kv/range", self._everything(prefix), deadline)

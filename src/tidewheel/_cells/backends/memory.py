@@ -30,6 +30,7 @@ class MemoryBackend(Backend):
     """`memory:name` is shared by all who open it in this process; `memory:` is the opener's alone."""
 
     limit = _LIMIT
+    removes = True
 
     def __init__(self, name: str) -> None:
         self.url = f"memory:{name}"
@@ -60,9 +61,22 @@ class MemoryBackend(Backend):
             listener.changed(path, held)
         return Swap(True, held)
 
+    def remove(self, path: str, version: int, deadline: Deadline) -> bool:
+        with self._up():
+            held = self._broker.held.get(path, NOTHING)
+            if held.version != version or held.record is None:
+                return False
+            # The version stays behind, as an etcd's revision does.
+            gone = self._broker.held[path] = Held(version + 1, None)
+            listeners = tuple(self._broker.listeners)
+        for listener in listeners:
+            listener.changed(path, gone)
+        return True
+
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
         with self._up():
-            return {path: held for path, held in self._broker.held.items() if path.startswith(prefix)}
+            standing = [(path, held) for path, held in self._broker.held.items() if held.record is not None]
+        return {path: held for path, held in standing if path.startswith(prefix)}
 
     def close(self) -> None:
         with self._broker.lock:
