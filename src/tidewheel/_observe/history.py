@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import TypeVar
 
 from tidewheel._checkpoint.names import stream_of
@@ -58,7 +59,7 @@ class History:
         for record in self._all(job, entries, COMMITS):
             if (since is None or record.at >= since) and (until is None or record.at < until):
                 found[record.run, record.sequence] = record
-        return sorted(found.values(), key=lambda record: (record.at, record.sequence))
+        return sorted(found.values(), key=attrgetter("at", "sequence"))
 
     def latest(self, job: str) -> CommitRecord | None:
         """Return the newest commit that the history knows, None if it knows none."""

@@ -23,6 +23,7 @@ from tidewheel._fleet.handover import ORIGIN
 from tidewheel._fleet.ledger import run_of
 from tidewheel._observe.history import History
 from tidewheel._storage import Store, open_store
+from tidewheel._ui.backlog import Backlogs
 from tidewheel.errors import NotFound, TidewheelError
 
 T = TypeVar("T")
@@ -144,6 +145,7 @@ class Site:
         self.store = open_store(state)
         self.cells, self.inbox = cells, inbox
         self.history = History(self.store)
+        self.backlogs = Backlogs()
         self._lock = threading.Lock()
         self._jobs: dict[str, JobSite] = {}
         self._names = _Remembered(self._found, _JOBS_SECONDS)

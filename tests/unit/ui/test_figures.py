@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import backlog, bar, charts, operator_figures, rate, recent
+from tidewheel._ui.backlog import Backlogs, backlog
+from tidewheel._ui.views.figures import bar, charts, operator_figures, rate, recent
 
 SECOND = 10**9
 
@@ -77,6 +78,15 @@ def test_what_waits_is_counted_over_all_sources_rows_and_files_apart():
     assert told(a={"0": Behind(2, 1.0), "1": Behind(3, 4.0)}) == (5, None, 4.0)
     assert told(b={"folder": Behind(0, 9.0, 2)}) == (None, 2, 9.0)
     assert told(a={"0": Behind(2, 1.0)}, b={"folder": Behind(0, 9.0, 2)}) == (2, 2, 9.0)
+
+
+def test_what_waited_is_remembered_for_the_very_record():
+    backlogs = Backlogs()
+    for rows in range(1000):
+        # Of records that are let go, ids come again.
+        assert backlogs(CommitRecord(1, 1, behind={"a": {"0": Behind(rows)}})).rows == rows
+    held = CommitRecord(1, 1, behind={"a": {"0": Behind(5)}})
+    assert backlogs(held) is backlogs(held)
 
 
 def test_charts_show_the_most_that_waited():

@@ -16,7 +16,7 @@ def batches(site: Site, name: str, since: float | None = None, until: float | No
     """Return the charts of a span of time, in seconds since 1970, and its newest commits as bars."""
     records = site.history.records(name, _nanoseconds(since), _nanoseconds(until))
     return {
-        "charts": charts(records, POINTS),
+        "charts": charts(records, POINTS, site.backlogs),
         "bars": [bar(record) for record in records[-BARS:]],
         "commits": len(records),
         "damaged": len(site.history.damaged),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tidewheel._observe.records import CommitRecord, OperatorRecord
-
-_Number = TypeVar("_Number", int, float)
+from tidewheel._ui.backlog import Backlog, backlog
 
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
@@ -22,38 +21,6 @@ def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     since = records[-1].at - RECENT_NS
     first = next(place for place, record in enumerate(records) if record.at >= since)
     return records[max(0, min(first, len(records) - _FEW)) :]
-
-
-class Backlog(NamedTuple):
-    """What waited in the sources when a commit was made. None: no source can tell."""
-
-    rows: int | None = None
-    files: int | None = None
-    """Of sources that are files, whose rows nobody has counted."""
-    seconds: float | None = None
-    """For how long the oldest of it had waited."""
-
-
-_NOT_TOLD = Backlog()
-
-
-def backlog(record: CommitRecord) -> Backlog:
-    """Return what waited, over all sources and their partitions."""
-    if not record.behind:
-        return _NOT_TOLD
-    rows, files, seconds = 0, None, 0.0
-    counts_rows = False
-    # A plain loop: a chart looks at every partition of every commit.
-    for partitions in record.behind.values():
-        for each in partitions.values():
-            if each.files is None:
-                rows += each.rows
-                counts_rows = True
-            else:
-                files = each.files + (files or 0)
-            if each.seconds > seconds:
-                seconds = each.seconds
-    return Backlog(rows if counts_rows else None, files, seconds)
 
 
 def span_seconds(records: Sequence[CommitRecord]) -> float:
@@ -122,7 +89,9 @@ def bar(record: CommitRecord) -> dict[str, Any]:
     }
 
 
-def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]:
+def charts(
+    records: Sequence[CommitRecord], points: int, backlog_of: Callable[[CommitRecord], Backlog] = backlog
+) -> dict[str, list[Any]]:
     """Return the history as columns of at most `points` points, each of an equal stretch of time that has a commit.
 
     Rows are rows a second over the stretch; seconds are the mean batch; what is behind is the most.
@@ -148,18 +117,22 @@ def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]
         files: int | None = None
         waited: float | None = None
         clock: float | None = None
+        # Plain comparisons: this is done for every commit of the history.
         for record in group:
             rows += record.rows
             took += record.seconds
             if record.behind:
-                unread = backlog(record)
-                behind, files, waited = (
-                    _most(behind, unread.rows),
-                    _most(files, unread.files),
-                    _most(waited, unread.seconds),
-                )
+                unread = backlog_of(record)
+                if unread.rows is not None and (behind is None or unread.rows > behind):
+                    behind = unread.rows
+                if unread.files is not None and (files is None or unread.files > files):
+                    files = unread.files
+                if unread.seconds is not None and (waited is None or unread.seconds > waited):
+                    waited = unread.seconds
             if record.epoch is not None:
-                clock = _most(clock, (record.at - record.epoch) / 1e9)
+                late = (record.at - record.epoch) / 1e9
+                if clock is None or late > clock:
+                    clock = late
         columns["at"].append(group[-1].at / 1e9)
         columns["rate"].append(rows / length if length > 0 else None)
         columns["seconds"].append(took / len(group))
@@ -169,12 +142,6 @@ def charts(records: Sequence[CommitRecord], points: int) -> dict[str, list[Any]]
         columns["clock_behind"].append(clock)
         columns["commits"].append(len(group))
     return columns
-
-
-def _most(known: _Number | None, other: _Number | None) -> _Number | None:
-    if known is None or other is None:
-        return other if known is None else known
-    return max(known, other)
 
 
 def _stretches(records: Sequence[CommitRecord], points: int) -> Iterable[tuple[list[CommitRecord], float]]:

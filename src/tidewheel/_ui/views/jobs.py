@@ -9,8 +9,9 @@ from typing import Any
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
+from tidewheel._ui.backlog import Backlog, backlog
 from tidewheel._ui.site import JobSite, Site
-from tidewheel._ui.views.figures import Backlog, backlog, operator_figures, rate, recent
+from tidewheel._ui.views.figures import operator_figures, rate, recent
 from tidewheel.errors import NotFound, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
