@@ -15,7 +15,7 @@ class Event:
     amount: int
 
 
-job = Job("fleet-demo", n_shards=16, snapshot_every=8, collect_every=10, grace=5.0)
+job = Job("fleet-demo", n_shards=16, snapshot_every=8, collect_every=10, grace="5 s")
 (
     job.source("events", inbox("the inbox that --inbox names", max_events=50_000), value=Event)
     .key_by("by-user", "user")

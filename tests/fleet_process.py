@@ -90,7 +90,7 @@ def main() -> None:
     def tell(event, facts) -> None:
         print(json.dumps({"event": event, "node": name, "at": time.time(), **facts}), flush=True)
 
-    job = counting(Path(folder), snapshot_every=6, collect_every=5, keep=2, grace=1.0)
+    job = counting(Path(folder), snapshot_every=6, collect_every=5, keep=2, grace="1 s")
     engine = InProcess(f"{folder}/local/{name}", tell)
     try:
         Node(job, engine, NodeOptions(name, where, inbox, float(lease), tell=tell)).execute()

@@ -23,7 +23,7 @@ def summed(job, source, out, function=lambda key, value, total: (total + value, 
 
 
 def spark_run(job, spark, tmp_path, **options):
-    return job.run(bounded=True, parallelism=2, spark=spark, local=f"{tmp_path}/local", backoff=0.01, **options)
+    return job.run(bounded=True, parallelism=2, spark=spark, local=f"{tmp_path}/local", backoff="10 ms", **options)
 
 
 @pytest.mark.parametrize("point", ["batch.ran", "commit.before", "commit.created", "publish.before-sink"])

@@ -259,32 +259,32 @@ def test_b8_restore_of_a_running_job_is_refused(local):
 
 
 def test_b8_retention_never_touches_a_savepoint(url):
-    job = totals(url, keep=1, collect_every=1, grace=0)
+    job = totals(url, keep=1, collect_every=1, grace="0 s")
     run(job, BATCHES[:3])
     StoredJob("orders", state=url).savepoint("before-the-change")
     run(job)
     stored = StoredJob("orders", state=url)
-    stored.gc(keep=1, grace=0)
+    stored.gc(keep=1, grace="0 s")
     assert dict(stored.scan("sum", at="before-the-change")) == expected(BATCHES[:3])
     assert stored.verify().problems == ()
     stored.drop_savepoint("before-the-change")
-    assert stored.gc(grace=0, dry_run=True).files
-    stored.gc(grace=0)
+    assert stored.gc(grace="0 s", dry_run=True).files
+    stored.gc(grace="0 s")
     assert dict(StoredJob("orders", state=url).scan("sum")) == expected()
 
 
 def test_b8_a_dry_run_of_gc_says_what_a_real_one_then_removes(local):
     run(totals(local, collect_every=1000))
     stored = StoredJob("orders", state=local)
-    told = stored.gc(keep=1, grace=0, dry_run=True)
+    told = stored.gc(keep=1, grace="0 s", dry_run=True)
     assert told.files
     assert len(stored.list()) == 14
-    assert stored.gc(keep=1, grace=0).files == told.files
+    assert stored.gc(keep=1, grace="0 s").files == told.files
     assert dict(StoredJob("orders", state=local).scan("sum")) == expected()
 
 
 def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_collection(url):
-    job = totals(url, keep=1, collect_every=1, grace=0)
+    job = totals(url, keep=1, collect_every=1, grace="0 s")
     run(job, BATCHES[:3])
     stored = StoredJob("orders", state=url)
     stored.savepoint("start")
@@ -293,7 +293,7 @@ def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_co
     assert dict(fork.scan("sum")) == expected(BATCHES[:3])
     stored.drop_savepoint("start")
     run(job)
-    StoredJob("orders", state=url).gc(keep=1, grace=0)
+    StoredJob("orders", state=url).gc(keep=1, grace="0 s")
     run(totals(url, name="what-if"), BATCHES[:3] + BATCHES[:1])
     fork = StoredJob("what-if", state=url)
     assert dict(fork.scan("sum")) == expected(BATCHES[:3] + BATCHES[:1])
@@ -305,7 +305,7 @@ def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_co
 
 
 def test_b8_a_fork_of_a_fork_outlives_both(local):
-    run(totals(local, keep=1, collect_every=1, grace=0), BATCHES[:2])
+    run(totals(local, keep=1, collect_every=1, grace="0 s"), BATCHES[:2])
     first = StoredJob("orders", state=local)
     first.savepoint("a")
     second = first.fork("a", "second")
@@ -314,8 +314,8 @@ def test_b8_a_fork_of_a_fork_outlives_both(local):
     first.drop_savepoint("a")
     first.checkpoints.pins.drop("fork-second")
     second.drop_savepoint("b")
-    run(totals(local, keep=1, collect_every=1, grace=0), BATCHES)
-    StoredJob("orders", state=local).gc(keep=1, grace=0)
+    run(totals(local, keep=1, collect_every=1, grace="0 s"), BATCHES)
+    StoredJob("orders", state=local).gc(keep=1, grace="0 s")
     assert dict(third.scan("sum")) == expected(BATCHES[:2])
 
 

@@ -73,7 +73,7 @@ def test_totals_are_exact_when_publishing_fails(kafka, spark, tmp_path):
         for first, last in ((0, 200), (200, 300)):
             shop.pay(first, last)
             shop.job(tmp_path.as_uri()).run(
-                trigger="available-now", spark=spark, restarts=3, backoff=0.01, local=str(tmp_path / "local")
+                trigger="available-now", spark=spark, restarts=3, backoff="10 ms", local=str(tmp_path / "local")
             )
     finally:
         faults.arm("")

@@ -24,7 +24,7 @@ def main() -> None:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
     build(folder).run(
         bounded=options.get("bounded") == "yes",
-        tick=0.1,
+        tick="100 ms",
         parallelism=2,
         master="local[2]",
         local=f"{folder}/local",

@@ -67,7 +67,7 @@ def main() -> int:
             local=options.get("local", f"{folder}/local"),
             take_over=options.get("take_over") == "yes",
             restarts=int(options.get("restarts", 0)),
-            backoff=0.2,
+            backoff="200 ms",
             conf=conf,
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
         )

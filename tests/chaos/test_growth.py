@@ -26,7 +26,7 @@ def used(folder: Path) -> tuple[int, int]:
 
 
 def counting(tmp_path: Path, **settings) -> Job:
-    job = Job("growth", state=f"file://{tmp_path}/state", n_shards=8, keep=5, collect_every=10, grace=0, **settings)
+    job = Job("growth", state=f"file://{tmp_path}/state", n_shards=8, keep=5, collect_every=10, grace="0 s", **settings)
     numbers = job.source("in", iterable([]), value=int)
     numbers.key_by("by", lambda number: number).stateful_map("count", lambda k, v, n: (n + 1, n + 1), default=0).sink(
         "out", file_sink(str(tmp_path / "out"))
@@ -73,7 +73,7 @@ def test_five_hundred_batches_on_spark_take_no_more_room_than_two_hundred(tmp_pa
                 continue
         return max(sizes)
 
-    job = Job("growth", state=f"file://{tmp_path}/state", n_shards=8, keep=5, collect_every=10, grace=0)
+    job = Job("growth", state=f"file://{tmp_path}/state", n_shards=8, keep=5, collect_every=10, grace="0 s")
     numbers = job.source("in", iterable([n % 11 for n in range(BATCHES * 5)], batch_size=5))
     numbers.key_by("by", lambda number: number).stateful_map("count", lambda k, v, n: (n + 1, n + 1), default=0).sink(
         "out", file_sink(str(tmp_path / "out"))

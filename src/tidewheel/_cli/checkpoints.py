@@ -11,6 +11,7 @@ from rich.table import Table
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.text import decoded
+from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
 from tidewheel._core.keys import from_stored
@@ -194,7 +195,9 @@ def gc(
     keep: Annotated[
         int | None, typer.Option(min=1, help="Let go of checkpoints beyond the newest so many first.")
     ] = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds for which a file stays in any case.")] = 600,
+    grace: Annotated[
+        str, typer.Option(callback=duration, metavar="TIME", help="For how long a file stays in any case.")
+    ] = "10 min",
     as_json: AsJson = False,
 ) -> None:
     """Remove files that no checkpoint and no pin needs. Safe beside a running job."""

@@ -11,12 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
+from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import facts, line
 from tidewheel._fleet.membership import LEASE_SECONDS
 from tidewheel._fleet.node import Node, NodeOptions
+from tidewheel._time.duration import seconds
 
 Cells = Annotated[
     str,
@@ -74,8 +76,8 @@ def node(
         ),
     ] = None,
     ready_within: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready.")
-    ] = 300.0,
+        str, typer.Option(callback=duration, metavar="TIME", help="How old the last commit may be for /ready.")
+    ] = "5 min",
     traces: Traces = False,
     history: Annotated[
         str,
@@ -126,7 +128,7 @@ def node(
             from tidewheel._observe.endpoint import MetricsEndpoint
             from tidewheel._observe.metrics import Metrics
 
-            figures = Metrics(loaded.name, chosen, ready_within=ready_within)
+            figures = Metrics(loaded.name, chosen, ready_within=seconds(ready_within, "ready_within"))
             endpoints.enter_context(MetricsEndpoint(figures, metrics))
             run = dataclasses.replace(run, metrics=figures)
         options = NodeOptions(chosen, cells, inbox, lease, restarts, retention, events)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
 from tidewheel._cli.program import load_job
@@ -61,7 +62,9 @@ def run(
     restarts: Annotated[
         int, typer.Option(min=0, help="How many failures in a row to survive by starting again from the last commit.")
     ] = 0,
-    backoff: Annotated[float, typer.Option(min=0, help="Seconds before the first restart; they double.")] = 1.0,
+    backoff: Annotated[
+        str, typer.Option(callback=duration, metavar="TIME", help="The wait before the first restart; it doubles.")
+    ] = "1 s",
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Fence whoever runs the job now: it stops at its next commit.")
     ] = False,
@@ -91,11 +94,11 @@ def run(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
     ] = None,
     tick: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            min=0.001,
-            metavar="SECONDS",
-            help="How often a job that waits for time runs a batch while its sources are quiet.",
+            callback=duration,
+            metavar="TIME",
+            help="How often a job that waits for time runs a batch while its sources are quiet, by default '1 s'.",
         ),
     ] = None,
     in_driver: Annotated[
@@ -115,8 +118,10 @@ def run(
         ),
     ] = None,
     ready_within: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="SECONDS", help="How old the last commit may be for /ready; by default 300."),
+        str | None,
+        typer.Option(
+            callback=duration, metavar="TIME", help="How old the last commit may be for /ready, by default '5 min'."
+        ),
     ] = None,
     traces: Traces = False,
     history: Annotated[

@@ -229,7 +229,7 @@ class ChainRun(ABC):
     def _collect(self) -> None:
         """Remove what nobody needs. A kept checkpoint that is damaged is no reason to stop: all stays until it is let go."""
         try:
-            collect(self.checkpoints, grace=int(self.job.grace * 1e9))
+            collect(self.checkpoints, grace=self.job.grace)
         except (CorruptError, NotFound) as error:
             _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
 

@@ -261,7 +261,7 @@ class Node:
             return
         # What cannot be looked at now is looked at next time; nothing waits for it.
         with contextlib.suppress(TidewheelError):
-            sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace)
+            sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace / 1e9)
         with contextlib.suppress(TidewheelError):
             let_go(Chains(open_store(self.job.state), self.job.name), self._forget)
         with contextlib.suppress(TidewheelError):

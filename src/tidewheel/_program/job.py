@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -20,7 +19,7 @@ from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.stream import Stream
-from tidewheel._time.duration import nanoseconds
+from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Row, shape_of
 from tidewheel.errors import GraphError
 
@@ -55,10 +54,10 @@ class Job:
         *,
         state: str = DEFAULT_STATE,
         n_shards: int = 64,
-        keep: int | str | timedelta = 10,
+        keep: int | Duration = 10,
         collect_every: int = 20,
         snapshot_every: int | None = None,
-        grace: float = 600.0,
+        grace: Duration = "10 min",
         cells: str | None = None,
     ) -> None:
         """Name the job and say where its state lives.
@@ -69,7 +68,7 @@ class Job:
         - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
         - `keep`: how many checkpoints stay, or for how long each stays: "7 days", or a `timedelta`. The newest always does.
         - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
-        - `grace`: in seconds: files younger than that are not removed. A look at state that takes longer should pin it.
+        - `grace`: files younger than that are not removed. A look at state that takes longer should pin it.
         - `snapshot_every`: a shard is written whole after about so many commits that changed it. None: when what changed
           since outweighs the shard; until then, changes are merged among themselves. That writes least. A small number makes
           a start on a new machine faster.
@@ -92,7 +91,8 @@ class Job:
         """How old a checkpoint must be to go, in ns; None: only their number counts."""
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every
-        self.grace = grace
+        self.grace = nanoseconds(grace, "grace")
+        """How old a file must be to be removed, in ns."""
         self.graph = Graph()
         self.cells_at = cells
         self._cells: dict[str, JobCell[Any]] = {}
@@ -297,7 +297,7 @@ class Job:
         parallelism: int | None = None,
         master: str | None = None,
         restarts: int = 0,
-        backoff: float = 1.0,
+        backoff: Duration = "1 s",
         take_over: bool = False,
         allow_dropped_state: bool = False,
         allow_dropped_source: bool = False,
@@ -309,12 +309,12 @@ class Job:
         progress: Callable[[BatchProgress], None] | None = None,
         on_phase: Callable[[str | None], None] | None = None,
         on_readers: Callable[[Mapping[str, str]], None] | None = None,
-        tick: float = 1.0,
+        tick: Duration = "1 s",
         in_driver: bool = False,
         serve: int | None = None,
-        history: str | timedelta | None = "7 days",
+        history: Duration | None = "7 days",
         metrics: int | str | None = None,
-        ready_within: float = 300.0,
+        ready_within: Duration = "5 min",
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
@@ -323,8 +323,8 @@ class Job:
           time such as "5 seconds" runs on, with a batch that often. None: runs on, one batch after the other.
         - `parallelism`: how many tasks, 1 to `n_shards`; it may differ from run to run. None: one for each core.
         - `master`: the URL of the Spark to run on; this machine unless given.
-        - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart in seconds,
-          which doubles. A program error that repeats on the same batch stops at once.
+        - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart, which
+          doubles. A program error that repeats on the same batch stops at once.
         - `take_over`: fence whoever runs the job now. Without it a second run is refused.
         - `allow_dropped_state`: go on though the program lacks a step that has state.
         - `allow_dropped_source`: go on though the program lacks a source that the job has read, and forget its offsets.
@@ -339,13 +339,13 @@ class Job:
           batch"; with None when the first batch is committed, or the sources have nothing for one.
         - `on_readers`: called at the start with who reads each source, by its name: "arrow" for the tasks themselves, or
           "spark, because …". It is called again if Spark has to take over.
-        - `tick`: in seconds: while the sources of a job that waits for time are quiet, a batch runs that often.
+        - `tick`: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `in_driver`: batches that fit in one task run in this process, which is quicker. A function of the program that
           crashes, or takes too much memory, then ends the run.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
         - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
-        - `ready_within`: in seconds: `/ready` fails when the last commit is older, unless the job waits for data.
+        - `ready_within`: `/ready` fails when the last commit is older, unless the job waits for data.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources

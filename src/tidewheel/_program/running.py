@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
 
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _SHOWN_BATCHES = 10
 
-READY_WITHIN = 300.0
-"""How many seconds old the last sign of work may be, unless told otherwise."""
+_READY_WITHIN = "5 min"
+_LEAST_TICK = 1_000_000
+"""In ns: an idle job that looks at the clock more often does nothing else."""
 
 Serving = Callable[[], Iterable[AbstractContextManager[object]]]
 """Makes what listens while a run goes."""
@@ -38,7 +39,7 @@ class RunArguments(TypedDict, total=False):
     parallelism: int | None
     master: str | None
     restarts: int
-    backoff: float
+    backoff: Duration
     take_over: bool
     allow_dropped_state: bool
     allow_dropped_source: bool
@@ -50,12 +51,12 @@ class RunArguments(TypedDict, total=False):
     progress: Callable[[BatchProgress], None] | None
     on_phase: Callable[[str | None], None] | None
     on_readers: Callable[[Mapping[str, str]], None] | None
-    tick: float
+    tick: Duration
     in_driver: bool
     serve: int | None
-    history: str | timedelta | None
+    history: Duration | None
     metrics: int | str | None
-    ready_within: float
+    ready_within: Duration
 
 
 class Driving(Protocol):
@@ -249,7 +250,10 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
     plan = job.plan()
     chosen: dict[str, Any] = dict(arguments)
     port, at = chosen.pop("serve", None), chosen.pop("metrics", None)
-    metrics = _metrics(job.name, at, chosen.pop("ready_within", READY_WITHIN))
+    metrics = _metrics(job.name, at, seconds(chosen.pop("ready_within", _READY_WITHIN), "ready_within"))
+    for name, least in (("backoff", 0), ("tick", _LEAST_TICK)):
+        if name in chosen:
+            chosen[name] = seconds(chosen[name], name, least)
     options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
     options.check_trigger()
     options.history_seconds  # noqa: B018  # It refuses what is no duration.

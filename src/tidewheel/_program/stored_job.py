@@ -16,6 +16,7 @@ from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
 from tidewheel._fleet.fleet_state import holding, is_divided, newest
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
+from tidewheel._time.duration import Duration, nanoseconds
 
 if TYPE_CHECKING:
     import os
@@ -140,14 +141,14 @@ class StoredJob:
         places = (JobPlace(job.name, job.store.url, cells) for job in (self, target))
         return move(*places, keys=keys, shards=shards).keys
 
-    def gc(self, *, keep: int | None = None, grace: float | None = None, dry_run: bool = False) -> Collected:
-        """Remove files that nothing needs and that are older than `grace` seconds.
+    def gc(self, *, keep: int | None = None, grace: Duration | None = None, dry_run: bool = False) -> Collected:
+        """Remove files that nothing needs and that are older than `grace`, by default ten minutes.
 
         With `keep`, only so many of the newest checkpoints stay. With `dry_run`, nothing is removed.
         """
         from tidewheel._checkpoint.garbage import GRACE_NS, collect
 
-        wait = GRACE_NS if grace is None else int(grace * 1e9)
+        wait = GRACE_NS if grace is None else nanoseconds(grace, "grace")
         return collect(self.checkpoints, grace=wait, dry_run=dry_run, keep=keep)
 
     # State.

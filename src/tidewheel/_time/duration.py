@@ -59,6 +59,15 @@ def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
     return nanos
 
 
+def seconds(duration: Duration, what: str, least: int = 0) -> float:
+    """Return a duration in seconds, or say what is wrong with it; `least` is in ns.
+
+    >>> seconds("250 ms", "the wait")
+    0.25
+    """
+    return nanoseconds(duration, what, least) / 1e9
+
+
 def _of_text(text: str, what: str) -> int:
     parts = _TEXT.fullmatch(text)
     if parts is None or parts[2] not in _UNITS:

@@ -22,7 +22,7 @@ KEYS = 3000
 
 
 def counting(url: str, **options) -> Job:
-    job = Job("counts", state=url, n_shards=4, keep=2, collect_every=1, grace=0)
+    job = Job("counts", state=url, n_shards=4, keep=2, collect_every=1, grace="0 s")
     stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["k"])
     stream.stateful_map("n", lambda key, record, n: (n, n + 1), default=0, **options).sink("out", discard())
     return job
@@ -78,7 +78,7 @@ def test_a_readers_pin_expires(stored):
     pin = stored.checkpoints.pins.read(name)
     while pin.holds(time.time_ns()):
         pass
-    stored.gc(grace=0)
+    stored.gc(grace="0 s")
     with pytest.raises(NotFound):
         stored.checkpoints.pins.read(name)
 

@@ -106,7 +106,7 @@ def test_a_json_object_per_batch_and_nothing_else(program, ran):
 
 def test_options_reach_the_run(program, ran):
     options = (
-        "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 0.5 --take-over --local /tmp/x"
+        "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 500ms --take-over --local /tmp/x"
     )
     more = [
         "--trigger",
@@ -126,7 +126,7 @@ def test_options_reach_the_run(program, ran):
         "parallelism": 4,
         "master": "local[1]",
         "restarts": 3,
-        "backoff": 0.5,
+        "backoff": "500ms",
         "take_over": True,
         "local": "/tmp/x",
         "trigger": "5 seconds",
@@ -152,12 +152,12 @@ def test_triggers(program, ran, trigger):
 
 
 def test_how_often_an_idle_job_looks_at_the_clock(program, ran):
-    assert call("run", program, "--tick", "0.5").exit_code == 0
-    assert ran["tick"] == 0.5
+    assert call("run", program, "--tick", "500 ms").exit_code == 0
+    assert ran["tick"] == "500 ms"
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"], ["--tick", "0"]]
+    "arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"], ["--tick", "0.5"]]
 )
 def test_options_that_cannot_work_are_refused(program, ran, arguments):
     found = call("run", program, *arguments)

@@ -168,7 +168,7 @@ def test_batches_merges_crashes_restores_forks_moves_and_collections_in_any_orde
             job.run.run.lease.release()
             job.run = None
         elif step == "collect":
-            StoredJob(job.name, state=url).gc(keep=data.draw(st.integers(1, 2)), grace=0)
+            StoredJob(job.name, state=url).gc(keep=data.draw(st.integers(1, 2)), grace="0 s")
         elif step == "restore":
             job.stopped()
             known = [number for number in job.checkpoints().sequences() if number in job.at]
@@ -207,7 +207,7 @@ def test_a_merge_in_hand_keeps_its_files_though_all_it_began_from_is_let_go():
         later.finish_work = later.work()
         for n in range(4):
             run.batch({"in": [{"user": "a", "n": n}]})
-            StoredJob("job", state=url).gc(keep=1, grace=0)
+            StoredJob("job", state=url).gc(keep=1, grace="0 s")
         merged = {part.file.name for result in later.finish_work.values() for part in result.parts}
         assert not merged & run.run.head.needed_names()
         future.set_result(later.finish_work)
@@ -232,7 +232,7 @@ def test_a_merge_is_thrown_away_if_a_commit_came_between_that_did_not_keep_its_f
         for number in (run.head.sequence + 1, run.head.sequence + 2):
             between = run.head.replace(id=CheckpointId("job", number), kind="stop", parent=number - 1)
             run.head = run.checkpoints.commit(between)
-        StoredJob("job", state=url).gc(keep=1, grace=0)
+        StoredJob("job", state=url).gc(keep=1, grace="0 s")
         memory.batch({"in": [{"user": "a", "n": 3}]})
         later.finish()
         memory.batch({"in": [{"user": "a", "n": 4}]})

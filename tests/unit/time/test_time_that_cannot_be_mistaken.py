@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidewheel import Job, Message, Output, StatefulLogic, count, session, sliding, tumbling
+from tidewheel import Job, Message, Output, StatefulLogic, StoredJob, count, session, sliding, tumbling
 from tidewheel._state.timers import Timer
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.sinks import collect, files
@@ -185,3 +185,29 @@ def test_a_tester_that_is_given_datetimes_shows_and_gives_datetimes():
     counting.send("a", {"x": 1}, NINE)
     (window,) = counting.epoch(NINE + timedelta(hours=2))
     assert (window.value.start, window.time) == (NINE, NINE + timedelta(hours=1) - timedelta(microseconds=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("grace", lambda job: Job("other", grace=600)),
+        ("grace", lambda job: StoredJob(job.name, state=job.state).gc(grace=600)),
+        ("backoff", lambda job: job.start(backoff=1)),
+        ("tick", lambda job: job.start(tick=0.5)),
+        ("ready_within", lambda job: job.start(ready_within=300)),
+    ],
+)
+def test_how_a_job_is_run_takes_no_bare_numbers_either(name, asked):
+    made = Job("run", state="memory:mistaken-run")
+    made.source("in", iterable([])).sink("out", collect())
+    with MemoryRun(made) as run:
+        run.batch({"in": [1]})
+    with pytest.raises(GraphError, match=rf"{name} is .*without a unit; write '.* s'"):
+        asked(made)
+
+
+def test_a_tick_that_leaves_no_time_for_anything_else_is_refused():
+    made = Job("run", state="memory:mistaken-run")
+    made.source("in", iterable([])).sink("out", collect())
+    with pytest.raises(GraphError, match="tick must be at least 1000000 ns, not '0 s'"):
+        made.start(tick="0 s")
