@@ -7,6 +7,10 @@ signed there and unsigned here; a power of two is the only modulus under which t
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import enum
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -138,7 +142,19 @@ def _plain(part: Any) -> Any:
         return part
     raise OperatorError(
         f"{part!r} of type {type(part).__name__} cannot be a key; use str, int, bytes, bool, float, or a tuple of these"
+        f"{_as_a_key(part)}"
     )
+
+
+def _as_a_key(part: Any) -> str:
+    """Return a hint how to make a key of what is often wanted as one."""
+    if isinstance(part, datetime.date | datetime.time):
+        return "; a time as a key is text, such as start.isoformat()"
+    if isinstance(part, enum.Enum):
+        return "; an enum as a key is its .name"
+    if isinstance(part, uuid.UUID | decimal.Decimal):
+        return f"; a {type(part).__name__} as a key is text, str(…)"
+    return "; a list as a key is a tuple" if isinstance(part, list) else ""
 
 
 def _frozen(value: Any) -> Any:

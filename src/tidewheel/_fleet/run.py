@@ -12,14 +12,14 @@ from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.declaration import declare
-from tidewheel._engine.evolve import evolve, upgrades
+from tidewheel._engine.evolve import conversions, evolve, upgrades
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun
 from tidewheel._fleet.handover import Ledger
 from tidewheel._fleet.ledger import stream_of
 from tidewheel._fleet.runs import Run
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel.errors import GraphError
+from tidewheel.errors import GraphError, StateError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -88,6 +88,13 @@ def check_adopted(
 ) -> None:
     """Refuse to adopt state that the program cannot continue; `aliases` are the names that its operators had before."""
     for operators in (state.operators, *state.former_operators.values()):
+        for name in conversions(plan, operators, aliases or {}):
+            raise StateError(
+                f"operator {name!r} has other aggregates than the ones in its state, and job {state.id.stream_id!r} is run by "
+                "a fleet. A job that runs by itself begins the new ones empty; nodes of a fleet cannot, because nodes with "
+                "the old program may hold some of the shards. Give the changed operator a new name, which begins empty, or "
+                "its old aggregates back"
+            )
         check_program(
             state.replace(operators=operators), operator_infos(plan), n_shards, False, aliases, upgrades(plan)
         )

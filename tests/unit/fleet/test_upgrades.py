@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet_nodes import SHARDS, Fleet, MemoryNode, started
-from tidewheel import Job
+from tidewheel import Job, max_, sum_
 from tidewheel._connectors.inbox.source import inbox
 from tidewheel.errors import StateError
 from tidewheel.sinks import files
@@ -98,3 +98,23 @@ def test_state_of_an_older_version_without_a_way_to_the_new_one_is_refused(fleet
         started(fleet, "c", node=node(lambda where: after(where, aliases=["count"])))
     with pytest.raises(StateError, match="names the operator 'count', which the program lacks"):
         started(fleet, "d", node=node(after))
+
+
+def summed(**aggregates):
+    def build(where: Path) -> Job:
+        job = Job("orders", state=f"file://{where}/state", n_shards=SHARDS)
+        events = job.source("in", inbox(f"{where}/inbox", schema="key string, amount long"))
+        events.key_by("by-key", "key").aggregate("sums", **aggregates).sink("out", files(f"{where}/out", format="json"))
+        return job
+
+    return build
+
+
+def test_changed_aggregates_are_refused_because_it_is_a_fleet(fleet):
+    fleet.send(20)
+    (old,) = started(fleet, "a", node=node(summed(amount=sum_("amount"))))
+    old.step()
+    old.coordinator.leave(old.name)
+    changed = node(summed(amount=sum_("amount"), most=max_("amount")))
+    with pytest.raises(StateError, match=r"'sums' has other aggregates .* run by a fleet\..* a new name"):
+        started(fleet, "b", node=changed)
