@@ -98,6 +98,7 @@ _folders = itertools.count()
 # An example is many files and one job of Spark's, so a failing file is found by itself, and nothing is made smaller.
 by_many_files = settings(
     max_examples=8,
+    derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
