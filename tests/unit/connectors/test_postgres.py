@@ -475,7 +475,9 @@ def test_settings_that_cannot_work_are_refused(options, text):
         ("latest", {"key": "id", "by": "n"}, 1000),
     ],
 )
-def test_a_batch_is_added_without_being_in_memory_as_a_whole(harness, rows, monkeypatch, mode, options, expected):
+def test_a_batch_is_added_without_being_in_memory_as_a_whole(
+    harness, rows, monkeypatch, arrow_peak, mode, options, expected
+):
     monkeypatch.setattr(staging, "FILE_BYTES", 100_000)
     added = harness("id bigint, n bigint, text text" + (", PRIMARY KEY (id)" if options else ""), mode=mode, **options)
     batches = [
@@ -487,15 +489,12 @@ def test_a_batch_is_added_without_being_in_memory_as_a_whole(harness, rows, monk
     # The last of each key is the one with the highest number, unless it is looked for by that.
     batches = batches[::-1] if "by" in options else batches
     tokens = [added.stage(1, *batches[:25], task=0), added.stage(1, *batches[25:], task=1)]
-    former = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(former)
-    pa.set_memory_pool(pool)
-    try:
+    total = sum(batch.nbytes for batch in batches)
+    del batches
+    with arrow_peak() as peak:
         added.publish(1, *tokens)
         added.publish(1, *tokens)
-    finally:
-        pa.set_memory_pool(former)
-    assert 0 < pool.max_memory() < sum(batch.nbytes for batch in batches) / 2
+    assert 0 < peak.bytes < total / 2
     found = rows()
     assert len(found) == expected
     if options:

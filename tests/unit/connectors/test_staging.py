@@ -86,20 +86,13 @@ def test_a_file_that_goes_on_with_anothers_name_is_refused(store):
         list(published_batches(publication(store, msgspec.msgpack.encode(bad))))
 
 
-def test_memory_does_not_follow_the_rows(store):
+def test_memory_does_not_follow_the_rows(store, arrow_peak):
     token = staged(store, *(batch(n * 100) for n in range(300)))
-    total = sum(batch(0).nbytes for _ in range(300))
-    pool, former = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
-        assert sum(each.num_rows for each in PublishedRows(publication(store, token))) == 30_000
-        assert (
-            sum(table.num_rows for tables in PublishedRows(publication(store, token)).tables() for table in tables)
-            == 30_000
-        )
-    finally:
-        pa.set_memory_pool(former)
-    assert 0 < pool.max_memory() < total / 4
+    rows = PublishedRows(publication(store, token))
+    with arrow_peak() as peak:
+        assert sum(each.num_rows for each in rows) == 30_000
+        assert sum(table.num_rows for tables in rows.tables() for table in tables) == 30_000
+    assert 0 < peak.bytes < 300 * batch(0).nbytes / 4
 
 
 def test_rows_are_gone_through_again_whether_they_are_few_or_many(store):

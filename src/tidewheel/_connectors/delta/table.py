@@ -32,6 +32,8 @@ ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the b
 ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
 
 _TRIES = 10
+_ROW_GROUP = 65_536
+"""How many rows the Delta client gathers in memory before it writes them."""
 _LOOK_BACK = 200
 _NOTE = "tidewheel"
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*m|↳")
@@ -130,6 +132,7 @@ class TableLocation:
                 table,
                 pa.RecordBatchReader.from_batches(schema, feed),
                 mode="append",
+                writer_properties=deltalake.WriterProperties(compression="SNAPPY", max_row_group_size=_ROW_GROUP),
                 commit_properties=properties,
             )
             try:
