@@ -89,16 +89,17 @@ class History:
         return sorted(self._all(job, entries, ERRORS), key=lambda record: record.at)
 
     def standing_error(self, job: str, worked_at: int | None) -> ErrorRecord | None:
-        """Return the newest error of a job; None if there is none, or if a batch was committed since.
+        """Return the newest error of a job; None if there is none, or if the job has worked since.
 
         `worked_at` is when the newest commit was made, in ns, if that is a batch: it may not be in the history yet.
         """
         errors = self.errors(job)
         if not errors:
             return None
-        # Other commits do not show that the job works: a run that fails makes some when it begins and ends.
+        # The history has commits of batches, epochs and flushes alone. Others do not show that a job works: a run that fails
+        # makes some when it begins and ends.
         latest = self.latest(job)
-        noted = latest.at if latest is not None and latest.kind == "batch" else 0
+        noted = latest.at if latest is not None else 0
         return None if max(worked_at or 0, noted) > errors[-1].at else errors[-1]
 
     def _listed(self, job: str, kind: str) -> list[Entry]:

@@ -159,7 +159,7 @@ def test_the_error_that_ended_a_run_is_told_until_the_job_works_again(job, tmp_p
         run.batch({"in": [2]})
         assert look(place(job), newest(job)).error is None
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
-        history.committed(CommitRecord(newest(job).sequence, newest(job).id.created_at))
+        history.committed(CommitRecord(newest(job).sequence, newest(job).id.created_at, kind="flush"))
         history.close()
     assert look(place(job), newest(job)).error is None, "also when the newest commit is the end of that run"
 
