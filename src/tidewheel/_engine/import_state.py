@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -104,20 +103,10 @@ def _pairs(rows: Rows, key: str) -> Iterable[tuple[Any, Any]]:
 def _of_parquet(path: str) -> _Columns:
     from pyarrow import dataset
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        with _told(path):
-            # One file after the other, and little of it ahead of what is taken.
-            yield from found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
-
-    with _told(path):
-        found = dataset.dataset(path, format="parquet", partitioning="hive")
-    return found.schema, batches()
-
-
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
     try:
-        yield
+        found = dataset.dataset(path, format="parquet", partitioning="hive")
+        # One file after the other, and little of it ahead of those that are read.
+        return found.schema, found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(f"could not read {path} as Parquet: {error}") from None
 
@@ -144,7 +133,10 @@ def _of_frame(frame: DataFrame) -> _Columns:
 def _of_batches(columns: _Columns, key: str) -> Iterator[tuple[Any, Any]]:
     schema, batches = columns
     if key not in schema.names:
-        raise ConfigError(f"there is no column {key!r} for the key; the columns are {', '.join(schema.names)}")
+        raise ConfigError(
+            f"there is no column {key!r} for the keys; the columns are {', '.join(schema.names)}. Name the one with the keys "
+            "(key=…, --key …); what is beside it is the state: one column called 'value', or a column for each field"
+        )
     others = [name for name in schema.names if name != key]
     for batch in batches:
         keys = map(_key, batch.column(key).to_pylist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any, Protocol, TypeVar
 
 from tidewheel._operators.aggregates.functions import Aggregate
@@ -10,6 +11,7 @@ from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._values import Shape
 from tidewheel.errors import GraphError
 
 Made = TypeVar("Made", covariant=True)
@@ -71,6 +73,18 @@ def checked_state(name: str, spec: StateSpec) -> StateSpec:
     except GraphError as error:
         raise GraphError(f"operator {name!r}: {error}") from None
     return spec
+
+
+def single_column(source: str, shape: Shape, columns: Collection[str] | None) -> str:
+    """Return the column that a source's plain values are in, of those that it has; None: they are not known yet."""
+    if columns is None or shape.column in columns:
+        return shape.column
+    if len(columns) == 1:
+        return next(iter(columns))
+    raise GraphError(
+        f"source {source!r}: value={shape.describe()} is a single column, {shape.column!r}, and it has {', '.join(columns)}; "
+        "declare a dataclass with the fields that you need, or leave value= out and take row.…"
+    )
 
 
 def checked_ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:

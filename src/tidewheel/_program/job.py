@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.names import DEFAULT_STATE
@@ -18,6 +18,7 @@ from tidewheel._engine.plan import Plan, make_plan
 from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._program.arguments import single_column
 from tidewheel._program.stream import Stream
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Row, shape_of
@@ -57,7 +58,7 @@ class Job:
         keep: int | Duration = 10,
         collect_every: int = 20,
         snapshot_every: int | None = None,
-        grace: Duration = "10 min",
+        grace: Duration | Literal[0] = "10 min",
         cells: str | None = None,
     ) -> None:
         """Name the job and say where its state lives.
@@ -68,7 +69,7 @@ class Job:
         - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
         - `keep`: how many checkpoints stay, or for how long each stays: "7 days", or a `timedelta`. The newest always does.
         - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
-        - `grace`: files younger than that are not removed. A look at state that takes longer should pin it.
+        - `grace`: files younger than that are not removed; 0 spares none. A look at state that takes longer should pin it.
         - `snapshot_every`: a shard is written whole after about so many commits that changed it. None: when what changed
           since outweighs the shard; until then, changes are merged among themselves. That writes least. A small number makes
           a start on a new machine faster.
@@ -91,7 +92,7 @@ class Job:
         """How old a checkpoint must be to go, in ns; None: only their number counts."""
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every
-        self.grace = nanoseconds(grace, "grace")
+        self.grace = nanoseconds(grace or "0 s", "grace")
         """How old a file must be to be removed, in ns."""
         self.graph = Graph()
         self.cells_at = cells
@@ -147,6 +148,8 @@ class Job:
             raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
         if shape.kind in ("row", "dict"):
             shape = replace(shape, fields=wrapped.fields())
+        elif shape.kind == "scalar" and value is not None:
+            shape = replace(shape, column=single_column(name, shape, wrapped.fields()))
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 
     def dead_letter(self, name: str, sink: Sink) -> None:

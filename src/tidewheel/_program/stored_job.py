@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
@@ -141,14 +141,16 @@ class StoredJob:
         places = (JobPlace(job.name, job.store.url, cells) for job in (self, target))
         return move(*places, keys=keys, shards=shards).keys
 
-    def gc(self, *, keep: int | None = None, grace: Duration | None = None, dry_run: bool = False) -> Collected:
+    def gc(
+        self, *, keep: int | None = None, grace: Duration | Literal[0] | None = None, dry_run: bool = False
+    ) -> Collected:
         """Remove files that nothing needs and that are older than `grace`, by default ten minutes.
 
         With `keep`, only so many of the newest checkpoints stay. With `dry_run`, nothing is removed.
         """
         from tidewheel._checkpoint.garbage import GRACE_NS, collect
 
-        wait = GRACE_NS if grace is None else nanoseconds(grace, "grace")
+        wait = GRACE_NS if grace is None else nanoseconds(grace or "0 s", "grace")
         return collect(self.checkpoints, grace=wait, dry_run=dry_run, keep=keep)
 
     # State.

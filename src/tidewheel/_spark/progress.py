@@ -68,7 +68,7 @@ class RunResult:
     job: str
     sequence: int
     event_count: int
-    batches: list[BatchProgress]
+    batches: list[BatchProgress] = field(repr=False)
     stopped: bool = False
     """Whether it was asked to stop before its end."""
 

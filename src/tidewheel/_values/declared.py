@@ -27,7 +27,8 @@ _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
 def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     """Return the declared fields of the columns, or raise an `OperatorError` that says which is lacking or of another type.
 
-    Nested columns, and types that have no column type, are checked when each record is converted.
+    Nested columns, and types that have no column type, are checked when each record is converted. Of a plain value only the
+    name of its column is checked.
     """
     names = columns.schema.names
     missing = [name for name in shape.columns() or () if name not in names]
@@ -35,6 +36,8 @@ def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
         raise OperatorError(
             f"the records lack the column {', '.join(missing)} of {shape.describe()}; they have {', '.join(names)}"
         )
+    if shape.kind == "scalar":
+        return columns.select([shape.column])
     kinds = field_types(shape.type)
     arrays = [_fitted(columns.column(names.index(name)), name, kind, shape) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays(arrays, list(kinds))
@@ -56,9 +59,10 @@ def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Arra
 
 
 def unfilled(columns: pa.RecordBatch, shape: Shape) -> dict[int, str]:
-    """Return the positions of records that lack a required value, each with the field's name."""
+    """Return the positions of records, or of plain values, that lack a required value, each with the column's name."""
     positions: dict[int, str] = {}
-    for name, kind in field_types(shape.type).items():
+    kinds = field_types(shape.type) if shape.kind == "record" else {shape.column: shape.type}
+    for name, kind in kinds.items():
         column: Any = columns.column(columns.schema.get_field_index(name))
         if column.null_count and not unwrap_optional(kind)[1]:
             positions.update(dict.fromkeys(pc.indices_nonzero(column.is_null()).to_pylist(), name))

@@ -37,7 +37,7 @@ def test_a_bad_line_is_a_dead_letter_with_its_text(spark, tmp_path, reader):
     made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
     assert sorted(json.loads(row["record"]) for row in dead.records) == sorted(BAD)
     assert {row["operator"] for row in dead.records} == {"in"}
-    assert all(row["error"].startswith("the line is not a JSON object") for row in dead.records)
+    assert all(row["error"].startswith("the line is not a record") for row in dead.records)
     found = sorted((row["user"], row["cents"]) for row in out.records if row["cents"] is not None)
     assert found == [("ada", 3), ("ada", 3), ("eve", 5), ("eve", 5)]
     assert [row["user"] for row in out.records if row["cents"] is None] == ["bob", "bob"]
@@ -48,7 +48,7 @@ def test_without_dead_letters_the_error_shows_the_line():
     records = [{"user": "ada", "cents": 3, BAD_LINE: None}, {"user": None, "cents": None, BAD_LINE: "no JSON"}]
     with (
         MemoryRun(made) as run,
-        pytest.raises(OperatorError, match=r"operator 'in', record 'no JSON': the line is not a JSON object"),
+        pytest.raises(OperatorError, match=r"operator 'in', record 'no JSON': the line is not a record"),
     ):
         run.batch({"in": records})
 

@@ -15,7 +15,7 @@ from tidewheel._fleet.sweep import is_settled, sweep
 
 @pytest.fixture
 def fleet(tmp_path):
-    opened = Fleet(tmp_path, snapshot_every=2, collect_every=2, keep=1, grace="0 s")
+    opened = Fleet(tmp_path, snapshot_every=2, collect_every=2, keep=1, grace=0)
     yield opened
     opened.close()
 

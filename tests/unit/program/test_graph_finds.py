@@ -127,3 +127,31 @@ def test_a_key_column_that_cannot_be_is_refused():
         keyed_numbers(key=True)
     with pytest.raises(GraphError, match=r"sink 'out': key= names .*the stream has no keys"):
         orders().sink("out", collect(), key="user")
+
+
+def test_a_plain_value_is_the_only_column_of_a_source():
+    out, job = collect(), Job("plain", state="memory:plain-column")
+    job.source("in", files("x/", schema="cents long"), value=int).map("double", lambda n: n * 2).sink("out", out)
+    run_in_memory(job, {"in": [{"cents": 3}]})
+    assert out.records == [{"value": 6}]
+
+
+def test_a_plain_value_of_a_source_with_several_columns_is_refused():
+    with pytest.raises(
+        GraphError, match=r"value=int is a single column, 'value', and it has user, cents; declare a data"
+    ):
+        Job("plain").source("in", files("x/", schema="user string, cents long"), value=int)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"value": None}, r"'value' is null, or not there: value=int reads it alone.*value=int \| None"),
+        ({"cents": 3}, "source 'in': the records lack the column value of int; they have cents"),
+    ],
+)
+def test_a_plain_value_that_is_not_there_is_not_none(record, said):
+    job = Job("plain", state="memory:plain-null")
+    job.source("in", files("x/"), value=int).sink("out", collect())
+    with pytest.raises(OperatorError, match=said):
+        run_in_memory(job, {"in": [record]})

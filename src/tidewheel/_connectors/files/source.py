@@ -112,6 +112,15 @@ class Files(Source):
 
     def check(self) -> None:
         check_format(self.path, self.resolved._format, self.options)
+        self.resolved._check_columns()
+
+    def _check_columns(self) -> None:
+        """Refuse files that do not tell their columns, if the program does not either."""
+        if self.schema is None and self.format not in (*_OWN_SCHEMA, "text"):
+            raise ConfigError(
+                f"{self.format} files in {self.path} do not tell their columns; give schema='user string, amount long', "
+                "or declare a dataclass, value=…, at the source"
+            )
 
     @property
     def _format(self) -> str:
@@ -169,11 +178,7 @@ class Files(Source):
             return spark_schema(self.schema)
         if self.format == "text":
             return spark_schema("value string")
-        if self.format not in _OWN_SCHEMA:
-            raise ConfigError(
-                f"{self.format} files in {self.path} do not tell their columns; give schema='user string, amount long', "
-                "or declare value=… at the source"
-            )
+        self._check_columns()
         options = {name: value for name, value in self.options.items() if name.lower() != "maxfilespertrigger"}
         return spark.read.format(self._format).options(**options).load(self.path).schema
 

@@ -48,7 +48,7 @@ class _Reading(Process):
             batch = Batch(batch.shape, columns=records)
             if not len(batch):
                 return
-        if self.shape.kind != "record":
+        if not self._declared:
             self.context.emit(Batch(self.shape, columns=batch.columns, times=batch.times))
             return
         try:
@@ -57,13 +57,25 @@ class _Reading(Process):
             raise OperatorError(f"source {self.context.operator!r}: {error}") from None
         empty = unfilled(columns, self.shape)
         for position, name in empty.items():
-            cause = OperatorError(f"{name!r} is null; declare it as optional in {self.shape.describe()} if it may be")
-            self.context.reject(cause, batch, position)
+            self.context.reject(self._is_null(name), batch, position)
         self.context.emit(without(Batch(self.shape, columns=columns, times=batch.times), list(empty)))
+
+    @property
+    def _declared(self) -> bool:
+        return self.shape.kind == "record" or (self.shape.kind == "scalar" and self.shape.type is not None)
+
+    def _is_null(self, column: str) -> OperatorError:
+        declared = self.shape.describe()
+        if self.shape.kind == "record":
+            return OperatorError(f"{column!r} is null; declare it as optional in {declared} if it may be")
+        return OperatorError(
+            f"the column {column!r} is null, or not there: value={declared} reads it alone. Write value={declared} | None if it "
+            "may be null; if the column has another name, declare a dataclass with that field"
+        )
 
     def _reject(self, lines: list[str]) -> None:
         """Reject lines that are no records, with their text."""
-        error = OperatorError("the line is not a JSON object with the columns that the source declares")
+        error = OperatorError("the line is not a record with the columns that the source declares")
         batch = Batch(SCALAR, values=lines)
         for position in range(len(lines)):
             self.context.reject(error, batch, position)
