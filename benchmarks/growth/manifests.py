@@ -40,9 +40,9 @@ def part(sequence: int, task: int) -> PartRef:
 
 def reports(sequence: int, n_shards: int, rng: random.Random) -> list[Report]:
     """Return what the tasks of a batch say that changes 1 % of the shards."""
-    deltas: dict[int, dict[int, PartRef]] = {}
+    deltas: dict[int, dict[int, list[PartRef]]] = {}
     for shard in rng.sample(range(n_shards), n_shards // 100):
-        deltas.setdefault(shard % TASKS, {})[shard] = part(sequence, shard % TASKS)
+        deltas.setdefault(shard % TASKS, {})[shard] = [part(sequence, shard % TASKS)]
     return [Report(1, task, deltas=deltas.get(task, {})) for task in range(TASKS)]
 
 

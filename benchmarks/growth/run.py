@@ -13,7 +13,7 @@ import sys
 
 from benchmarks.growth.growth import Growth
 
-MEASUREMENTS = ("cold", "empty", "hot", "lookup", "manifests", "offline", "seen", "writes")
+MEASUREMENTS = ("cold", "empty", "hot", "lookup", "manifests", "offline", "output", "seen", "writes")
 
 
 def measured(name: str) -> list[Growth]:

@@ -51,7 +51,11 @@ class Written:
         sequence = self.head.sequence + 1
         merged = self.merging.adopt(self.head)
         deltas = self._delta(sequence, numbers)
-        shards = next_shards(self.head.shards, [Report(1, 0, deltas=deltas), Report(0, 0, merged=merged)], SHARDS)
+        shards = next_shards(
+            self.head.shards,
+            [Report(1, 0, deltas={shard: [part] for shard, part in deltas.items()}), Report(0, 0, merged=merged)],
+            SHARDS,
+        )
         self.head = self.checkpoints.commit(self.head.replace(id=CheckpointId("job", sequence), shards=shards))
         self.checkpoints.delete_before(sequence)
         self.merging.committed()

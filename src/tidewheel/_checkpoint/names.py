@@ -33,7 +33,7 @@ Suffix = Literal["delta", "snap", "run"]
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _MAX_FOLDER = 200
-_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)\.(delta|snap|run)")
+_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)(?:\.([1-9]\d*))?\.(delta|snap|run)")
 _NUMBERED = re.compile(r"(?:state|staged)/(\d{20})-[^/].*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.]+")
 
@@ -46,6 +46,8 @@ class StateFileName(msgspec.Struct, frozen=True):
     task: int
     attempt: int
     suffix: Suffix
+    place: int = 0
+    """Which one it is of several files of the same attempt."""
 
 
 def folder(stream_id: str) -> str:
@@ -82,13 +84,13 @@ def stream_of(name: str) -> str:
     return re.sub(rb"=([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
 
 
-def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix) -> str:
-    """Return the name of a state file.
+def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix, place: int = 0) -> str:
+    """Return the name of a state file, or of the one in its place among several of the same attempt.
 
-    >>> state_file(7, "r1", 3, 0, "delta")
-    'state/00000000000000000007-r1-3-0.delta'
+    >>> state_file(7, "r1", 3, 0, "delta"), state_file(7, "r1", 3, 0, "delta", 1)
+    ('state/00000000000000000007-r1-3-0.delta', 'state/00000000000000000007-r1-3-0.1.delta')
     """
-    return f"{STATE}/{_stem(sequence, run, task, attempt)}.{suffix}"
+    return f"{STATE}/{_stem(sequence, run, task, attempt)}{f'.{place}' if place else ''}.{suffix}"
 
 
 def staged_file(sequence: int, run: str, task: int, attempt: int, rest: str) -> str:
@@ -110,7 +112,8 @@ def parse_state_file(name: str) -> StateFileName | None:
     match = _STATE_FILE.fullmatch(name)
     if match is None:
         return None
-    return StateFileName(int(match[1]), match[2], int(match[3]), int(match[4]), cast(Suffix, match[5]))
+    sequence, run, task, attempt, place, suffix = match.groups()
+    return StateFileName(int(sequence), run, int(task), int(attempt), cast(Suffix, suffix), int(place or 0))
 
 
 def sequence_of(name: str) -> int | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, StagedRef, published_batches, read_token
+from tidewheel._connectors.staging import StagedBatches, published_batches, staged_files
 from tidewheel.errors import ConfigError, CorruptError, OperatorError
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
@@ -101,7 +101,7 @@ def _staged_addresses(columns: pa.RecordBatch, form: Form, publication: Publicat
 
 def count(publication: Publication) -> int:
     """Return how many messages a publication has."""
-    return sum(read_token(token, StagedRef, publication.sink).rows for token in publication.tokens)
+    return sum(file.rows for file in staged_files(publication))
 
 
 def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:

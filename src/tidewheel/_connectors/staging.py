@@ -1,5 +1,8 @@
 """Output staged in the job's own store, for sinks whose work is done in the driver: Arrow streams, checked when read back.
 
+A task's output is in files of bounded size, and the driver reads one after the other, the next ones ahead: neither has a batch's
+output in memory as a whole.
+
 Whoever may write to the store could change what is staged and the tokens that name it. So both are read as a stranger's
 input: a token names a staged file and nothing else, and the columns are checked before anybody relies on them.
 """
@@ -8,7 +11,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import ceil
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +28,11 @@ from tidewheel.errors import CorruptError, OperatorError, StorageError
 
 T = TypeVar("T")
 
+FILE_BYTES = 16 << 20
+"""About how many bytes of columns a staged file holds."""
+
+_AHEAD_BYTES = 32 << 20
+_READERS = 4
 _STAGED = re.compile(r"staged/\d{20}-[A-Za-z0-9_.]+-\d+-\d+-[^\0]+")
 
 
@@ -32,6 +43,13 @@ class StagedRef(msgspec.Struct, frozen=True, array_like=True):
     size: int
     checksum: int
     rows: int
+    more: tuple[StagedRef, ...] = ()
+    """The files that go on where this one ends."""
+
+    @property
+    def files(self) -> tuple[StagedRef, ...]:
+        """The file and those that go on, in order."""
+        return (self, *self.more)
 
     def __post_init__(self) -> None:
         if not _STAGED.fullmatch(self.name) or ".." in self.name.split("/") or self.rows < 0:
@@ -77,22 +95,43 @@ def unstage(store: Store, ref: StagedRef) -> bytes:
 
 
 class StagedBatches(SinkPartition):
-    """Keeps a task's rows, in order, and stages them as Arrow."""
+    """Stages a task's rows, in order, as Arrow, in files of bounded size."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._who = f"sink {staging.sink!r}"
         self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._files: list[StagedRef] = []
 
     def write(self, columns: pa.RecordBatch) -> None:
-        if columns.num_rows:
-            self._batches.append(columns)
+        for some in _pieces(columns):
+            if self._batches and self._bytes + some.nbytes > FILE_BYTES:
+                self._stage()
+            self._batches.append(some)
+            self._bytes += some.nbytes
 
     def prepare(self) -> bytes | None:
-        if not self._batches:
+        if self._batches:
+            self._stage()
+        if not self._files:
             return None
+        first, *more = self._files
+        return msgspec.msgpack.encode(msgspec.structs.replace(first, more=tuple(more)))
+
+    def _stage(self) -> None:
+        # No other sink of the attempt can have this suffix: theirs end with "arrow", or have a name of their own before it.
+        suffix = f"arrow-{len(self._files)}" if self._files else "arrow"
         rows = sum(batch.num_rows for batch in self._batches)
-        return msgspec.msgpack.encode(stage(self._staging, "arrow", to_arrow(self._batches), rows))
+        self._files.append(stage(self._staging, suffix, to_arrow(self._batches), rows))
+        self._batches, self._bytes = [], 0
+
+
+def _pieces(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches that a staged file takes."""
+    rows = columns.num_rows
+    step = ceil(rows / ceil(columns.nbytes / FILE_BYTES)) if columns.nbytes > FILE_BYTES else max(rows, 1)
+    return (columns.slice(start, step) for start in range(0, rows, step))
 
 
 def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
@@ -123,17 +162,82 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
         _check_names(field.type.field(place) for place in range(field.type.num_fields))
 
 
+def staged_files(publication: Publication, tokens: Iterable[bytes] | None = None) -> list[StagedRef]:
+    """Return the files that the tasks staged, task by task, in each task's order; of some tokens, if they are given."""
+    tokens = publication.tokens if tokens is None else tokens
+    return [file for token in tokens for file in read_token(token, StagedRef, publication.sink).files]
+
+
 def published_batches(publication: Publication, tokens: Iterable[bytes] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield what the tasks staged, task by task, in each task's order; of some tokens, if they are given."""
-    for token in publication.tokens if tokens is None else tokens:
-        ref = read_token(token, StagedRef, publication.sink)
+    """Yield what the tasks staged, task by task, in each task's order; of some tokens, if they are given.
+
+    A few files are in memory at a time: whoever keeps no batch needs no memory for all of them.
+    """
+    for file, data in _read_ahead(publication.store, staged_files(publication, tokens)):
         try:
-            yield from from_arrow(unstage(publication.store, ref))
+            yield from from_arrow(data)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise CorruptError(
-                f"sink {publication.sink!r}: {ref.name} at {publication.store.url} does not hold columns ({error}); restore the "
+                f"sink {publication.sink!r}: {file.name} at {publication.store.url} does not hold columns ({error}); restore the "
                 "file from a copy of the store"
             ) from None
+
+
+def _read_ahead(store: Store, files: Sequence[StagedRef]) -> Iterator[tuple[StagedRef, bytes]]:
+    """Yield the files in order; those that come next are read meanwhile, several at once."""
+    if len(files) < 2:
+        yield from ((file, unstage(store, file)) for file in files)
+        return
+    coming = deque(files)
+    reading: deque[tuple[StagedRef, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="tidewheel-staged") as readers:
+        while coming or reading:
+            ahead = sum(file.size for file, _ in reading)
+            while coming and (not reading or (len(reading) < _READERS and ahead + coming[0].size <= _AHEAD_BYTES)):
+                file = coming.popleft()
+                reading.append((file, readers.submit(unstage, store, file)))
+                ahead += file.size
+            file, data = reading.popleft()
+            yield file, data.result()
+
+
+class PublishedRows:
+    """A publication's rows, to be gone through more than once: kept in memory if they are few, else read again each time."""
+
+    def __init__(self, publication: Publication) -> None:
+        self._publication = publication
+        self._kept: list[pa.RecordBatch] | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[pa.RecordBatch] | None = []
+        size = 0
+        for batch in published_batches(self._publication):
+            size += batch.nbytes
+            if kept is not None:
+                kept.append(batch)
+                kept = kept if size <= FILE_BYTES else None
+            yield batch
+        self._kept = kept
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the columns that there are, each kind once."""
+        return list({batch.schema.serialize().to_pybytes(): batch.schema for batch in self}.values())
+
+    def tables(self) -> Iterator[list[pa.Table]]:
+        """Yield all rows, in order, as tables of which some are together in memory."""
+        some: list[pa.Table] = []
+        size = 0
+        for batch in self:
+            some.append(pa.Table.from_batches([batch]))
+            size += batch.nbytes
+            if size >= FILE_BYTES:
+                yield some
+                some, size = [], 0
+        if some:
+            yield some
 
 
 def together(tables: list[pa.Table], sink: str) -> pa.Table:
@@ -141,10 +245,22 @@ def together(tables: list[pa.Table], sink: str) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise OperatorError(
-            f"sink {sink!r}: the records of one batch have columns of types that do not go together: {error}. Declare what the "
-            "operator before it returns (returns=…)"
-        ) from error
+        raise _unlike(sink, error) from error
+
+
+def common_schema(schemas: list[pa.Schema], sink: str) -> pa.Schema:
+    """Return the columns of the one table that rows with these columns make."""
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise _unlike(sink, error) from error
+
+
+def _unlike(sink: str, error: Exception) -> OperatorError:
+    return OperatorError(
+        f"sink {sink!r}: the records of one batch have columns of types that do not go together: {error}. Declare what the "
+        "operator before it returns (returns=…)"
+    )
 
 
 def typed(columns: pa.RecordBatch) -> pa.RecordBatch:

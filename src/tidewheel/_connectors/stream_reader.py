@@ -71,6 +71,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self.batch_end(self.initialOffset(), ReadAllAvailable())
         return self.batch_end(start, limit)
 
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how much a batch takes: all there is."""
+        return ReadAllAvailable()
+
     def prepareForTriggerAvailableNow(self) -> None:
         """Let nothing come that is not there now."""
 
@@ -108,6 +112,13 @@ class DirectStream(DirectReader):
         if self._first is None:
             self._first = self.reader.initialOffset()
             self.reader.stop()
+
+    def end(self, start: Any) -> Any:
+        """Return where the batch ends that begins at an offset; the offset itself if there is nothing new.
+
+        None is the beginning of the first batch: of all that `begin` took note of.
+        """
+        return self.reader.batch_end(self._first if start is None else start, self.reader.getDefaultReadLimit())
 
     def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
         start = self._first if batch.start is None else batch.start

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.encoding import decode as decode_manifest
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.names import CHAIN, Suffix, folder, path
+from tidewheel._checkpoint.names import CHAIN, folder
 from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._checkpoint.state_files import shard_by_shard_opener
+from tidewheel._checkpoint.state_files import file_store, shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
 from tidewheel._state.beside import is_beside
+from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.local_copies import LocalCopies, folder_name
-from tidewheel._state.references import FileRef, PartRef
-from tidewheel._state.state_file import StateFileWriter
+from tidewheel._state.references import PartRef
 from tidewheel._state.task_state import TaskState
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
-from tidewheel.errors import CorruptError, StorageError
+from tidewheel.errors import CorruptError
 
-DELTA = faults.declare("task.delta", "a task is about to write its delta")
+DELTA = faults.declare("task.delta", "a task is about to write its delta, or the last file of it")
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
 
 _COUNTED = 64
@@ -34,13 +34,13 @@ _COUNTED = 64
 class BatchState:
     """One task's state of one batch. Nothing is opened before an operator asks for it."""
 
-    def __init__(self, spec: BatchSpec, store: Store, partition: int, name: Callable[[Suffix], str]) -> None:
-        """Take the batch's spec, its store, the number of this task in its level, and the function that names its files."""
-        self._spec, self._store, self._partition, self._name = spec, store, partition, name
+    def __init__(self, spec: BatchSpec, store: Store, partition: int, names: Iterable[str]) -> None:
+        """Take the batch's spec, its store, the number of this task in its level, and names for its files."""
+        self._spec, self._store, self._partition, self._names = spec, store, partition, names
         self._opened: TaskState | None = None
         self._begun: dict[int, dict[str, int]] = {}
         """How many keys of each table this batch puts into shards that held nothing before."""
-        self._written: dict[int, PartRef] = {}
+        self._written: dict[int, list[PartRef]] = {}
 
     @property
     def opened(self) -> TaskState:
@@ -64,23 +64,22 @@ class BatchState:
         shards = range(spec.n_shards) if spec.shards is None else sorted(spec.shards)
         return [shard for shard in shards if self._is_mine(shard)]
 
-    def write_delta(self) -> tuple[dict[int, PartRef], dict[str, int]]:
+    def write_delta(self) -> tuple[dict[int, list[PartRef]], dict[str, int]]:
         """Write what the batch changed; return it by shard, and how many keys of each table it is."""
         if self._opened is None:
             return {}, {}
-        writer = StateFileWriter()
+        files = BoundedFiles(file_store(self._store, self._spec.stream, self._names), self._spec.sequence)
         changed: dict[str, int] = {}
         for shard, table, items in self._opened.changes():
-            writer.add(shard, table, items)
+            files.add(shard, table, items)
             changed[table] = changed.get(table, 0) + len(items)
             if shard not in self._opened.parts:
                 self._begun.setdefault(shard, {})[table] = sum(1 for _, value in items if value is not None)
         if not changed:
             return {}, {}
         faults.point(DELTA)
-        ref = self._stored(writer, "delta")
+        self._written = files.finish()
         faults.point(DELTA_WRITTEN)
-        self._written = writer.parts(ref, self._spec.sequence)
         return self._written, changed
 
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
@@ -101,7 +100,7 @@ class BatchState:
             _add(sizes, shard, table, keys, used)
         for shard, tables in self._begun.items():
             # The local copy is not there yet: its bytes are about those of the delta.
-            used = self._written[shard].bytes // len(tables)
+            used = sum(part.bytes for part in self._written[shard]) // len(tables)
             for table, keys in tables.items():
                 _add(sizes, shard, table, keys, used)
         return sizes
@@ -118,13 +117,6 @@ class BatchState:
 
     def _is_mine(self, shard: int) -> bool:
         return task_of(shard, self._spec.parallelism) == self._partition
-
-    def _stored(self, writer: StateFileWriter, suffix: Suffix) -> FileRef:
-        data, checksum = writer.finish()
-        name = self._name(suffix)
-        if not self._store.create(path(self._spec.stream, name), data):
-            raise StorageError(f"{name} at {self._store.url} holds other state; two attempts of one task have one name")
-        return FileRef(name, len(data), checksum)
 
 
 def _add(sizes: dict[str, dict[int, tuple[int, int]]], shard: int, table: str, keys: int, used: int) -> None:

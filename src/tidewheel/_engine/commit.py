@@ -54,13 +54,13 @@ def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_sha
     deltas: dict[int, list[PartRef]] = {}
     changes: dict[int, ShardParts | None] = {}
     for report in reports:
-        for shard, part in report.deltas.items():
-            deltas.setdefault(shard, []).append(part)
+        for shard, parts in report.deltas.items():
+            deltas.setdefault(shard, []).extend(parts)
         for shard, result in report.merged.items():
             # A merge whose runs are there no more has come too late, and counts for nothing.
-            parts = adopted(base.get(shard, ShardParts()), result)
-            if parts is not None:
-                changes[shard] = parts
+            merged_parts = adopted(base.get(shard, ShardParts()), result)
+            if merged_parts is not None:
+                changes[shard] = merged_parts
     for shard, fresh in deltas.items():
         before = changes.get(shard) or base.get(shard) or _NOTHING
         changes[shard] = merge(before, fresh if len(fresh) == 1 else sorted(fresh, key=lambda part: part.file.name))

@@ -135,7 +135,7 @@ def record_of(
     reading = min(max((report.reading for report in reports), default=0.0), seconds.get("tasks", 0.0))
     if "tasks" in seconds:
         seconds |= {"read": reading, "tasks": seconds["tasks"] - reading}
-    deltas = [part for report in reports for part in report.deltas.values()]
+    deltas = [part for report in reports for parts in report.deltas.values() for part in parts]
     merges = [found for report in reports for found in report.merged.values()]
     return CommitRecord(
         sequence=manifest.sequence,

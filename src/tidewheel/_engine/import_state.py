@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -103,10 +104,20 @@ def _pairs(rows: Rows, key: str) -> Iterable[tuple[Any, Any]]:
 def _of_parquet(path: str) -> _Columns:
     from pyarrow import dataset
 
-    try:
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _told(path):
+            # One file after the other, and little of it ahead of what is taken.
+            yield from found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+
+    with _told(path):
         found = dataset.dataset(path, format="parquet", partitioning="hive")
-        # One file after the other, and little of it ahead of those that are read.
-        return found.schema, found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+    return found.schema, batches()
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(f"could not read {path} as Parquet: {error}") from None
 

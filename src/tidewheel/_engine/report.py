@@ -32,7 +32,8 @@ class Report(msgspec.Struct, frozen=True):
     level: int
     partition: int
     failure: Failure | None = None
-    deltas: dict[int, PartRef] = {}
+    deltas: dict[int, list[PartRef]] = {}
+    """The state that the task changed, by shard; several parts where one file would be too large."""
     merged: dict[int, Merged] = {}
     """What the commit adopts of merges that were done beside the batches; a task has none."""
     outputs: dict[str, Staged] = {}

@@ -77,9 +77,7 @@ class ChainRun(ABC):
         self._to_release.callback(self.cells.close)
         self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))
         self._to_release.callback(self.merging.close)
-        for node in plan.nodes:
-            if isinstance(node.operator, SinkOperator):
-                self._to_release.callback(node.operator.sink.stop, stream)
+        self._to_release.callback(stop_sinks, plan, stream)
         self.head: Manifest
         self.clock: Callable[[], int] = time.time_ns
         """What tells the time of a batch, in ns."""
@@ -355,6 +353,13 @@ def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str])
             f"{', '.join(map(repr, missing))}, which the program lacks. Run the program with that sink once more, or let "
             f"this output go with --drop-unpublished {missing[0]} (drop_unpublished=[{missing[0]!r}])"
         )
+
+
+def stop_sinks(plan: Plan, stream: str) -> None:
+    """Let the sinks of a plan go of what publishing for a stream has opened."""
+    for node in plan.nodes:
+        if isinstance(node.operator, SinkOperator):
+            node.operator.sink.stop(stream)
 
 
 def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps: Steps | None = None) -> None:

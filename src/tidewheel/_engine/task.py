@@ -7,6 +7,7 @@ in-memory runtime.
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._cells.live import pin
-from tidewheel._checkpoint.names import Suffix, folder, state_file
+from tidewheel._checkpoint.names import folder, state_file
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.sink import Staging
 from tidewheel._core import faults
@@ -104,7 +105,7 @@ class _Step:
         self.plan, self.spec, self.level, self.task = plan, spec, level, task
         self.store = open_store(spec.state)
         self.output = TaskOutput(plan, self._staging)
-        self.state = BatchState(spec, self.store, task.partition, self._file_name)
+        self.state = BatchState(spec, self.store, task.partition, map(self._delta_file, itertools.count()))
         self.pending: list[wire.Row] = []
         self.counts: dict[str, int] = {}
         self.sent: dict[int, int] = {}
@@ -268,8 +269,8 @@ class _Step:
         """A number for file names that no other partition of any level has."""
         return self.task.partition * len(self.plan.levels) + self.level
 
-    def _file_name(self, suffix: Suffix) -> str:
-        return state_file(self.spec.sequence, self.spec.run, self._task_number, self.task.attempt, suffix)
+    def _delta_file(self, place: int) -> str:
+        return state_file(self.spec.sequence, self.spec.run, self._task_number, self.task.attempt, "delta", place)
 
     def _staging(self, sink: str) -> Staging:
         spec = self.spec

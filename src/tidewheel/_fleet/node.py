@@ -23,7 +23,7 @@ from tidewheel._connectors.inbox import open_inbox
 from tidewheel._core import faults
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.run import publish_output
+from tidewheel._engine.run import publish_output, stop_sinks
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
@@ -207,8 +207,11 @@ class Node:
         return frozenset() if self._leaving.is_set() else self._membership.shards()
 
     def _publish(self, state: Manifest) -> None:
-        where = self._chains.store.at(folder(state.id.stream_id))
-        publish_output(self.plan, where, state, self.engine.spark)
+        stream = state.id.stream_id
+        try:
+            publish_output(self.plan, self._chains.store.at(folder(stream)), state, self.engine.spark)
+        finally:
+            stop_sinks(self.plan, stream)
 
     def _check(self, state: Manifest) -> None:
         check_adopted(state, self.plan, self.job.n_shards, self.job.aliases)

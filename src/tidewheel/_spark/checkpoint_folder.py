@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
@@ -92,6 +94,22 @@ class SparkFolder:
     def logs(self) -> dict[str, int]:
         """The number of each source's log; of a source with several streams, that of its first."""
         return {source.name: source.log for source in reversed(self._sources.sources)}
+
+    def newest(self) -> tuple[int, list[str | None]]:
+        """Return the newest batch and the offset of each line at its end, None where there is none; -1 before the first."""
+        batches = [int(file.name) for file in (self.path / "offsets").glob("[0-9]*")]
+        if not batches:
+            return -1, [None] * len(self._sources.lines)
+        offsets = source_offsets(self.offsets(max(batches)))
+        return max(batches), [None if text == _NO_OFFSET else text for text in offsets]
+
+    def plan(self, batch: int, offsets: Sequence[str]) -> None:
+        """Record the offsets at the end of a batch, one for each line, as Spark would before the batch runs."""
+        if not (self.path / "metadata").exists():
+            self._write("metadata", json.dumps({"id": str(uuid.uuid4())}))
+        about = {"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 10**6, "conf": {}}
+        self._write(f"offsets/{batch}", "\n".join([_VERSION, json.dumps(about), *offsets]))
+        (self.path / "offsets" / str(batch - 2)).unlink(missing_ok=True)
 
     def offsets(self, batch: int) -> str:
         """Return the text of the offsets that Spark recorded for a batch."""

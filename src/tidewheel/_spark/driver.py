@@ -6,45 +6,45 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.util import InheritableThread
 
 from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
-from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
-from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.steps import Steps
-from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.telling import Telling
-from tidewheel._engine.wire import REPORT
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark import jvm
+from tidewheel._spark.batch_tasks import BatchTasks, Offered, rows_of
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
 from tidewheel._spark.diagnosis import cause, readable
-from tidewheel._spark.direct_reading import hands_of
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.merging import merge_on
 from tidewheel._spark.options import RunOptions
+from tidewheel._spark.own_query import OwnQuery
 from tidewheel._spark.program import Program
 from tidewheel._spark.progress import BatchProgress, RunResult
+from tidewheel._spark.query import BatchQuery, SparkQuery
 from tidewheel._spark.query_sources import QuerySources, query_sources
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
@@ -67,16 +67,8 @@ BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is com
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
 _KEEP_BATCHES = 1000
-SMALL_ROWS = 10_000
-"""Up to this many rows a batch runs in one task without a shuffle."""
-SMALL_BYTES = 256 * 1024
-"""The same for a batch whose tasks read its files themselves, in bytes of the files."""
 _POLL_SECONDS = 0.2
 _POLLS_PER_STATUS = 25
-_STARTING = "Initializing sources"
-"""What Spark says of a query that has no sources yet."""
-_WAITING = "Waiting for data to arrive"
-"""What Spark says of a query that has read all there is."""
 
 
 class _Stopped(Exception):
@@ -97,14 +89,15 @@ class Driver:
         self.batches: list[BatchProgress] = []
         self.phase: str | None = "checking"
         """What the start is at; None: it has run its first batch, or waits for data."""
-        self._query: StreamingQuery | None = None
+        self._query: BatchQuery | None = None
         self.spark: SparkSession
         self.sources: QuerySources
         self.program: Program
+        self.tasks: BatchTasks
+        self._with_session = contextlib.ExitStack()
+        """What is let go of with the Spark session that it is for."""
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
-        self._few = False
-        """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
         self._polls = 0
         self._read_by_spark = False
         """Whether tasks could not read a batch as Spark would, so that Spark's own rows must be at hand from then on."""
@@ -152,6 +145,7 @@ class Driver:
             self.telling.failed(error, self.failed_batch)
             raise
         finally:
+            self._with_session.close()
             self.run.release()
             self.telling.close()
             self.spark_folder.remove()
@@ -181,6 +175,11 @@ class Driver:
         self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
         self.program = Program(self.plan, self.sources.frame)
         self._tell_readers(self.sources.direct.told)
+        self._with_session.close()
+        # Elsewhere, tasks run on hosts that were chosen for them.
+        beside = is_local(self.spark.sparkContext.master)
+        self.tasks = BatchTasks(self.program, self.sources, in_driver=self.options.in_driver, beside=beside)
+        self._with_session.enter_context(self.tasks)
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, self.options.backoff)
@@ -247,54 +246,76 @@ class Driver:
         self.seen.ages = self._ages(continuation)
         self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
         faults.point(REBUILT)
-        writer = self._frame().writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
-        # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
-        query = self._query = writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start()
+        query = self._query = self._start_query()
         self._enter("first batch")
         try:
             self._await(query)
         finally:
             self._enter(None)
+            if not self._idle.is_set():
+                self.tasks.cancel()
             # With a JVM that has ended there is nothing to stop.
             with contextlib.suppress(*jvm.CONNECTION_ERRORS):
                 query.stop()
                 self.batches = self._with_durations(query)
+            self._query = None
         if self.options.bounded and not self.stopping:
             self._flush()
         elif self.options.ends_by_itself and self.options.finishes:
             self._finish()
 
-    def _frame(self) -> DataFrame:
-        """Return what the query is over: where tasks read the sources themselves, only what makes Spark offer batches."""
-        if self.sources.direct.why_not is not None or self._read_by_spark:
-            return self.sources.frame
-        self.sources.direct.begin(self.run.head.source_offsets)
-        return self.sources.bare
+    def _start_query(self) -> BatchQuery:
+        """Start what offers the batches: the run itself where it can and no trigger was named, else Spark."""
+        frame = self.sources.frame
+        if self.sources.direct.why_not is None and not self._read_by_spark:
+            self.sources.direct.begin(self.run.head.source_offsets)
+            streams = self.sources.streams()
+            if streams is not None and self.options.trigger is None and not self.options.ends_by_itself:
+                return self._own_query(streams)
+            # Only what makes Spark offer batches.
+            frame = self.sources.bare
+        writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
+        # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
+        return SparkQuery(writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start())
 
-    def _await(self, query: StreamingQuery) -> None:
+    def _own_query(self, streams: list[DirectStream]) -> BatchQuery:
+        context, group = self.spark.sparkContext, f"{self.run.stream} {self.run.token}"
+
+        @cache
+        def join_group() -> None:
+            context.setJobGroup(group, f"the batches of job {self.job.name!r}", interruptOnCancel=True)
+
+        def on_batch(batch: int) -> None:
+            join_group()
+            self._on_batch(None, batch)
+
+        return OwnQuery(
+            streams, self.spark_folder, on_batch, lambda: context.cancelJobGroup(group), thread=InheritableThread
+        )
+
+    def _await(self, query: BatchQuery) -> None:
         try:
-            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # it takes parts of a second
+            while not query.await_end(_POLL_SECONDS):
                 waiting = self._waiting(query)
                 self.telling.turned(waiting)
                 if waiting and self._idle.is_set():
                     self._enter(None)
                 if self.run.cells.told_to_stop(self.run.token):
                     self.stop()
-                # A query that is stopped while a Python source of it starts leaves that process to fail on its own, loudly.
-                if self.stopping and self._idle.is_set() and query.status["message"] != _STARTING:
+                if self.stopping and self._idle.is_set() and not query.is_starting():
                     return
-        except StreamingQueryException:
+        except (StreamingQueryException, _Stopped):
             if isinstance(self.error, _Stopped):
                 return
             if self.error is not None:
                 raise self.error from self.error.__cause__
             raise
 
-    def _waiting(self, query: StreamingQuery) -> bool:
-        """Whether the query waits for data that is not there yet. Spark is asked every few seconds, and while it starts."""
+    def _waiting(self, query: BatchQuery) -> bool:
+        """Whether the query waits for data that is not there yet. It is asked every few seconds, and while it starts."""
         self._polls += 1
         asks = self._polls % _POLLS_PER_STATUS == 0 or self.phase is not None
-        return asks and query.status["message"] == _WAITING
+        return asks and query.is_waiting()
 
     def _enter(self, phase: str | None) -> None:
         """Begin a phase of the start, or with None what comes after it."""
@@ -312,7 +333,7 @@ class Driver:
 
     # One batch.
 
-    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+    def _on_batch(self, frame: DataFrame | None, batch: int) -> None:
         self._idle.clear()
         try:
             if self.stopping:
@@ -327,7 +348,7 @@ class Driver:
         finally:
             self._idle.set()
 
-    def _run_batch(self, frame: DataFrame, batch: int, steps: Steps) -> None:
+    def _run_batch(self, frame: DataFrame | None, batch: int, steps: Steps) -> None:
         faults.point(BATCH_STARTED)
         offsets = self.spark_folder.offsets(batch)
         if self._already_committed(batch, offsets):
@@ -335,70 +356,20 @@ class Driver:
             return
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
         steps.done("offsets")
-        spec, found, steps.tasks = self._run_tasks(frame, log.offsets.get(batch - 1), offsets, fresh)
+        offered = Offered(frame, log.offsets.get(batch - 1), offsets, fresh, self.spark_folder.logs)
+        ran = self.tasks.run(offered, self._spec(), read_by_spark=self._read_by_spark)
+        spec, found, steps.tasks = ran.spec, ran.reports, ran.tasks
         faults.point(BATCH_RAN)
         steps.done("tasks")
         steps.reports = found
         log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
         progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
-        self._few = self._rows(found) <= SMALL_ROWS
         if self.run.commit(spec, found, "batch", self.spark, progress, steps=steps):
             self._tell(spec, batch, found, steps)
         else:
             # There was nothing to do, as for a query that waits for data.
             self._enter(None)
             self.telling.turned(waiting=True)
-
-    def _run_tasks(
-        self, frame: DataFrame, start: str | None, end: str, fresh: Sequence[str]
-    ) -> tuple[BatchSpec, list[Report], int]:
-        """Run the batch's one Spark job; return what was pinned for it, what its tasks reported, and how many there were.
-
-        `start` and `end` are the offsets that Spark recorded for the batch before and for this one.
-        """
-        spec = self._spec()
-        if self.sources.direct.why_not is None:
-            try:
-                return self._run_directly(start, end, fresh, spec)
-            except ReadBySpark:
-                if not self._read_by_spark:
-                    raise
-                # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
-                # asked the sources for data while the tasks tried to read them.
-                pass
-        levels = self.program.python_levels
-        spec = msgspec.structs.replace(spec, keyed_by_spark=self.program.key is not None)
-        # A guess that is wrong costs time once, and nothing else.
-        if self._few:
-            alone = msgspec.structs.replace(spec, parallelism=1)
-            rows = self.program.small_query(frame, alone).collect()
-            if rows:
-                return spec, self._reports(rows, levels, alone), 1
-            # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
-        return spec, self._reports(self.program.query(frame, spec).collect(), levels, spec), spec.parallelism
-
-    def _run_directly(
-        self, start: str | None, end: str, fresh: Sequence[str], spec: BatchSpec
-    ) -> tuple[BatchSpec, list[Report], int]:
-        """Run the batch with tasks that read its sources themselves; a small one in one task."""
-        begin, until = (
-            {} if text is None else offsets_by_name(source_offsets(text), self.sources.lines) for text in (start, end)
-        )
-        splits = self.sources.direct.splits(begin, until, fresh, self.spark_folder.logs, spec.parallelism)
-        levels = list(range(len(self.plan.levels)))
-        if sum(split.size for _, split in splits) <= SMALL_BYTES:
-            alone = msgspec.structs.replace(spec, parallelism=1)
-            return spec, self._decoded(self._run_small(splits, alone), levels, alone), 1
-        rows = self.program.direct_query(hands_of(splits, spec.parallelism), spec).collect()
-        return spec, self._reports(rows, levels, spec), spec.parallelism
-
-    def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
-        """Run a batch that fits in one task: in this process if the caller of the run chose that, else in a task."""
-        if self.options.in_driver:
-            # What fails there, and is not the program's own error, has the attempts of a task left.
-            with contextlib.suppress(Exception):
-                return self.program.in_this_process(splits, spec)
-        return self.program.in_one_task(splits, spec)
 
     def _already_committed(self, batch: int, offsets: str) -> bool:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
@@ -425,25 +396,13 @@ class Driver:
         everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
         return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
 
-    def _reports(self, rows: list[Any], levels: list[int], spec: BatchSpec) -> list[Report]:
-        return self._decoded([bytes(row.payload) for row in rows if row.edge == REPORT], levels, spec)
-
-    def _decoded(self, payloads: list[bytes], levels: list[int], spec: BatchSpec) -> list[Report]:
-        found = [reports.decode(payload) for payload in payloads]
-        check_reports(found, levels, spec.parallelism)
-        return found
-
-    def _rows(self, found: list[Report]) -> int:
-        sources = {node.name for node in self.plan.sources()}
-        return sum(number for report in found for name, number in report.counts.items() if name in sources)
-
     def _tell(
         self, spec: BatchSpec, batch: int | None, found: list[Report], steps: Steps, kind: Kind = "batch"
     ) -> None:
         progress = BatchProgress(
             spec.sequence,
             batch,
-            self._rows(found),
+            rows_of(self.plan, found),
             sum(number for report in found for number in report.changed.values()),
             steps.total,
             (steps.seconds["commit"] + steps.seconds["publish"]) * 1000,
@@ -476,8 +435,7 @@ class Driver:
         spec = self._spec(epoch=epoch, asks=False)
         found: list[Report] = []
         if self.plan.driven_by_time():
-            rows = self.program.direct_query([[]], spec).collect()
-            found = self._reports(rows, list(range(len(self.plan.levels))), spec)
+            found = self.tasks.run_without_input(spec)
         steps.done("tasks")
         self.run.commit(spec, found, kind, self.spark, steps=steps)
         self._tell(spec, None, found, steps, kind)
@@ -524,12 +482,12 @@ class Driver:
     def progress(self) -> list[BatchProgress]:
         """Return the last committed batches, with the durations that Spark has told of them. From any thread."""
         with contextlib.suppress(Py4JError, *jvm.CONNECTION_ERRORS):
-            if self._query is not None and self._query.isActive:
-                return self._with_durations(self._query)
+            if (query := self._query) is not None:
+                return self._with_durations(query)
         return list(self.batches)
 
-    def _with_durations(self, query: StreamingQuery) -> list[BatchProgress]:
-        durations = {p.batchId: dict(p.durationMs) for p in query.recentProgress}
+    def _with_durations(self, query: BatchQuery) -> list[BatchProgress]:
+        durations = query.durations()
         return [
             entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
             for entry in self.batches

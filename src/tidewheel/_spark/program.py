@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 import pyarrow as pa
-from pyspark import RDD
+from pyspark import RDD, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,6 +25,7 @@ from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
+from tidewheel._spark.worker_beside import WorkerBeside
 from tidewheel.errors import ConfigError
 
 
@@ -88,6 +90,10 @@ class Program:
         """Run a small batch here, with a copy of the program as a task has it; return its reports."""
         return reports_here(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
 
+    def beside(self) -> WorkerBeside:
+        """Return what runs small batches in a process beside this one, once there were some."""
+        return WorkerBeside(self._bytes, self._digest, _task_environment(self._session.sparkContext))
+
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows."""
         for level in range(first, len(self.plan.levels)):
@@ -97,6 +103,14 @@ class Program:
 
     def _level(self, spec: BatchSpec, level: int) -> Any:
         return levels_function(self._bytes, self._digest, spec, range(level, level + 1))
+
+
+def _task_environment(context: SparkContext) -> dict[str, str]:
+    """Return the environment that a local Spark's Python workers have, with the code that was sent to them."""
+    files = SparkFiles.getRootDirectory()
+    code = [os.path.join(files, name) for name in context._python_includes or ()]
+    path = os.pathsep.join(filter(None, [files, *code, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **context.environment, "PYTHONPATH": path}
 
 
 def _hashable(column: str, kind: str) -> str:

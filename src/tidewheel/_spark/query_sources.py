@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidewheel._connectors.spark.ticks import ticks
+from tidewheel._connectors.spark.ticks import TickReader, ticks
+from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._engine.plan import Plan
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._spark.direct_reading import DirectReading
@@ -27,6 +29,14 @@ class QuerySources:
     """The same sources, and none of their rows: Spark plans next to nothing for a batch that tasks read themselves."""
     lines: tuple[SourceLine, ...]
     direct: DirectReading
+    clock: DirectStream | None
+    """The ticks, if they are one more source."""
+
+    def streams(self) -> list[DirectStream] | None:
+        """Return the stream of each line where all say in Python where they end, and tasks read them; else None."""
+        readers = [*self.direct.readers.values(), *([] if self.clock is None else [self.clock])]
+        streams = [reader for reader in readers if isinstance(reader, DirectStream)]
+        return streams if self.direct.why_not is None and len(streams) == len(self.lines) else None
 
 
 def query_sources(
@@ -50,8 +60,11 @@ def query_sources(
     frame = source_frame(chosen)
     bare = frame.where(F.lit(False))
     parts = list(zip((node.name for node in plan.sources()), frames, strict=True))
+    clock = None
     if tick is not None:
-        clock = ticks(tick).load(spark)
-        frame, bare = with_ticks(frame, clock), with_ticks(bare, clock)
-        parts.append((CLOCK, clock))
-    return QuerySources(frame, bare, source_lines(parts, frame), DirectReading(plan, chosen))
+        rows = ticks(tick).load(spark)
+        frame, bare = with_ticks(frame, rows), with_ticks(bare, rows)
+        parts.append((CLOCK, rows))
+        clock = DirectStream(TickReader(tick), pa.schema([]))
+        clock.begin()
+    return QuerySources(frame, bare, source_lines(parts, frame), DirectReading(plan, chosen), clock)

@@ -36,7 +36,7 @@ _STORED = itemgetter(0)
 _NUMBERS = {bool, int, float}
 _KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
-FILLED_COPIES = 16
+FILLED_COPIES = 32
 """How many copies a task fills before it lets go of them: LMDB has 3 MB of lists for each that is open."""
 SPILL_KEYS = 1_000_000
 """How many keys have their states in memory as Python objects before these are moved to disk."""
@@ -66,6 +66,8 @@ class TaskState:
         self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
         self._filled = 0
+        self._sizes: dict[int, list[tuple[str, int, int]]] = {}
+        """Tables, keys and bytes of the shards that it has let go of."""
         self.caught_up = 0
         """Bytes of state files that the local copies took in."""
         self._states: dict[str, KeyedState | RawTable | SegmentTable | TimerTable] = {}
@@ -93,6 +95,7 @@ class TaskState:
         """Let go of the other shards if together they take too much memory; whoever needs one again gets a new reader."""
         if self._filled >= FILLED_COPIES or self._copies.crowded():
             self._filled = 0
+            self._sizes.update((shard, _sizes(reader)) for shard, reader in self._readers.items())
             self._close_readers()
             self._copies.relieve()
 
@@ -134,11 +137,11 @@ class TaskState:
                     yield shard, table, items
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
-        """Yield shard, table, keys and bytes of what is open now, as of the base, for the shards that are wanted."""
-        for shard, reader in self._readers.items():
-            if wanted(shard):
-                for table in reader.tables():
-                    yield shard, table, *reader.size(table)
+        """Yield shard, table, keys and bytes of what was opened, as of the base, for the shards that are wanted."""
+        for shard in filter(wanted, {**self._sizes, **self._readers}):
+            reader = self._readers.get(shard)
+            for table, keys, used in self._sizes[shard] if reader is None else _sizes(reader):
+                yield shard, table, keys, used
 
     def touched(self) -> set[int]:
         """Return the shards that this batch read or changed."""
@@ -149,6 +152,10 @@ class TaskState:
         self._close_readers()
         for state in self._states.values():
             state.close()
+
+
+def _sizes(reader: ShardReader) -> list[tuple[str, int, int]]:
+    return [(table, *reader.size(table)) for table in reader.tables()]
 
 
 class KeyedState:

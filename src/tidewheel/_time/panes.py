@@ -50,10 +50,6 @@ class Panes:
         """How long a pane is: the common divisor of length and step."""
         return gcd(self.windows.length, self.windows.every)
 
-    def far(self, times: Ints) -> Flags:
-        """Tell which timestamps are too far from 1970 to be in any pane."""
-        return far_times(times)
-
     def of(self, times: Ints) -> Ints:
         """Return the start of each timestamp's pane; none of them may be far."""
         return times - (times - self.windows.offset) % self.length

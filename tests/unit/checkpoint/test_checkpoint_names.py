@@ -31,10 +31,10 @@ def test_a_stream_name_that_is_not_unicode_is_refused():
         names.folder("\ud800")
 
 
-@given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]))
-def test_the_name_of_a_state_file_tells_what_it_was_made_from(sequence, run, task, attempt, suffix):
-    name = names.state_file(sequence, run, task, attempt, suffix)
-    assert names.parse_state_file(name) == StateFileName(sequence, run, task, attempt, suffix)
+@given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]), small)
+def test_the_name_of_a_state_file_tells_what_it_was_made_from(sequence, run, task, attempt, suffix, place):
+    name = names.state_file(sequence, run, task, attempt, suffix, place)
+    assert names.parse_state_file(name) == StateFileName(sequence, run, task, attempt, suffix, place)
     assert names.sequence_of(name) == sequence
 
 

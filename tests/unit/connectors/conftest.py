@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.functions import spark_partition_id
 
+from tidewheel._connectors import staging
 from tidewheel._connectors.sink import Publication, Sink, Staging
 from tidewheel._storage import open_store
 
@@ -43,6 +45,36 @@ class Harness:
 def harnessed() -> type[Harness]:
     """Put a sink between a task and a driver."""
     return Harness
+
+
+class ArrowPeak:
+    """How many bytes Arrow had more than at the beginning, at most, whenever a staged batch had been read."""
+
+    def __init__(self) -> None:
+        self.before, self.bytes = pa.total_allocated_bytes(), 0
+
+    def look(self) -> None:
+        self.bytes = max(self.bytes, pa.total_allocated_bytes() - self.before)
+
+
+@pytest.fixture
+def arrow_peak(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Look at Arrow's memory while a block publishes."""
+
+    @contextlib.contextmanager
+    def looking() -> Any:
+        peak, read = ArrowPeak(), staging.from_arrow
+
+        def from_arrow(data: bytes) -> Any:
+            for batch in read(data):
+                peak.look()
+                yield batch
+
+        with monkeypatch.context() as patch:
+            patch.setattr(staging, "from_arrow", from_arrow)
+            yield peak
+
+    return looking
 
 
 class Reading:

@@ -7,15 +7,17 @@ import decimal
 import itertools
 import sys
 
+import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from servers import ACCESS_KEY, SECRET_KEY, running_seaweedfs
 from tidewheel import sinks
+from tidewheel._connectors import staging
 from tidewheel._connectors.delta import table as delta_table
 from tidewheel._connectors.delta.table import TableLocation
-from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, StateError
+from tidewheel.errors import ConfigError, ConnectorUnavailable, CorruptError, OperatorError, StateError
 from tidewheel.testing.connectors import SinkConformance, SinkHarness
 
 _numbers = itertools.count()
@@ -247,3 +249,49 @@ def test_a_missing_client_says_how_to_get_it(monkeypatch, url):
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ConfigError, match=r"pip install 'tidewheel\[delta\]'"):
         sinks.delta(url)
+
+
+@pytest.fixture
+def many(harness, monkeypatch):
+    """A sink, and the tokens of 30,000 rows in many small files of two tasks."""
+    monkeypatch.setattr(staging, "FILE_BYTES", 100_000)
+    added = harness()
+    batches = [
+        pa.RecordBatch.from_pydict({"n": range(n * 100, n * 100 + 100), "text": [f"{n:03}" * 50] * 100})
+        for n in range(300)
+    ]
+    return added, [added.stage(1, *batches[:99], task=0), added.stage(1, *batches[99:], task=1)]
+
+
+def test_a_batch_of_many_files_is_one_commit(many, url):
+    added, tokens = many
+    added.publish(1, *tokens)
+    added.publish(1, *tokens)
+    assert sorted(row["n"] for row in rows(url)) == list(range(30_000))
+    assert len(DeltaTable(url).history()) == 2
+
+
+def test_the_client_gets_rows_as_it_asks_for_them(many, monkeypatch, arrow_peak):
+    added, tokens = many
+    read = []
+    # The client itself gathers rows to larger batches before it writes them: this one only reads.
+    monkeypatch.setattr(
+        deltalake, "write_deltalake", lambda table, reader, **_: read.extend(batch.num_rows for batch in reader)
+    )
+    with arrow_peak() as peak:
+        added.publish(1, *tokens)
+    assert sum(read) == 30_000
+    assert 0 < peak.bytes < 1_000_000
+
+
+def test_rows_that_are_damaged_are_told_as_such_and_nothing_is_added(harness, url, tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "FILE_BYTES", 100_000)
+    added = harness()
+    added.publish(1, added.stage(1, [{"n": 1, "text": "a"}]))
+    batches = [pa.RecordBatch.from_pydict({"n": [n] * 100, "text": ["x" * 1000] * 100}) for n in range(20)]
+    token = added.stage(2, *batches)
+    damaged = max((tmp_path / "state").rglob("*.arrow-*"), key=lambda file: int(file.name.rpartition("-")[2]))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptError, match="is not what was staged there"):
+        added.publish(2, token)
+    assert rows(url) == [{"n": 1, "text": "a"}]

@@ -16,6 +16,7 @@ import pytest
 
 from postgres_server import PASSWORD
 from tidewheel import Job, count, sinks, sum_
+from tidewheel._connectors import staging
 from tidewheel._connectors.postgres.columns import grouped
 from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, OperatorError, StateError
 from tidewheel.sources import iterable
@@ -463,3 +464,38 @@ def test_the_password_comes_from_the_variable_that_is_named(postgres, table, mon
 def test_settings_that_cannot_work_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         sinks.postgres(**{"dsn": "host=localhost", "table": "orders", **options})
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "expected"),
+    [
+        ("insert", {}, 5000),
+        ("upsert", {"key": "id"}, 1000),
+        ("latest", {"key": "id"}, 1000),
+        ("latest", {"key": "id", "by": "n"}, 1000),
+    ],
+)
+def test_a_batch_is_added_without_being_in_memory_as_a_whole(
+    harness, rows, monkeypatch, arrow_peak, mode, options, expected
+):
+    monkeypatch.setattr(staging, "FILE_BYTES", 100_000)
+    added = harness("id bigint, n bigint, text text" + (", PRIMARY KEY (id)" if options else ""), mode=mode, **options)
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {"id": range(100 * (n % 10), 100 * (n % 10) + 100), "n": [n] * 100, "text": [f"{n}" * 500] * 100}
+        )
+        for n in range(10, 60)
+    ]
+    # The last of each key is the one with the highest number, unless it is looked for by that.
+    batches = batches[::-1] if "by" in options else batches
+    tokens = [added.stage(1, *batches[:25], task=0), added.stage(1, *batches[25:], task=1)]
+    total = sum(batch.nbytes for batch in batches)
+    del batches
+    with arrow_peak() as peak:
+        added.publish(1, *tokens)
+        added.publish(1, *tokens)
+    assert 0 < peak.bytes < total / 2
+    found = rows()
+    assert len(found) == expected
+    if options:
+        assert found == [(key, 50 + key // 100, f"{50 + key // 100}" * 500) for key in range(1000)]

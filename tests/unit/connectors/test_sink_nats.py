@@ -134,6 +134,56 @@ def test_of_runs_that_are_over_one_marker_is_left(stream):
     assert numbers(stream) == [1, 2, 3]
 
 
+@pytest.fixture
+def runs(stream):
+    """Make runs that keep their connection from one publication to the next, as a driver's sinks do, until the test ends."""
+    made = []
+
+    def run(store=""):
+        made.append(DrivenSink(stream, store=store))
+        return made[-1]
+
+    yield run
+    for each in made:
+        each.sink.stop(each.job)
+        assert not each.sink._kept
+
+
+def test_a_run_connects_once_and_looks_for_the_marker_once(stream, runs, monkeypatch):
+    run = runs()
+    run.sink.publish(run.stage(2, stream.rows([2])))
+    monkeypatch.setattr(nats_publishing, "_looked_up", None)
+    monkeypatch.setattr(run.sink, "_connected", None)
+    for publication in [run.stage(sequence, stream.rows([sequence])) for sequence in (3, 4)]:
+        run.sink.publish(publication)
+        run.sink.publish(publication)
+    assert numbers(stream) == [2, 3, 4]
+
+
+def test_a_run_that_was_overtaken_between_two_publications_looks_again(stream, runs):
+    run = runs()
+    run.sink.publish(run.stage(2, stream.rows([2])))
+    other = runs(run.store)
+    third = other.stage(3, stream.rows([3]))
+    other.sink.publish(third)
+    run.sink.publish(third)
+    run.sink.publish(run.stage(4, stream.rows([4])))
+    assert numbers(stream) == [2, 3, 4]
+
+
+def test_a_server_that_comes_back_between_two_publications_gets_the_second_once(guarded):
+    stream = Stream(guarded, patience=30)
+    run = DrivenSink(stream)
+    try:
+        run.sink.publish(run.stage(2, stream.rows([2])))
+        guarded.kill()
+        guarded.start()
+        run.sink.publish(run.stage(3, stream.rows([3])))
+    finally:
+        run.sink.stop(run.job)
+    assert numbers(stream) == [2, 3]
+
+
 def test_output_of_another_life_of_the_job_is_refused(stream):
     first = DrivenSink(stream)
     for sequence in (2, 3):

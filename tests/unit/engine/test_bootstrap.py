@@ -80,6 +80,17 @@ def test_what_cannot_be_imported_is_refused(job):
         job.import_state("account", "nowhere.parquet")
 
 
+def test_a_file_that_is_damaged_in_the_middle_is_told_and_nothing_is_imported(job, tmp_path):
+    table = pa.table({"key": [f"user-{n}" for n in range(50_000)], "balance": range(50_000)})
+    parquet.write_table(table, tmp_path / "accounts.parquet", row_group_size=1000, compression="none")
+    with open(tmp_path / "accounts.parquet", "r+b") as file:
+        file.seek(400_000)
+        file.write(b"\xff" * 50_000)
+    with pytest.raises(ConfigError, match=r"could not read .*accounts\.parquet as Parquet"):
+        job.import_state("account", tmp_path / "accounts.parquet")
+    assert not (tmp_path / "state").exists()
+
+
 def test_nothing_is_imported_after_the_first_batch(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"user": "ada", "amount": 5}]})

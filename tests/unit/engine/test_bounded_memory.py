@@ -105,3 +105,20 @@ def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
     sizes = [file.stat().st_size for file in (tmp_path / "many").rglob("state/*") if file.is_file()]
     assert sum(sizes) > MANY * VALUE_BYTES
     assert max(sizes) < 2 * BOUND
+
+
+def test_what_a_batch_changes_is_in_files_of_bounded_size(tmp_path):
+    made = job(tmp_path, "many")
+    with MemoryRun(made, parallelism=2) as run:
+        run.batch({"in": [{"user": key, "n": value(key)} for key in range(1000)]})
+        run.batch({"in": [{"user": key, "n": b"again"} for key in range(0, 1000, 2)]})
+        head = run.run.head
+    deltas = [part for parts in head.shards.values() for part in parts.deltas]
+    assert len({part.file.name for part in deltas}) == len({part.file for part in deltas}) > 8
+    assert max(part.file.size for part in deltas) < 2 * BOUND
+    expected = {key: value(key) if key % 2 else b"again" for key in range(1000)}
+    assert dict(StoredJob("many", state=f"file://{tmp_path}").scan("last", type=bytes)) == expected
+    # Another host takes the files in, and goes on from there.
+    with MemoryRun(made, parallelism=1) as run:
+        run.batch({"in": [{"user": 1, "n": b"last"}]})
+    assert dict(StoredJob("many", state=f"file://{tmp_path}").scan("last", type=bytes)) == {**expected, 1: b"last"}

@@ -98,7 +98,7 @@ def test_a_program_error_comes_before_all_else():
 
 def test_reports_travel_as_bytes():
     report = Report(
-        1, 2, deltas={3: part("d", 4)}, merged={3: Merged((part("b", 3),), (part("s", 3),), True)},
+        1, 2, deltas={3: [part("d", 4)]}, merged={3: Merged((part("b", 3),), (part("s", 3),), True)},
         outputs={"out": Staged(5, b"token")},
         counts={"op": 6}, sent={0: 1}, received={1: 2}, changed={"op": 3}, rejected=4,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def test_reports_travel_as_bytes():
 
 def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own():
     base = {1: ShardParts(None, (part("old", 4),)), 2: ShardParts(None, (part("other", 3),))}
-    reports = [Report(1, 0, deltas={1: part("b", 5)}), Report(2, 0, deltas={1: part("a", 5), 7: part("a", 5)})]
+    reports = [Report(1, 0, deltas={1: [part("b", 5)]}), Report(2, 0, deltas={1: [part("a", 5)], 7: [part("a", 5)]})]
     for order in itertools.permutations(reports):
         assert next_shards(base, order, 64) == {
             1: ShardParts(None, (part("old", 4), part("a", 5), part("b", 5))),
@@ -120,7 +120,7 @@ def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own()
 def test_what_came_of_a_merge_takes_the_place_of_its_runs():
     base = {1: ShardParts(None, (part("old", 3), part("older", 4)))}
     merged = Merged(base[1].deltas, (part("snap", 4),), True)
-    reports = [Report(1, 0, deltas={1: part("new", 6)}), Report(0, 0, merged={1: merged})]
+    reports = [Report(1, 0, deltas={1: [part("new", 6)]}), Report(0, 0, merged={1: merged})]
     assert next_shards(base, reports, 64) == {1: ShardParts(part("snap", 4), (part("new", 6),))}
 
 
@@ -133,7 +133,7 @@ def test_a_merge_whose_runs_are_gone_counts_for_nothing():
 def test_a_delta_out_of_order_is_refused():
     base = {1: ShardParts(None, (part("old", 4),))}
     with pytest.raises(StateError, match="not of one commit after 4"):
-        next_shards(base, [Report(1, 0, deltas={1: part("late", 4)})], 64)
+        next_shards(base, [Report(1, 0, deltas={1: [part("late", 4)]})], 64)
 
 
 def test_outputs_are_in_the_order_of_tasks_and_tasks_without_any_are_left_out():
@@ -183,7 +183,7 @@ def test_the_next_manifest_continues_the_base():
     spec = BatchSpec("next", "memory:", "", 6, 0, 7, "run", 64, 2, now=99)
     reports = [
         Report(0, 0, counts={"in": 5, "k": 5}, outputs={"o": Staged(1, b"t")}),
-        Report(1, 0, deltas={1: part("new", 7)}, counts={"m": 5}),
+        Report(1, 0, deltas={1: [part("new", 7)]}, counts={"m": 5}),
     ]
     found = next_manifest(base, spec, job.plan(), reports, "batch", SourceProgress(3, {"in": "7"}))
     assert (found.sequence, found.kind, found.run, found.parent) == (7, "batch", "run", 6)

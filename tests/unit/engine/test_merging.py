@@ -45,7 +45,7 @@ def disarmed():
 
 
 def make_job(name: str, url: str, **settings) -> Job:
-    job = Job(name, state=url, **{"n_shards": 2, "keep": 2, "collect_every": 1, "grace": 0.0, **settings})
+    job = Job(name, state=url, **{"n_shards": 2, "keep": 2, "collect_every": 1, "grace": "0 s", **settings})
     rows = job.source("in", lambda spark: None).key_by("by", "user", value="n")
     rows.stateful_map("sum", lambda user, n, total: (total, None if n == 0 else total + n), default=0).sink(
         "out", discard()

@@ -22,7 +22,7 @@ from tidewheel.sinks import whole_files
 
 @pytest.fixture
 def fleet(tmp_path):
-    opened = Fleet(tmp_path, snapshot_every=2, collect_every=2, keep=1, grace=0.0)
+    opened = Fleet(tmp_path, snapshot_every=2, collect_every=2, keep=1, grace="0 s")
     yield opened
     opened.close()
 

@@ -45,7 +45,7 @@ def created(columns: pa.Schema) -> pa.Schema:
     return pa.schema([(field.name, created_type(field.type)) for field in columns])
 
 
-def fitted(columns: pa.Table, table: pa.Schema, who: str, where: str) -> pa.Table:
+def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str) -> pa.RecordBatch:
     """Return the columns as the table has them, or refuse them: the Delta client itself cuts 1.5 to 1 without a word."""
     names = columns.schema.names
     lacking = [name for name in names if name not in table.names]
@@ -63,7 +63,7 @@ def fitted(columns: pa.Table, table: pa.Schema, who: str, where: str) -> pa.Tabl
         else pa.nulls(columns.num_rows, field.type)
         for field in table
     ]
-    return pa.table(arrays, schema=table)
+    return pa.RecordBatch.from_arrays(arrays, schema=table)
 
 
 def check_types(columns: pa.Schema, who: str) -> None:
@@ -86,7 +86,7 @@ def check_partitions(names: Sequence[str], partition_by: Sequence[str], who: str
         )
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, who: str, where: str) -> pa.ChunkedArray:
+def _cast(column: pa.Array, field: pa.Field, who: str, where: str) -> pa.Array:
     kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     alike = kinds.is_null(kind) or _is_text(kind) == _is_text(field.type)
     zones = kinds.is_timestamp(kind) and kinds.is_timestamp(field.type) and (kind.tz is None) != (field.type.tz is None)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidewheel._connectors.delta.columns import check_partitions, check_types, created, fitted
 from tidewheel._connectors.delta.table import TableLocation, client
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, published_batches, together, typed
+from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, typed
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError
 
@@ -74,13 +74,14 @@ class Delta(Sink):
         if not publication.tokens:
             return
         who = f"sink {publication.sink!r}"
-        batches = published_batches(publication)
-        rows = together([pa.Table.from_batches([batch]) for batch in batches], publication.sink)
+        rows = PublishedRows(publication)
         # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
         table, self._table = self._table or self.location.open(who), None
         if table is None:
-            table = self.location.create(who, created(rows.schema), self.partition_by)
-        self.location.add(table, fitted(rows, pa.schema(table.schema()), who, "the table"), publication)
+            schema = created(common_schema(rows.schemas(), publication.sink))
+            table = self.location.create(who, schema, self.partition_by)
+        schema = pa.schema(table.schema())
+        self.location.add(table, schema, lambda: (_fitted(batch, schema, who) for batch in rows), publication)
         self._table = table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,5 +104,8 @@ class _DeltaPartition(StagedBatches):
         if self._sink.partition_by:
             check_partitions(columns.schema.names, self._sink.partition_by, self._who)
         schema = self._sink.schema or created(columns.schema)
-        for batch in fitted(pa.Table.from_batches([columns]), schema, self._who, "the table").to_batches():
-            super().write(batch)
+        super().write(_fitted(columns, schema, self._who))
+
+
+def _fitted(columns: pa.RecordBatch, schema: pa.Schema, who: str) -> pa.RecordBatch:
+    return fitted(columns, schema, who, "the table")

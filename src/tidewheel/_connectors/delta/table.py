@@ -8,9 +8,10 @@ in there.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -22,7 +23,7 @@ from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError, TidewheelError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -31,6 +32,8 @@ ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the b
 ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
 
 _TRIES = 10
+_ROW_GROUP = 65_536
+"""How many rows the Delta client gathers in memory before it writes them."""
 _LOOK_BACK = 200
 _NOTE = "tidewheel"
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*m|↳")
@@ -101,8 +104,14 @@ class TableLocation:
         assert table is not None
         return table
 
-    def add(self, table: DeltaTable, rows: pa.Table, publication: Publication) -> None:
-        """Add a batch, unless it is there already; all of it or nothing."""
+    def add(
+        self,
+        table: DeltaTable,
+        schema: pa.Schema,
+        rows: Callable[[], Iterator[pa.RecordBatch]],
+        publication: Publication,
+    ) -> None:
+        """Add a batch, unless it is there already; all of it or nothing. The rows are gone through anew for each try."""
         deltalake = client()
         who, name = f"sink {publication.sink!r}", name_of(publication)
         note = _BatchNote(name, publication.sequence, digest(publication))
@@ -117,14 +126,25 @@ class TableLocation:
             if _is_there(table, publication):
                 return
             faults.point(ADDING)
+            feed = _Feed(rows())
+            write = functools.partial(
+                deltalake.write_deltalake,
+                table,
+                pa.RecordBatchReader.from_batches(schema, feed),
+                mode="append",
+                writer_properties=deltalake.WriterProperties(compression="SNAPPY", max_row_group_size=_ROW_GROUP),
+                commit_properties=properties,
+            )
             try:
-                self.explained(
-                    who, lambda: deltalake.write_deltalake(table, rows, mode="append", commit_properties=properties)
-                )
+                self.explained(who, write)
             except Outrun:
                 # Whoever it was, it may have been ourselves: a commit whose answer was lost.
                 self.explained(who, table.update_incremental)
                 continue
+            except TidewheelError:
+                if feed.error is not None:
+                    raise feed.error from None
+                raise
             faults.point(ADDED)
             return
         raise ConnectorUnavailable(
@@ -157,6 +177,22 @@ class TableLocation:
             f"{who}: the Delta table at {self.url} refuses the output: {text}. Nothing committed is lost: correct the table and "
             "start again"
         )
+
+
+class _Feed:
+    """Rows for the Delta client, which turns whatever goes wrong in here into an error of its own."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self.error: Exception | None = None
+        """What went wrong with the rows."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class _NoTable(ConnectorError):

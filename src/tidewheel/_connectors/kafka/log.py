@@ -46,6 +46,8 @@ _PLANNING = {
     "queued.max.messages.kbytes": 64,
     "fetch.message.max.bytes": 1024,
     "fetch.queue.backoff.ms": 5,
+    # It asks at the end, where brokers wait for more before they answer.
+    "fetch.wait.max.ms": 1,
 }
 _PASSING = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH")
 """Errors while the leader of a partition changes, or before there is one for a new partition."""

@@ -49,7 +49,7 @@ class Published(msgspec.Struct, frozen=True):
         return self.messages if same else 0
 
 
-class Target(msgspec.Struct, frozen=True):
+class Target(msgspec.Struct):
     """Where messages go."""
 
     connection: NatsConnection
@@ -57,6 +57,10 @@ class Target(msgspec.Struct, frozen=True):
     marker: str
     over: str | None = None
     """The subject that says which runs of a fleet are over; None if the job is not run by one."""
+    newest: tuple[Published, int] | None = None
+    """What the newest marker says, and its sequence in the stream, as far as is known: if it is not the newest any more, the
+    server refuses what is sent behind it.
+    """
 
 
 def found_target(connection: NatsConnection, form: Form, stream: str | None, marker: str, atomic: bool) -> Target:
@@ -106,7 +110,7 @@ def takes(pattern: str, subject: str) -> bool:
 
 def publish_in_batches(target: Target, publication: Publication, form: Form) -> None:
     """Store what is not there yet, a batch at a time; `Outrun` if the marker changed meanwhile."""
-    held, at = _known(target, publication)
+    held, at = target.newest or _known(target, publication)
     if held.whole.has(publication):
         return
     sent, total = held.sent(publication), count(publication)
@@ -116,6 +120,7 @@ def publish_in_batches(target: Target, publication: Publication, form: Form) -> 
         if sent == total:
             held = Published(held.whole.after(publication))
         at = target.connection.call(_stored(target, batch, held, at))
+        target.newest = held, at
         faults.point(STORED)
 
 

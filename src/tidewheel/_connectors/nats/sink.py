@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -86,6 +87,8 @@ class Nats(Sink):
         self._credentials, self._timeout, self._patience = credentials, timeout, patience
         if not atomic:
             self.guarantee = "at least once"
+        self._kept: dict[tuple[str, str], Target] = {}
+        """By job and sink, a connection that the last publication left, and what it knows of the stream."""
 
     def describe(self) -> str:
         return f"messages to {self.form.address} at {self._url}"
@@ -103,9 +106,17 @@ class Nats(Sink):
 
     def _send(self, publication: Publication) -> None:
         publish = publish_in_batches if self.atomic else publish_by_ids
+        name = (publication.job, publication.sink)
         while True:
-            with self._connected() as connection, contextlib.suppress(Outrun):
-                publish(self._target(connection, publication.job, publication.sink), publication, self.form)
+            # Whatever fails, the next attempt connects anew and looks at everything again.
+            target = self._kept.pop(name, None)
+            connection = self._connected() if target is None else target.connection
+            with contextlib.ExitStack() as unless_published, contextlib.suppress(Outrun):
+                unless_published.enter_context(connection)
+                target = target or self._target(connection, *name)
+                publish(target, publication, self.form)
+                self._kept[name] = target
+                unless_published.pop_all()
                 return
             # Another run was faster, or an answer was lost: the marker tells which.
 
@@ -119,6 +130,10 @@ class Nats(Sink):
                 forget(self._target(connection, job, sink), over, markers, runs)
                 return
 
+    def stop(self, job: str) -> None:
+        for name in [name for name in self._kept if name[0] == job]:
+            self._kept.pop(name).connection.close()
+
     def _connected(self) -> NatsConnection:
         return NatsConnection(self._url, credentials=self._credentials, timeout=self._timeout)
 
@@ -129,6 +144,10 @@ class Nats(Sink):
 
     def _subject(self, job: str, sink: str) -> str:
         return f"{self._marker}.{_word(job)}~{_word(sink)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connections in the driver."""
+        return {**self.__dict__, "_kept": {}}
 
     def __repr__(self) -> str:
         return f"nats({str(self._url)!r}, {self.form.address!r})"

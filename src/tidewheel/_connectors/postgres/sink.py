@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from tidewheel._connectors.postgres.columns import TableColumn, check, created, 
 from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, published_batches, together, typed
+from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
 from tidewheel.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
@@ -94,15 +94,23 @@ class Postgres(Sink):
             return
         if not self._started:
             self.start(publication.job)
-        who = f"sink {publication.sink!r}"
-        tables = [pa.Table.from_batches([batch]) for batch in published_batches(publication)]
-        rows = together(tables, publication.sink)
-        create = created(rows.schema, (table.schema for table in tables)) if self.create else None
-        # Records without a column leave it as it is: they are added apart from those that have it.
-        parts = [together(alike, publication.sink) for alike in grouped(tables, self.table.key)]
-        if self.table.key:
-            parts = [last_of_each(part, self.table.key, self.table.by) for part in parts]
-        self.server.persist(who, lambda connection: self.table.add(connection, parts, publication, create))
+        rows = PublishedRows(publication)
+        create = None
+        if self.create:
+            schemas = rows.schemas()
+            create = created(common_schema(schemas, publication.sink), schemas)
+        self.server.persist(
+            f"sink {publication.sink!r}",
+            lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication, create),
+        )
+
+    def _parts(self, rows: PublishedRows, sink: str) -> Iterator[pa.Table]:
+        """Yield the rows as they are added one after the other, a part of them at a time in memory."""
+        for tables in rows.tables():
+            # Records without a column leave it as it is: they are added apart from those that have it.
+            for alike in grouped(tables, self.table.key):
+                part = together(alike, sink)
+                yield last_of_each(part, self.table.key, self.table.by) if self.table.key else part
 
     def published(self, job: str, sink: str) -> str | None:
         mark = self.server.persist(f"sink {sink!r}", lambda connection: self.table.mark_of(connection, job, sink))

@@ -8,7 +8,7 @@ marker says so, whoever publishes it, however often and however late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -109,14 +109,14 @@ class Table:
     def add(
         self,
         connection: Connection,
-        parts: Sequence[pa.Table],
+        parts: Iterable[pa.Table],
         publication: Publication,
         create: Mapping[str, str] | None,
     ) -> None:
         """Add a batch, unless it is there already; all of it or nothing.
 
-        The rows of a part have the same columns; parts are added one after the other. `create` has the columns of a table
-        to be made.
+        The rows of a part have the same columns, and no key twice; parts are added one after the other. `create` has the
+        columns of a table to be made.
         """
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -44,46 +44,12 @@ class Where(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class WithColumns(Operator):
-    """Add columns, each what an expression gives, or put them in place of those of the same name."""
+class Computed(Operator):
+    """Columns that are what expressions give, by name."""
 
     expressions: dict[str, Any]
-    kind = "with_columns"
-
-    def start(self, context: Context) -> Process:
-        return _Computing(self, context)
-
-    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Rows: a declared type has not these columns."""
-        return (ROW,)
-
-    def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
-        return (None,) if inputs[0] is None else (self.checked(inputs[0]),)
-
-    def checked(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns behind it; refuse, with a `GraphError`, columns that an expression does not fit."""
-        kinds = _types(schema, list(self.expressions.values()))
-        return _replaced(schema, dict(zip(self.expressions, kinds, strict=True)))
-
-    def computed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns with those that are computed."""
-        arrays = dict(zip(columns.schema.names, columns.columns, strict=True))
-        arrays.update(zip(self.expressions, evaluated(columns, list(self.expressions.values())), strict=True))
-        return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-
-    def reads_of(self, columns: pa.Schema | None) -> Reads | None:
-        if columns is None:
-            return None
-        used = set().union(*(columns_used(columns, each) for each in self.expressions.values()))
-        return Reads(used, (0,), made=frozenset(self.expressions))
-
-
-@dataclass(frozen=True, eq=False)
-class Select(Operator):
-    """Go on with these columns only, each what an expression gives, in this order."""
-
-    expressions: dict[str, Any]
-    kind = "select"
+    passes_on: ClassVar[bool]
+    """Whether the other columns go on too."""
 
     def start(self, context: Context) -> Process:
         return _Computing(self, context)
@@ -98,17 +64,34 @@ class Select(Operator):
     def checked(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns behind it; refuse, with a `GraphError`, columns that an expression does not fit."""
         kinds = _types(schema, list(self.expressions.values()))
-        return pa.schema(list(zip(self.expressions, kinds, strict=True)))
+        passed = {field.name: field.type for field in schema if self.passes_on}
+        return pa.schema(passed | dict(zip(self.expressions, kinds, strict=True)))
 
     def computed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns that are chosen."""
-        arrays = evaluated(columns, list(self.expressions.values()))
-        return pa.RecordBatch.from_arrays(arrays, list(self.expressions))
+        """Return the columns behind it."""
+        arrays = dict(zip(columns.schema.names, columns.columns, strict=True)) if self.passes_on else {}
+        arrays.update(zip(self.expressions, evaluated(columns, list(self.expressions.values())), strict=True))
+        return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
     def reads_of(self, columns: pa.Schema | None) -> Reads | None:
         if columns is None:
             return None
-        return Reads(set().union(*(columns_used(columns, each) for each in self.expressions.values())))
+        used = set().union(*(columns_used(columns, each) for each in self.expressions.values()))
+        return Reads(used, (0,), made=frozenset(self.expressions)) if self.passes_on else Reads(used)
+
+
+class WithColumns(Computed):
+    """Add columns, each what an expression gives, or put them in place of those of the same name."""
+
+    kind = "with_columns"
+    passes_on = True
+
+
+class Select(Computed):
+    """Go on with these columns only, each what an expression gives, in this order."""
+
+    kind = "select"
+    passes_on = False
 
 
 def _types(schema: pa.Schema, expressions: list[Any]) -> list[pa.DataType]:
@@ -118,14 +101,10 @@ def _types(schema: pa.Schema, expressions: list[Any]) -> list[pa.DataType]:
         raise GraphError(str(error)) from None
 
 
-def _replaced(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
-    return pa.schema({**{field.name: field.type for field in schema}, **kinds})
-
-
 class _Checked(Process):
     """Checks expressions once for each schema of the data: the driver may not have known it."""
 
-    operator: Where | WithColumns | Select
+    operator: Where | Computed
 
     def __init__(self, operator: Any, context: Context) -> None:
         self.operator, self.context = operator, context
@@ -176,7 +155,7 @@ class _Keeping(_Checked):
 
 
 class _Computing(_Checked):
-    operator: WithColumns | Select
+    operator: Computed
 
     def on_batch(self, batch: Batch, port: int) -> None:
         columns = self._fitting(batch)

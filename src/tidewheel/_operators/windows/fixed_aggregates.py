@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of, names_of, parsed, said
-from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
+from tidewheel._operators.aggregates.functions import Accumulator, Array, names_of, parsed, said
+from tidewheel._operators.aggregates.operator import partial_results
 from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_of_lists
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
@@ -22,18 +22,16 @@ from tidewheel._operators.aggregates.partial_results import (
     merged,
     regrouped,
 )
-from tidewheel._operators.base import Context, Conversion, Process, Reads
+from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.window import check_names, shown
+from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, reckonable
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.timers import NEVER
 from tidewheel._time.panes import Ints, Panes
-from tidewheel._values import ROW, Batch, Shape
-from tidewheel._values.exact import plain_array
-from tidewheel.errors import OperatorError
+from tidewheel._values import Batch
 
 PANE = "~pane"
 """The column of panes' starts, which is the first of partial results: messages have none of this name."""
@@ -41,7 +39,7 @@ _START = "~start"
 
 
 @dataclass(frozen=True)
-class FixedAggregates(ColumnAggregates):
+class FixedAggregates(TimedAggregates):
     """Keep aggregates of each key by windows; a window is emitted once, when the epoch passes its end.
 
     Messages up to `lateness` after the end are still taken in; a window is then emitted again, once a batch, as a correction.
@@ -49,32 +47,14 @@ class FixedAggregates(ColumnAggregates):
     """
 
     panes: Panes
-    kind = "window"
-    ports = 2
-    needs_time = True
     most_numbers = 14
     """The start of the pane is stored with them."""
-
-    def __post_init__(self) -> None:
-        check_names(self.aggregates)
-        super().__post_init__()
 
     def start(self, context: Context) -> Process:
         return _Windowing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
         return _PartialPanes(self, context)
-
-    def reads(self) -> Reads:
-        return Reads(columns_of(self.accumulators), (LATE,))
-
-    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Rows, and the late messages as they came."""
-        return (ROW, inputs[0])
-
-    @property
-    def driven_by_time(self) -> bool:
-        return True
 
     @property
     def state_layout(self) -> str:
@@ -100,22 +80,9 @@ class FixedAggregates(ColumnAggregates):
 
         Which they are depends on the epoch before the batch alone, so it is the same on either side of the shuffle.
         """
-        if batch.times is None:
-            raise OperatorError(
-                f"operator {context.operator!r}: the messages have no timestamps; put assign_timestamps and generate_epochs "
-                "before it"
-            )
-        times = np.array(batch.times, np.int64)
-        far = self.panes.far(times)
-        if far.any():
-            for position in np.flatnonzero(far).tolist():
-                error = OperatorError(
-                    f"the timestamp {times[position]} is more than a century from 1970; timestamps are in ns"
-                )
-                context.reject(error, batch, position)
-            batch, times = batch.take(np.flatnonzero(~far).tolist()), times[~far]
-            if not len(batch):
-                return None, None
+        batch, times = reckonable(batch, context)
+        if not len(batch):
+            return None, None
         panes = self.panes.of(times)
         over = self.panes.over(panes, context.last_epoch)
         if not over.any():
@@ -188,21 +155,21 @@ class _Windowing(Process):
         stored = self._read(key_batch)
         # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder that had
         # been told less than this one.
-        after = firsts[_ints(stored, KEY)] - 1
-        positions, starts = self.panes.due(_ints(stored, PANE), after, epoch)
+        after = firsts[ints(stored, KEY)] - 1
+        positions, starts = self.panes.due(ints(stored, PANE), after, epoch)
         self._emit(key_batch, self._windows(stored, positions, starts), None)
-        rest = stored.filter(pa.array(self.panes.dropped(_ints(stored, PANE)) > epoch))
+        rest = stored.filter(pa.array(self.panes.dropped(ints(stored, PANE)) > epoch))
         self._write(key_batch, np.full(len(firsts), NEVER, np.int64), rest, epoch)
 
     def _correct(self, key_batch: KeyBatch, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
         """Emit the windows that had ended before this batch and got late messages in it."""
 
         def windows(table: pa.Table) -> tuple[Ints, Ints]:
-            return self.panes.due(_ints(table, PANE), last - self.panes.lateness, last)
+            return self.panes.due(ints(table, PANE), last - self.panes.lateness, last)
 
         def named(table: pa.Table) -> set[tuple[int, int]]:
             positions, starts = windows(table)
-            return set(zip(_ints(table, KEY)[positions].tolist(), starts.tolist(), strict=True))
+            return set(zip(ints(table, KEY)[positions].tolist(), starts.tolist(), strict=True))
 
         changed = named(fresh)
         if changed:
@@ -210,7 +177,7 @@ class _Windowing(Process):
             names = list(zip(results.column(KEY).to_pylist(), results.column(_START).to_pylist(), strict=True))
             before, mask = named(stored), [name in changed for name in names]
             corrections = [name in before for name, wanted in zip(names, mask, strict=True) if wanted]
-            self._emit(key_batch, results.filter(pa.array(mask)), pa.array(corrections))
+            self._emit(key_batch, results.filter(pa.array(mask)), np.array(corrections))
 
     def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
         """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
@@ -218,27 +185,12 @@ class _Windowing(Process):
         windows = regrouped(panes, self.accumulators, self.context.operator, (KEY, _START))
         return windows.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
-    def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: pa.Array | None) -> None:
+    def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: Array | None) -> None:
         if not len(windows):
             return
-        starts = _ints(windows, _START)
-        totals = {accumulator: windows.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
-        ends = starts + self.panes.windows.length
-        corrections = pa.array(np.zeros(len(starts), bool)) if corrections is None else corrections
-        times = [shown(each, self.context.timestamps) for each in (starts, ends)]
-        arrays = [*times, *self.operator.results(totals), corrections]
-        columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
-        which = _ints(windows, KEY)
-        column = plain_array(key_batch.keys)
-        self.context.emit(
-            Batch(
-                ROW,
-                columns=columns,
-                keys=[key_batch.keys[at] for at in which.tolist()] if column is None else None,
-                key_column=None if column is None else column.take(pa.array(which)),
-                times=(ends - 1).tolist(),
-            )
-        )
+        starts = ints(windows, _START)
+        marked = np.zeros(len(starts), bool) if corrections is None else corrections
+        self.operator.emit(self.context, key_batch, windows, starts, starts + self.panes.windows.length, marked)
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
         """Return the stored panes of the keys, each under its key's number."""
@@ -247,7 +199,7 @@ class _Windowing(Process):
 
     def _write(self, key_batch: KeyBatch, armed: Ints, table: pa.Table, epoch: int | None) -> None:
         """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
-        keys, panes = _ints(table, KEY), _ints(table, PANE)
+        keys, panes = ints(table, KEY), ints(table, PANE)
         order = np.lexsort((panes, keys))
         numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
         self.rows.write(key_batch, keys[order], numbers)
@@ -256,10 +208,5 @@ class _Windowing(Process):
     def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""
         times = np.full(len(key_batch.keys), NEVER, np.int64)
-        np.minimum.at(times, _ints(table, KEY), self.panes.next(_ints(table, PANE), epoch))
+        np.minimum.at(times, ints(table, KEY), self.panes.next(ints(table, PANE), epoch))
         return times
-
-
-def _ints(table: pa.Table, name: str) -> Array:
-    column: Array = table.column(name).to_numpy()
-    return column

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Accumulator, Array, columns_of, names_of, parsed, said
-from tidewheel._operators.aggregates.operator import ColumnAggregates, partial_results
+from tidewheel._operators.aggregates.functions import Accumulator, Array, names_of, parsed, said
+from tidewheel._operators.aggregates.operator import partial_results
 from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_of_lists, packed_list
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
@@ -28,20 +28,19 @@ from tidewheel._operators.aggregates.partial_results import (
     merged,
     regrouped,
 )
-from tidewheel._operators.base import Context, Conversion, Process, Reads
+from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.window import CLOSED, OPEN, REOPENED, check_names, shown
+from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, reckonable
+from tidewheel._operators.windows.window import CLOSED, OPEN, REOPENED
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.timers import NEVER
 from tidewheel._time.intervals import overlapping
-from tidewheel._time.panes import Ints, far_times, no_longer_than
+from tidewheel._time.panes import Ints, no_longer_than
 from tidewheel._time.windows import Session
-from tidewheel._values import ROW, Batch, Shape
-from tidewheel._values.exact import plain_array
-from tidewheel.errors import OperatorError
+from tidewheel._values import Batch
 
 _FIRST = "~first"
 """The column of the first timestamps, which is the first of partial sessions: messages have none of this name."""
@@ -55,7 +54,7 @@ _PARTIAL = 3
 
 
 @dataclass(frozen=True)
-class SessionAggregates(ColumnAggregates):
+class SessionAggregates(TimedAggregates):
     """Keep aggregates of each key by sessions; a session is emitted once, when the epoch passes its end.
 
     Messages up to `lateness` after the end are still taken in; a session is then emitted again, once a batch, as a correction.
@@ -64,13 +63,9 @@ class SessionAggregates(ColumnAggregates):
 
     windows: Session
     lateness: int
-    kind = "window"
-    ports = 2
-    needs_time = True
     most_numbers = 1000
 
     def __post_init__(self) -> None:
-        check_names(self.aggregates)
         no_longer_than(self.windows.gap + self.lateness, "gap and allowed lateness of a session")
         super().__post_init__()
 
@@ -79,17 +74,6 @@ class SessionAggregates(ColumnAggregates):
 
     def combiner(self, context: Context) -> Combiner:
         return _PartialSessions(self, context)
-
-    def reads(self) -> Reads:
-        return Reads(columns_of(self.accumulators), (LATE,))
-
-    def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Rows, and the late messages as they came."""
-        return (ROW, inputs[0])
-
-    @property
-    def driven_by_time(self) -> bool:
-        return True
 
     @property
     def state_layout(self) -> str:
@@ -115,20 +99,7 @@ class SessionAggregates(ColumnAggregates):
 
         A message whose own session is not over at the epoch before the batch is taken whatever sessions there are.
         """
-        if batch.times is None:
-            raise OperatorError(
-                f"operator {context.operator!r}: the messages have no timestamps; put assign_timestamps and generate_epochs "
-                "before it"
-            )
-        times = np.array(batch.times, np.int64)
-        far = far_times(times)
-        if far.any():
-            for position in np.flatnonzero(far).tolist():
-                error = OperatorError(
-                    f"the timestamp {times[position]} is more than a century from 1970; timestamps are in ns"
-                )
-                context.reject(error, batch, position)
-            batch, times = batch.take(np.flatnonzero(~far).tolist()), times[~far]
+        batch, times = reckonable(batch, context)
         late = None
         over = self.over(times + self.windows.gap, context.last_epoch)
         if over.any():
@@ -196,17 +167,17 @@ class _Sessions(Process):
         stored = self._read(key_batch)
         partial = self._sessions(
             np.array(key_batch.places(), np.int64),
-            _ints(fresh, _FIRST),
-            _ints(fresh, LATEST) + self.gap,
+            ints(fresh, _FIRST),
+            ints(fresh, LATEST) + self.gap,
             np.full(len(fresh), _PARTIAL, np.int64),
             [fresh.column(accumulator.name) for accumulator in self.accumulators],
         )
         last = self.context.last_epoch
         whole, touched = self._joined(pa.concat_tables([stored, partial], promote_options="permissive"))
         if last is not None:
-            ended = touched & (_ints(whole, _END) - 1 <= last)
+            ended = touched & (ints(whole, _END) - 1 <= last)
             self._emit(key_batch, whole.filter(pa.array(ended)))
-            whole = _with_status(whole, np.where(ended, CLOSED, _ints(whole, _STATUS)))
+            whole = _with_status(whole, np.where(ended, CLOSED, ints(whole, _STATUS)))
         self._write(key_batch, self._timers(key_batch, stored), whole)
 
     def on_epoch(self, epoch: int) -> None:
@@ -215,11 +186,11 @@ class _Sessions(Process):
         if not len(firsts):
             return
         stored = self._read(key_batch)
-        ended = _ints(stored, _END) - 1 <= epoch
-        status = _ints(stored, _STATUS)
+        ended = ints(stored, _END) - 1 <= epoch
+        status = ints(stored, _STATUS)
         self._emit(key_batch, stored.filter(pa.array(ended & (status != CLOSED))))
         closed = _with_status(stored, np.where(ended, CLOSED, status))
-        rest = closed.filter(pa.array(~self.operator.over(_ints(stored, _END), epoch)))
+        rest = closed.filter(pa.array(~self.operator.over(ints(stored, _END), epoch)))
         self._write(key_batch, np.full(len(firsts), NEVER, np.int64), rest)
 
     def _take_late(self) -> None:
@@ -260,8 +231,8 @@ class _Sessions(Process):
 
     def _joined(self, sessions: pa.Table) -> tuple[pa.Table, Array]:
         """Return sessions in which those of a key that overlap are one, by key and start, and which of them are changed."""
-        keys, ends, status = _ints(sessions, KEY), _ints(sessions, _END), _ints(sessions, _STATUS)
-        order, new = overlapping(keys, _ints(sessions, _START), ends)
+        keys, ends, status = ints(sessions, KEY), ints(sessions, _END), ints(sessions, _STATUS)
+        order, new = overlapping(keys, ints(sessions, _START), ends)
         firsts = np.flatnonzero(new)
         status = status[order]
         stored = status != _PARTIAL
@@ -274,7 +245,7 @@ class _Sessions(Process):
         return (
             self._sessions(
                 keys[order][firsts],
-                _ints(sessions, _START)[order][firsts],
+                ints(sessions, _START)[order][firsts],
                 np.maximum.reduceat(ends[order], firsts),
                 joined,
                 [totals.column(accumulator.name) for accumulator in self.accumulators],
@@ -286,26 +257,8 @@ class _Sessions(Process):
         if not len(sessions):
             return
         sessions = sessions.sort_by([(_START, "ascending"), (KEY, "ascending")])
-        totals = {accumulator: sessions.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
-        ends = _ints(sessions, _END)
-        arrays = [
-            shown(_ints(sessions, _START), self.context.timestamps),
-            shown(ends, self.context.timestamps),
-            *self.operator.results(totals),
-            pa.array(_ints(sessions, _STATUS) != OPEN),
-        ]
-        columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.operator.aggregates, "correction"])
-        which = _ints(sessions, KEY)
-        column = plain_array(key_batch.keys)
-        self.context.emit(
-            Batch(
-                ROW,
-                columns=columns,
-                keys=[key_batch.keys[at] for at in which.tolist()] if column is None else None,
-                key_column=None if column is None else column.take(pa.array(which)),
-                times=(ends - 1).tolist(),
-            )
-        )
+        starts, ends, status = (ints(sessions, name) for name in (_START, _END, _STATUS))
+        self.operator.emit(self.context, key_batch, sessions, starts, ends, status != OPEN)
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
         """Return the stored sessions of the keys, each under its key's place, but for those that are over."""
@@ -316,17 +269,17 @@ class _Sessions(Process):
 
     def _write(self, key_batch: KeyBatch, armed: Ints, sessions: pa.Table) -> None:
         """Store the sessions of the keys, in their order, and set the timers that are not as they must be."""
-        starts, ends, status = (_ints(sessions, name) for name in (_START, _END, _STATUS))
+        starts, ends, status = (ints(sessions, name) for name in (_START, _END, _STATUS))
         numbers = [sessions.column(accumulator.name).to_numpy() for accumulator in self.accumulators]
-        self.rows.write(key_batch, _ints(sessions, KEY), [starts, ends, status, *numbers])
+        self.rows.write(key_batch, ints(sessions, KEY), [starts, ends, status, *numbers])
         self.timers.move(key_batch.stored, key_batch.shards, armed, self._timers(key_batch, sessions))
 
     def _timers(self, key_batch: KeyBatch, sessions: pa.Table) -> Ints:
         """Return when each key has something due: a session that ends, or one that takes no messages from then on."""
-        closed = _ints(sessions, _STATUS) == CLOSED
-        due = _ints(sessions, _END) - 1 + np.where(closed, self.operator.lateness, 0)
+        closed = ints(sessions, _STATUS) == CLOSED
+        due = ints(sessions, _END) - 1 + np.where(closed, self.operator.lateness, 0)
         times = np.full(len(key_batch.keys), NEVER, np.int64)
-        np.minimum.at(times, _ints(sessions, KEY), due)
+        np.minimum.at(times, ints(sessions, KEY), due)
         return times
 
     def _sessions(self, places: Array, starts: Array, ends: Array, status: Array, numbers: list[Any]) -> pa.Table:
@@ -336,11 +289,6 @@ class _Sessions(Process):
 
 def _with_status(sessions: pa.Table, status: Array) -> pa.Table:
     return sessions.set_column(sessions.schema.get_field_index(_STATUS), _STATUS, pa.array(status))
-
-
-def _ints(table: pa.Table, name: str) -> Array:
-    column: Array = table.column(name).to_numpy()
-    return column
 
 
 def _mapped(raw: bytes) -> list[list[int | float]]:

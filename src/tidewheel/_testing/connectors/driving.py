@@ -86,8 +86,11 @@ class DrivenSink:
         return Publication(open_store(self.store), self.job, self.name, sequence, prepared, None)
 
     def publish(self, publication: Publication) -> None:
-        """Publish as a driver does."""
-        self.sink.publish(publication)
+        """Publish as a driver does whose run ends with it."""
+        try:
+            self.sink.publish(publication)
+        finally:
+            self.sink.stop(self.job)
 
     def _task(self, sequence: int, task: int, rows: pa.RecordBatch) -> bytes | None:
         sink = pickling.loads(pickling.dumps(self.sink))

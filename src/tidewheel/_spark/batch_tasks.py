@@ -1,0 +1,155 @@
+"""The tasks of one batch: who reads its records, where they run, and what they report."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._core.closing import Closing
+from tidewheel._engine import report as reports
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
+from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.wire import REPORT
+from tidewheel._spark.checkpoint_folder import source_offsets
+from tidewheel._spark.direct_reading import hands_of
+from tidewheel._spark.program import Program
+from tidewheel._spark.query_sources import QuerySources
+from tidewheel._spark.source_lines import offsets_by_name
+from tidewheel._spark.worker_beside import BatchFailed, WorkerBeside
+
+SMALL_ROWS = 10_000
+"""Up to this many rows a batch runs in one task without a shuffle."""
+SMALL_BYTES = 256 * 1024
+"""The same for a batch whose tasks read its files themselves, in bytes of the files."""
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """A batch as it is offered."""
+
+    frame: DataFrame | None
+    """Spark's frame of it; None where the run itself offers it, and tasks read it."""
+    start: str | None
+    """The offsets recorded for the batch before; None: there is none."""
+    end: str
+    """The offsets recorded for this one."""
+    fresh: Sequence[str]
+    """The entries that Spark's logs of its file sources have for it, each behind the number of its log."""
+    logs: dict[str, int]
+    """The number of each source's log."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What became of a batch's tasks: what was pinned for them, what they reported, and how many there were."""
+
+    spec: BatchSpec
+    reports: list[Report]
+    tasks: int
+
+
+class BatchTasks(Closing):
+    """Runs the tasks of a job's batches in one Spark session."""
+
+    def __init__(self, program: Program, sources: QuerySources, *, in_driver: bool, beside: bool) -> None:
+        """Take the program, its sources, and where small batches may run: in this process, or in one beside it."""
+        self._program, self._sources, self._in_driver = program, sources, in_driver
+        self._levels = range(len(program.plan.levels))
+        self._worker: WorkerBeside | None = program.beside() if beside and not in_driver else None
+        self._few = False
+        """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
+
+    def run(self, offered: Offered, spec: BatchSpec, *, read_by_spark: bool) -> Ran:
+        """Run the tasks of a batch.
+
+        `ReadBySpark`: they could not read it as Spark would, and the batch must be offered with Spark's own rows, which with
+        `read_by_spark` are at hand.
+        """
+        if self._sources.direct.why_not is None:
+            try:
+                return self._run_directly(offered, spec)
+            except ReadBySpark:
+                if not read_by_spark:
+                    raise
+                # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
+                # asked the sources for data while the tasks tried to read them.
+                pass
+        assert offered.frame is not None, "tasks read what the run itself offers"
+        ran = self._run_query(offered.frame, spec)
+        self._few = rows_of(self._program.plan, ran.reports) <= SMALL_ROWS
+        return ran
+
+    def run_without_input(self, spec: BatchSpec) -> list[Report]:
+        """Run the tasks of a batch that has no records."""
+        rows = self._program.direct_query([[]], spec).collect()
+        return _reports(rows, self._levels, spec)
+
+    def cancel(self) -> None:
+        """End what runs beside this process in the middle of a batch. What Spark runs is Spark's to end."""
+        if self._worker is not None:
+            self._worker.kill()
+
+    def close(self) -> None:
+        """Let go of the process beside this one."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def _run_query(self, frame: DataFrame, spec: BatchSpec) -> Ran:
+        """Run the batch as one query over Spark's own rows."""
+        levels = self._program.python_levels
+        spec = msgspec.structs.replace(spec, keyed_by_spark=self._program.key is not None)
+        # A guess that is wrong costs time once, and nothing else.
+        if self._few:
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            rows = self._program.small_query(frame, alone).collect()
+            if rows:
+                return Ran(spec, _reports(rows, levels, alone), 1)
+            # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
+        return Ran(spec, _reports(self._program.query(frame, spec).collect(), levels, spec), spec.parallelism)
+
+    def _run_directly(self, offered: Offered, spec: BatchSpec) -> Ran:
+        """Run the batch with tasks that read its sources themselves; a small one in one task."""
+        lines = self._sources.lines
+        start, end = (
+            {} if text is None else offsets_by_name(source_offsets(text), lines)
+            for text in (offered.start, offered.end)
+        )
+        splits = self._sources.direct.splits(start, end, offered.fresh, offered.logs, spec.parallelism)
+        if sum(split.size for _, split in splits) <= SMALL_BYTES:
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            return Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
+        rows = self._program.direct_query(hands_of(splits, spec.parallelism), spec).collect()
+        return Ran(spec, _reports(rows, self._levels, spec), spec.parallelism)
+
+    def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
+        """Run a batch that fits in one task: in this process if the caller of the run chose that, beside it, or in a task."""
+        # What fails elsewhere than in a task, and is not the program's own error, has the attempts of a task left.
+        if self._in_driver:
+            with contextlib.suppress(Exception):
+                return self._program.in_this_process(splits, spec)
+        elif self._worker is not None and self._worker.is_ready():
+            with contextlib.suppress(BatchFailed):
+                return self._worker.reports(spec, self._levels, splits)
+        return self._program.in_one_task(splits, spec)
+
+
+def rows_of(plan: Plan, found: Sequence[Report]) -> int:
+    """Return how many records the sources gave."""
+    sources = {node.name for node in plan.sources()}
+    return sum(number for report in found for name, number in report.counts.items() if name in sources)
+
+
+def _reports(rows: list[Any], levels: Sequence[int], spec: BatchSpec) -> list[Report]:
+    return _decoded([bytes(row.payload) for row in rows if row.edge == REPORT], levels, spec)
+
+
+def _decoded(payloads: list[bytes], levels: Sequence[int], spec: BatchSpec) -> list[Report]:
+    found = [reports.decode(payload) for payload in payloads]
+    check_reports(found, levels, spec.parallelism)
+    return found
