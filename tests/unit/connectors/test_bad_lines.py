@@ -9,7 +9,7 @@ import pytest
 
 from tidewheel import Job
 from tidewheel._connectors.bad_lines import BAD_LINE, parted
-from tidewheel.errors import OperatorError
+from tidewheel.errors import OperatorError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
@@ -41,6 +41,28 @@ def test_a_bad_line_is_a_dead_letter_with_its_text(spark, tmp_path, reader):
     found = sorted((row["user"], row["cents"]) for row in out.records if row["cents"] is not None)
     assert found == [("ada", 3), ("ada", 3), ("eve", 5), ("eve", 5)]
     assert [row["user"] for row in out.records if row["cents"] is None] == ["bob", "bob"]
+
+
+def test_a_bad_line_of_a_csv_file_is_one_too(spark, tmp_path):
+    good, bad = ["ada,3", "bob,", '"eve, the first",5'], ["ada,three", "ada", "ada,4,5"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("\n".join(["user,cents", *good, *bad]) + "\n")
+    out, dead = collect(), collect()
+    source = files(tmp_path / "in", schema="user string, cents long", header=True)
+    made = job(source, out, dead, state=f"file://{tmp_path}/state")
+    made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
+    assert sorted(json.loads(row["record"]) for row in dead.records) == sorted(bad)
+    found = sorted((row["user"], row["cents"]) for row in out.records)
+    assert found == [("ada", 3), ("bob", None), ("eve, the first", 5)]
+
+
+def test_a_csv_file_whose_first_line_names_other_columns_is_refused(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("cents,user\n3,ada\n")
+    source = files(tmp_path / "in", schema="user string, cents long", header=True)
+    made = job(source, collect(), collect(), state=f"file://{tmp_path}/state")
+    with pytest.raises(TidewheelError, match="CSV header does not conform to the schema"):
+        made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
 
 
 def test_without_dead_letters_the_error_shows_the_line():

@@ -98,7 +98,6 @@ _folders = itertools.count()
 # An example is many files and one job of Spark's, so a failing file is found by itself, and nothing is made smaller.
 by_many_files = settings(
     max_examples=8,
-    derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -227,6 +226,10 @@ def test_quoted_values_names_in_the_first_line_and_other_separators(tmp_path):
         read(path, "\na,b\nx,1\n", header=True)
     with pytest.raises(ReadBySpark, match="carriage return"):
         read(path, "a,b\rx,1\n", header=True)
+    assert read(path, '"A",b\nx,1\n', header=True) == [("x", 1)]
+    for first in ("b,a", "a", "a,b,c", "a, b"):
+        with pytest.raises(ReadBySpark, match="may name other columns"):
+            read(path, f"{first}\nx,1\n", header=True)
 
 
 def test_values_are_those_of_their_place_and_unread_columns_are_not_looked_at(tmp_path):
@@ -256,15 +259,17 @@ def test_options_that_only_spark_knows_are_named():
     assert "'at' is neither text" in str(readable("csv", timed, {}))
 
 
-def test_a_bad_line_in_a_job_is_what_spark_makes_of_it(tmp_path, spark):
+def test_a_bad_line_in_a_job_is_for_spark_to_reject(tmp_path, spark):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("user,day,cents,price\nada,2020-01-01,1,1.50\nbob,no day\n")
     schema = "user string, day date, cents long, price decimal(12,2)"
-    sink, told = collect(), []
+    sink, dead, told = collect(), collect(), []
     job = Job("clicks", state=f"file://{tmp_path}/state")
     job.source("in", files(tmp_path / "in", schema=schema, header=True)).sink("out", sink)
+    job.dead_letter("dead", dead)
     job.run(bounded=True, spark=spark, on_readers=told.append)
     good = {"user": "ada", "day": datetime.date(2020, 1, 1), "cents": 1, "price": decimal.Decimal("1.50")}
-    assert sink.records == [good, {"user": "bob", "day": None, "cents": None, "price": None}]
+    assert sink.records == [good]
+    assert [row["record"] for row in dead.records] == ['"bob,no day"']
     assert told[0] == {"in": "arrow"}
     assert "a.csv" in told[1]["in"]

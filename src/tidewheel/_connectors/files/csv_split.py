@@ -85,16 +85,26 @@ class CsvSplit(Split):
         try:
             for text in _blocks(self.path):
                 self._check_lines(text)
-                rest = _without_first_line(self.path, text) if header else text
+                rest = self._without_names(text) if header else text
                 header = False
                 if rest:
                     self._check_values(rest)
                     yield self._parsed(rest)
         except FileNotFoundError as error:
             raise gone(self.path) from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             # A line that Arrow refuses may be one that Spark takes, such as one with too few values.
             raise ReadBySpark(f"{self.path}: {error}") from error
+
+    def _without_names(self, text: bytes) -> bytes:
+        """Return the text behind its first line, which must name the columns: Spark refuses a file that names others."""
+        line, _, rest = text.partition(b"\n")
+        if not line.strip():
+            raise ReadBySpark(f"{self.path} begins with an empty line, where Spark looks for the names on the next")
+        names = [name.strip('"').lower() for name in line.rstrip(b"\r").decode().split(self.form.separator)]
+        if names != [name.lower() for name in self.names]:
+            raise ReadBySpark(f"{self.path} may name other columns in its first line")
+        return rest
 
     def _parsed(self, text: bytes) -> pa.RecordBatch:
         reading = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(self.names))
@@ -152,13 +162,6 @@ def _blocks(path: str) -> Iterator[bytes]:
                 rest = rest[end:]
         if rest:
             yield rest
-
-
-def _without_first_line(path: str, text: bytes) -> bytes:
-    line, _, rest = text.partition(b"\n")
-    if not line.strip():
-        raise ReadBySpark(f"{path} begins with an empty line, where Spark looks for the names on the next")
-    return rest
 
 
 def _has_loose_space(text: bytes, separator: bytes) -> bool:

@@ -158,7 +158,7 @@ class Files(Source):
         check_folder(self.path)
         source = self.resolved
         try:
-            schema, options = source._schema(spark), dict(self.options)
+            schema, options = source._schema(spark), source._checked_header | self.options
             self._names = schema.names
             if source._keeps_bad_lines:
                 schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
@@ -171,7 +171,13 @@ class Files(Source):
     def _keeps_bad_lines(self) -> bool:
         """Whether lines that are no records are rejected with their text; the program may say what Spark does with them."""
         own = {"mode", "columnnameofcorruptrecord", "multiline"}
-        return self.format == "json" and not own & {name.lower() for name in self.options}
+        return self.format in ("json", "csv") and not own & {name.lower() for name in self.options}
+
+    @property
+    def _checked_header(self) -> dict[str, Any]:
+        """The option by which Spark compares the names in the first line of a CSV file with the schema's: it goes by position."""
+        header = any(name.lower() == "header" and str(value).lower() == "true" for name, value in self.options.items())
+        return {"enforceSchema": False} if self.format == "csv" and header else {}
 
     def _schema(self, spark: SparkSession) -> StructType:
         if self.schema is not None:
