@@ -110,3 +110,11 @@ def test_many_ids_of_a_key_are_in_segments_of_which_a_message_changes_one():
     assert [len(op.send("k", number, 1_000_010)) for number in (9, 11)] == [1, 0]
     op.epoch(3_000_000)
     assert op.snapshot() == {}
+
+
+def test_many_ids_of_a_key_may_be_all_that_can_be_stored():
+    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
+    ids = [*(2**64 - 1 - number for number in range(600)), *(-(2**63) + number for number in range(600)), "", b""]
+    assert len(op.send_all([Message("k", name, time) for time, name in enumerate(ids)])) == len(ids)
+    assert any(is_segments(table) for table, _ in op.snapshot())
+    assert op.send_all([Message("k", name, 2_000) for name in ids]) == []

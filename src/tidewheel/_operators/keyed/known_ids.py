@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 from xxhash import xxh64_intdigest
 
-from tidewheel._core.keys import to_stored
 from tidewheel._state.codec import decode_all, msgpack_codec
 from tidewheel._state.segments import Load, Place, SegmentedCodec, head
 
@@ -21,6 +21,7 @@ Ids = dict[Any, int | list[int]]
 Read = Callable[[Place], Ids]
 
 _FIRST = attrgetter("first")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Segment:
@@ -176,7 +177,8 @@ def _last(until: int | list[int]) -> int:
 
 
 def _hash(name: Any) -> int:
-    return int(xxh64_intdigest(to_stored(name)))
+    # As it is stored, and not as a key: an id may be a number that no key can be.
+    return int(xxh64_intdigest(_encode(name)))
 
 
 def _halves(first: int, ids: Ids) -> list[Segment]:
