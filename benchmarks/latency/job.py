@@ -21,7 +21,7 @@ def count(user: str, event: Event, total: int) -> tuple[dict[str, Any], int]:
 
 
 def main() -> None:
-    system, url, work, in_driver = sys.argv[1:]
+    system, url, work, *choices = sys.argv[1:]
     job = Job("latency", state=f"file://{work}/state", n_shards=16)
     if system == "nats":
         source, column, sink = sources.nats(url, "in", tasks=2), "data", sinks.nats(url, "out.totals")
@@ -30,7 +30,9 @@ def main() -> None:
     events, broken = job.source("in", source).decode("json", codecs.json(Event), column=column)
     broken.sink("broken", sinks.discard())
     events.key_by("by-user", "user").stateful_map("count", count, default=0).sink("out", sink)
-    job.run(master="local[2]", parallelism=2, local=f"{work}/copies", in_driver=in_driver == "True")
+    trigger = "direct" if "direct" in choices else None
+    in_driver = "in_driver" in choices
+    job.run(master="local[2]", parallelism=2, local=f"{work}/copies", trigger=trigger, in_driver=in_driver)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,11 @@ Program = Annotated[
 
 
 def _trigger(text: str | None) -> str | None:
-    if text is None or text in ("available-now", "once") or _INTERVAL.fullmatch(text):
+    if text is None or text in ("available-now", "once", "direct") or _INTERVAL.fullmatch(text):
         return text
-    raise typer.BadParameter(f"{text!r} is not a trigger; use available-now, once, or an interval such as '5 seconds'")
+    raise typer.BadParameter(
+        f"{text!r} is not a trigger; use available-now, once, direct, or an interval such as '5 seconds'"
+    )
 
 
 def _settings(items: list[str] | None) -> dict[str, str]:
@@ -49,7 +51,8 @@ def run(
     trigger: Annotated[
         str | None,
         typer.Option(
-            callback=_trigger, help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on."
+            callback=_trigger,
+            help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on; 'direct': run on, at once.",
         ),
     ] = None,
     bounded: Annotated[

@@ -173,6 +173,8 @@ class Driver:
         check_hosts(self.spark, self.plan)
         tick = self.options.tick if self._ticks else None
         self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
+        if self.options.is_direct:
+            self.sources.streams()  # Refused here, before anything is claimed.
         self.program = Program(self.plan, self.sources.frame)
         self._tell_readers(self.sources.direct.told)
         self._with_session.close()
@@ -265,13 +267,12 @@ class Driver:
             self._finish()
 
     def _start_query(self) -> BatchQuery:
-        """Start what offers the batches: the run itself where it can and no trigger was named, else Spark."""
+        """Start what offers the batches: Spark, unless the caller chose that the run does it."""
         frame = self.sources.frame
         if self.sources.direct.why_not is None and not self._read_by_spark:
             self.sources.direct.begin(self.run.head.source_offsets)
-            streams = self.sources.streams()
-            if streams is not None and self.options.trigger is None and not self.options.ends_by_itself:
-                return self._own_query(streams)
+            if self.options.is_direct:
+                return self._own_query(self.sources.streams())
             # Only what makes Spark offer batches.
             frame = self.sources.bare
         writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())

@@ -58,6 +58,11 @@ class RunOptions:
             raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
 
     @property
+    def is_direct(self) -> bool:
+        """Whether the run asks the sources itself and offers its batches itself, without a streaming query of Spark."""
+        return self.trigger == "direct"
+
+    @property
     def history_seconds(self) -> float | None:
         """How long history stays; None: there is none."""
         return None if self.history is None else nanoseconds(self.history, "history", least=1) / 1e9
@@ -69,4 +74,6 @@ class RunOptions:
 
     def spark_trigger(self) -> dict[str, Any]:
         """Return the trigger in Spark's words."""
-        return {"availableNow": True} if self.ends_by_itself else {"processingTime": self.trigger or "0 seconds"}
+        if self.ends_by_itself:
+            return {"availableNow": True}
+        return {"processingTime": "0 seconds" if self.trigger is None or self.is_direct else self.trigger}

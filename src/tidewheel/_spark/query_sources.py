@@ -32,11 +32,17 @@ class QuerySources:
     clock: DirectStream | None
     """The ticks, if they are one more source."""
 
-    def streams(self) -> list[DirectStream] | None:
-        """Return the stream of each line where all say in Python where they end, and tasks read them; else None."""
-        readers = [*self.direct.readers.values(), *([] if self.clock is None else [self.clock])]
-        streams = [reader for reader in readers if isinstance(reader, DirectStream)]
-        return streams if self.direct.why_not is None and len(streams) == len(self.lines) else None
+    def streams(self) -> list[DirectStream]:
+        """Return the stream of each line; refuse sources that do not say in Python where they end, or that Spark reads."""
+        streams = [reader for reader in self.direct.readers.values() if isinstance(reader, DirectStream)]
+        listed = [name for name, reader in self.direct.readers.items() if not isinstance(reader, DirectStream)]
+        why_not = self.direct.why_not or (f"source {listed[0]!r} is asked for what is new by Spark" if listed else None)
+        if why_not is not None:
+            raise ConfigError(
+                "the trigger 'direct' is for Kafka, NATS, MQTT, inboxes, iterables and logs of your own, which tasks read and "
+                f"the run asks itself; {why_not}. Leave the trigger out, or give a time such as '1 second'"
+            )
+        return [*streams, *([] if self.clock is None else [self.clock])]
 
 
 def query_sources(

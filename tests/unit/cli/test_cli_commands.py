@@ -145,7 +145,7 @@ def test_what_is_not_said_is_left_to_the_program(program, ran):
     assert not {"parallelism", "trigger", "master", "local"} & set(ran)
 
 
-@pytest.mark.parametrize("trigger", ["available-now", "once", "5 seconds", "500 milliseconds", "1 minute"])
+@pytest.mark.parametrize("trigger", ["available-now", "once", "direct", "5 seconds", "500 milliseconds", "1 minute"])
 def test_triggers(program, ran, trigger):
     assert call("run", program, "--trigger", trigger).exit_code == 0
     assert ran["trigger"] == trigger

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,8 +16,9 @@ from tidewheel._connectors.log_stream import LogReader
 from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
 from tidewheel._spark.own_query import OwnQuery
+from tidewheel._spark.query_sources import QuerySources
 from tidewheel._spark.source_lines import SourceLine, continued
-from tidewheel.errors import ConnectorError
+from tidewheel.errors import ConfigError, ConnectorError
 
 PATIENCE_S = 60
 
@@ -96,6 +98,19 @@ def test_a_run_goes_on_from_the_commit_whoever_offered_its_batches(tmp_path):
     assert first.take(2) == [(8, '{"0": 30}', '{"0": 31}'), (9, '{"0": 31}', '{"0": 33}')]
     second = Run(tmp_path / "second", [34], first.captured)
     assert second.take(1) == [(10, '{"0": 33}', '{"0": 34}')]
+
+
+def test_sources_that_spark_asks_or_reads_are_refused_by_name():
+    stream = DirectStream(LogReader(lambda: Growing([7]), None), pa.schema([]))
+
+    def sources(readers: dict, why_not: str | None = None) -> QuerySources:
+        return QuerySources(None, None, (), SimpleNamespace(readers=readers, why_not=why_not), stream)
+
+    assert sources({"in": stream}).streams() == [stream, stream]
+    with pytest.raises(ConfigError, match=r"'direct' is for .*; source 'files' is asked for what is new by Spark"):
+        sources({"in": stream, "files": object()}).streams()
+    with pytest.raises(ConfigError, match="source 'in': reader='spark' was chosen"):
+        sources({}, "source 'in': reader='spark' was chosen").streams()
 
 
 def test_only_the_offsets_of_the_last_two_batches_are_kept(tmp_path):

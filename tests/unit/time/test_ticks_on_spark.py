@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tidewheel import Job, Message, Output, StatefulLogic
 from tidewheel._spark.driver import Driver
 from tidewheel._spark.options import RunOptions
@@ -31,7 +33,10 @@ def job_of(items, folder, out):
     return job
 
 
-def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_without_ticks_before(spark, tmp_path):
+@pytest.mark.parametrize("trigger", [None, "direct"])
+def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_without_ticks_before(
+    spark, tmp_path, trigger
+):
     first, out = job_of([1, 2], tmp_path, collect()), collect()
     first.run(trigger="available-now", spark=spark, local=f"{tmp_path}/local")
     job = job_of([1, 2, 3, 11, 12], tmp_path, out)
@@ -39,13 +44,20 @@ def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_wi
     driver = Driver(
         job,
         job.plan(),
-        RunOptions(spark=spark, local=f"{tmp_path}/local", tick=0.5, progress=lambda p: progress.append(p.sequence)),
+        RunOptions(
+            spark=spark,
+            local=f"{tmp_path}/local",
+            trigger=trigger,
+            tick=0.5,
+            progress=lambda p: progress.append(p.sequence),
+        ),
     )
     done = threading.Thread(target=driver.execute)
     done.start()
     while not out.records and done.is_alive():
         done.join(0.1)
     # Nothing but ticks brings further batches. They change nothing, so they are not committed.
+    assert bool(spark.streams.active) is (trigger is None)
     before, batch = len(progress), driver.run.head.batch
     while driver.run.head.batch < batch + 2 and done.is_alive():
         done.join(0.1)
