@@ -19,7 +19,7 @@ import msgspec
 from tidewheel._core.keys import from_stored, shard_of_stored
 from tidewheel._state.codec import BulkCodec, decode_all
 from tidewheel._state.tagged import Divided, divided, undivided
-from tidewheel.errors import CorruptError
+from tidewheel.errors import CorruptError, LocalDiskFull
 
 if TYPE_CHECKING:
     from tidewheel._state.task_state import Items, TaskState
@@ -29,6 +29,8 @@ SUFFIX = "segments"
 
 Place = int | bytes
 """Where a segment is: its number in the table or, while the batch that changed it is at work, its content."""
+UNREADABLE = (CorruptError, LocalDiskFull)
+"""What is raised in the middle of a message where a segment cannot be read."""
 Load = Callable[[int], bytes]
 """Returns the content of the segment with a number."""
 

@@ -16,6 +16,7 @@ from tidewheel._state import time_order
 from tidewheel._state.segments import is_segments
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import open_store
+from tidewheel.errors import CorruptError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun, OperatorTester
 
@@ -86,6 +87,20 @@ def test_it_moves_to_another_job(state):
 def test_it_is_resharded(state):
     reshard(JobPlace("job", state), 16)
     assert flushed(state, n_shards=16) == [*range(WAITING)]
+
+
+def test_a_message_is_not_put_aside_because_a_segment_is_lost(state):
+    with StoppedJob(job(state)) as stopped:
+        taken = stopped.collect("hot")
+        stopped.acquire("hot", {table: entries for table, entries in taken.items() if not is_segments(table)})
+        stopped.commit()
+    lost = "segment . of the state of key 'hot' is not in 'join/segments'"
+    with_letters = job(state)
+    with_letters.dead_letter("dead", collect())
+    with MemoryRun(with_letters, take_over=True) as run, pytest.raises(CorruptError, match=lost):
+        run.batch({"left": [{"key": "hot", "n": 3}]})
+    with MemoryRun(job(state), take_over=True) as run, pytest.raises(CorruptError, match=lost):
+        run.flush()
 
 
 def test_it_is_taken_out_of_a_tester_and_put_into_another():

@@ -19,6 +19,7 @@ from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
+from tidewheel._state.segments import UNREADABLE
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
 
@@ -102,6 +103,9 @@ class LogicProcess(Process):
                 if careful and new is not None:
                     self.codec.encode(new)
                 states[at] = new
+            except UNREADABLE:
+                # Segments are read when they are asked for: no message is to blame, and none may be put aside.
+                raise
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)

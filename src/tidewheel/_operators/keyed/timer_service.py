@@ -10,6 +10,7 @@ from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.segments import UNREADABLE
 from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer, decode, encode
 from tidewheel._time.duration import MAX_TIME
@@ -102,6 +103,8 @@ class TimerService:
                     raise OperatorError(
                         f"on_timer set a timer for {other.time}, which is not after the one that fired; it would fire for ever"
                     )
+        except UNREADABLE:
+            raise
         except Exception as error:
             raise OperatorError(
                 f"operator {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
