@@ -27,6 +27,7 @@ from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.run import JobRun
 from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.references import ShardParts
+from tidewheel._state.segments import SUFFIX as SEGMENTS
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 from tidewheel._state.timers import THERE, is_timers
 from tidewheel._storage import Store
@@ -123,7 +124,7 @@ class StoppedJob:
         """Take the key's entries out of a table in which they have keys of their own."""
         parts = self._run.head.shards.get(shard, ShardParts())
         there: dict[bytes, bytes | None] = {
-            key: value for name, key, value in shard_items(parts, shard, self._fetch) if name == table
+            key: value for _, key, value in shard_items(parts, shard, self._fetch, table)
         }
         there |= {key: value for (s, t, key), value in self._changes.items() if (s, t) == (shard, table)}
         mine = sorted((entry, value) for entry, value in there.items() if value and owner(table, entry) == stored)
@@ -132,14 +133,20 @@ class StoppedJob:
             self._changes.update({(shard, table, entry): None for entry, _ in mine})
 
     def acquire(self, key: Any, state: Collected) -> None:
-        """Put a key's state in; the next message of that key sees it."""
+        """Put a key's state in, in place of what is there; the next message of that key sees it."""
         stored, shard = self._placed(key)
         known = {node.name for node in self._run.plan.nodes if node.operator.stateful}
-        for table, value in state.items():
+        there = shard_tables(self._run.head.shards.get(shard, ShardParts()), shard, self._fetch)
+        for table in state:
             if table.partition("/")[0] not in known:
                 raise StateError(
                     f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
                 )
+            segments = f"{table}/{SEGMENTS}"
+            if segments in there:
+                # Nothing would refer to those of the state that was there.
+                self._collect_beside(shard, segments, stored, {})
+        for table, value in state.items():
             if is_beside(table):
                 for entry, content in _entries(table, value):
                     self._changes[shard, table, given_to(table, entry, stored)] = content

@@ -75,6 +75,13 @@ def test_it_is_given_to_another_key(state):
     assert flushed(state) == [*range(WAITING)]
 
 
+def test_what_takes_its_place_leaves_no_segment_of_it(state):
+    with StoppedJob(job(state)) as stopped:
+        stopped.acquire("hot", stopped.collect("cold"))
+        stopped.commit()
+    assert segments(state) == 0
+
+
 def test_it_moves_to_another_job(state):
     target = f"memory:segments-{secrets.token_hex(4)}"
     with MemoryRun(job(target, "target", 8)) as run:
