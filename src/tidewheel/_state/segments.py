@@ -34,6 +34,7 @@ UNREADABLE = (CorruptError, LocalDiskFull)
 Load = Callable[[int], bytes]
 """Returns the content of the segment with a number."""
 
+_encode = msgspec.msgpack.Encoder().encode
 _EXTENSIONS = frozenset({*range(0xC7, 0xCA), *range(0xD4, 0xD9)})
 """How an extension type begins in msgpack. A state that is whole is an array or a map."""
 
@@ -54,6 +55,21 @@ def head(segments: Sequence[Sequence[Any]]) -> bytes:
 def is_head(raw: bytes | None) -> bool:
     """Tell whether a state is divided."""
     return raw is not None and raw[0] in _EXTENSIONS
+
+
+def whole(raw: bytes, load: Load) -> bytes:
+    """Return the state of a head as one value, as it is where it is small: for tools, which know no codec but msgpack.
+
+    Segments are maps, which come to one map; or lists, and then the first that the head has of each is which list it is of.
+    """
+    rows = _segments(raw)
+    contents = [msgspec.msgpack.decode(load(row[-1]), type=dict[Any, msgspec.Raw] | list[msgspec.Raw]) for row in rows]
+    if all(isinstance(content, dict) for content in contents):
+        return _encode({name: value for content in contents for name, value in content.items()})
+    lists: list[list[msgspec.Raw]] = [[], [], []]
+    for row, content in zip(rows, contents, strict=True):
+        lists[row[0]] += content
+    return _encode(lists)
 
 
 def is_segments(table: str) -> bool:

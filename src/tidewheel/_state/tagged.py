@@ -100,6 +100,16 @@ def divided(state: Divided) -> bytes:
     return _encode(_ext("divided", state.segments))
 
 
+def is_divided(data: bytes) -> bool:
+    """Tell whether the bytes of any state are those of a divided one.
+
+    >>> is_divided(divided(Divided([]))), is_divided(_encode(tagged((1, 2))))
+    (True, False)
+    """
+    at = {0xC7: 2, 0xC8: 3, 0xC9: 5}.get(data[0], 1 if 0xD4 <= data[0] <= 0xD8 else len(data))
+    return data[at : at + 1] == bytes([_CODES["divided"]])
+
+
 def undivided(data: bytes) -> Divided:
     """Return what `divided` encoded; a `ValueError` if it is anything else."""
     state = _decode(data)

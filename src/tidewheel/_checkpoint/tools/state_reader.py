@@ -19,9 +19,11 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.references import ShardParts
+from tidewheel._state.segments import SUFFIX, segment_key, whole
 from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.tagged import is_divided
 from tidewheel._storage import Store
-from tidewheel.errors import NotFound
+from tidewheel.errors import CorruptError, NotFound
 
 HOLD_SECONDS = 3600.0
 """How long a reader's pin holds unless told otherwise."""
@@ -71,6 +73,8 @@ class StateReader:
         shard = shard_of_stored(stored, self.manifest.n_shards)
         parts = self.manifest.shards.get(shard, ShardParts())
         raw = self._lookup.get(parts, shard, operator, stored)
+        if raw is not None:
+            raw = self._whole(operator, shard, stored, raw)
         value = None if raw is None else codec.decode(raw)
         return Found(operator, key, raw is not None, value, self.manifest.sequence)
 
@@ -83,20 +87,42 @@ class StateReader:
     def keys(self, operator: str, prefix: str = "") -> Iterator[Any]:
         """Yield every key of an operator, shard by shard."""
         self.info(operator)
-        return (key for key, _ in self.raw(operator, prefix))
+        return (from_stored(stored) for _, stored, _ in self._entries(operator, prefix))
 
     def raw(self, operator: str, prefix: str = "") -> Iterator[tuple[Any, bytes]]:
         """Yield every key of an operator with its encoded state."""
-        begin = to_stored(prefix) if prefix else b""
-        for shard in sorted(self.manifest.shards):
-            for stored, value in self.shard(operator, shard):
-                if stored.startswith(begin):
-                    yield from_stored(stored), value
+        for shard, stored, value in self._entries(operator, prefix):
+            yield from_stored(stored), self._whole(operator, shard, stored, value)
 
     def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield an operator's encoded state of one shard, with its stored keys, ascending."""
+        return ((key, self._whole(operator, shard, key, value)) for key, value in self._stored(operator, shard))
+
+    def _entries(self, operator: str, prefix: str) -> Iterator[tuple[int, bytes, bytes]]:
+        begin = to_stored(prefix) if prefix else b""
+        for shard in sorted(self.manifest.shards):
+            for stored, value in self._stored(operator, shard):
+                if stored.startswith(begin):
+                    yield shard, stored, value
+
+    def _stored(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
         parts = self.manifest.shards.get(shard, ShardParts())
         return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, operator))
+
+    def _whole(self, operator: str, shard: int, stored: bytes, raw: bytes) -> bytes:
+        """Return a state as one value, be it stored in segments or not. What other codecs write is not looked into."""
+        info = self.manifest.operators.get(operator)
+        if info is None or info.codec != "msgpack" or not is_divided(raw):
+            return raw
+        parts, table = self.manifest.shards[shard], f"{operator}/{SUFFIX}"
+
+        def load(number: int) -> bytes:
+            segment = self._lookup.get(parts, shard, table, segment_key(stored, number))
+            if segment is None:
+                raise CorruptError(f"segment {number} of the state of key {from_stored(stored)!r} is not in {table!r}")
+            return segment
+
+        return whole(raw, load)
 
 
 def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) -> tuple[Manifest, str]:

@@ -1,0 +1,52 @@
+"""Whoever reads state sees one value a key, whether it is stored in segments or not."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from pyarrow import parquet
+
+from tidewheel import Job
+from tidewheel._operators.keyed import known_ids
+from tidewheel._program.stored_job import StoredJob
+from tidewheel._state import time_order
+from tidewheel.sinks import collect
+from tidewheel.testing import MemoryRun
+
+COUNT = 20
+
+
+@pytest.fixture
+def state(monkeypatch) -> str:
+    monkeypatch.setattr(time_order, "SEGMENT_ENTRIES", 2)
+    monkeypatch.setattr(known_ids, "SEGMENT_IDS", 2)
+    url = f"memory:read-segments-{secrets.token_hex(4)}"
+    job = Job("job", state=url, n_shards=4)
+    left, right = (
+        job.source(side, lambda spark: None).assign_timestamps(f"t-{side}", "n", unit="ns").key_by(f"by-{side}", "key")
+        for side in ("left", "right")
+    )
+    left.deduplicate("once", "100 ns", by=lambda record: str(record["n"])).interval_join("join", right).sink(
+        "out", collect()
+    )
+    with MemoryRun(job) as run:
+        run.batch({"left": [{"key": "hot", "n": n} for n in range(COUNT)], "right": [{"key": "cold", "n": 0}]})
+        run.batch({"left": [{"key": "cold", "n": 7}], "right": [{"key": "hot", "n": 90}]})
+    return url
+
+
+def test_ids_are_one_map(state, tmp_path):
+    stored = StoredJob("job", state=state)
+    ids = {str(n): n + 100 for n in range(COUNT)}
+    assert next(iter(stored.scan("once/segments")))
+    assert stored.get("once", "hot", type=dict[str, int]).value == ids
+    assert dict(stored.scan("once")) == {"hot": ids, "cold": {"7": 107}}
+    stored.export("once", tmp_path / "ids.parquet", type=dict[str, int])
+    assert parquet.read_table(tmp_path / "ids.parquet").num_rows == 2
+
+
+def test_a_join_has_two_lists(state):
+    left, right, _ = StoredJob("job", state=state).get("join", "hot").value
+    assert [time for time, _, _ in left] == [*range(COUNT)]
+    assert [time for time, _, _ in right] == [90]
