@@ -20,6 +20,7 @@ from tidewheel._checkpoint.state_files import opener
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import At
+from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.delta_files import DeltaFiles
@@ -42,12 +43,13 @@ Collected = dict[str, bytes]
 
 def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
     """Return every operator's encoded state by key, as of a commit."""
-    fetch = opener(store, manifest.id.stream_id)
+    fetch, reader = opener(store, manifest.id.stream_id), StateReader(store, manifest)
     values: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
-        for table, key, value in shard_items(parts, shard, fetch):
+        for table in sorted(shard_tables(parts, shard, fetch)):
             if not is_beside(table):
-                values.setdefault(table, {})[from_stored(key)] = value
+                for key, value in reader.shard(table, shard):
+                    values.setdefault(table, {})[from_stored(key)] = value
     return values
 
 

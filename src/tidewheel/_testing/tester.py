@@ -25,6 +25,9 @@ from tidewheel._program.stream import Stream
 from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.segments import SUFFIX as SEGMENTS
+from tidewheel._state.segments import segment_key, whole
+from tidewheel._state.tagged import is_divided
 from tidewheel._state.task_state import KeyedState, RawTable, TaskState
 from tidewheel._state.timers import THERE, is_timers
 from tidewheel._state.timers import decode as decode_timer
@@ -166,6 +169,9 @@ class OperatorTester:
         table = operator or self._only_stateful()
         stored, copy = self._placed(key)
         raw = copy.tables.get(table, {}).get(stored)
+        segments = copy.tables.get(f"{table}/{SEGMENTS}")
+        if raw is not None and segments and is_divided(raw):
+            raw = whole(raw, lambda number: segments[segment_key(stored, number)])
         return None if raw is None else self._codec(table).decode(raw)
 
     def snapshot(self) -> Snapshot:

@@ -7,12 +7,13 @@ import secrets
 import pytest
 from pyarrow import parquet
 
-from tidewheel import Job
+from tidewheel import Job, Message
 from tidewheel._operators.keyed import known_ids
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._state import time_order
+from tidewheel._testing.result import result_of
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun
+from tidewheel.testing import MemoryRun, OperatorTester
 
 COUNT = 20
 
@@ -47,6 +48,18 @@ def test_ids_are_one_map(state, tmp_path):
 
 
 def test_a_join_has_two_lists(state):
-    left, right, _ = StoredJob("job", state=state).get("join", "hot").value
+    stored = StoredJob("job", state=state)
+    left, right, _ = stored.get("join", "hot").value
     assert [time for time, _, _ in left] == [*range(COUNT)]
     assert [time for time, _, _ in right] == [90]
+    assert result_of(Job("job", state=state), {}).states["join"] == dict(stored.scan("join"))
+
+
+def test_so_does_whoever_tests_an_operator(monkeypatch):
+    monkeypatch.setattr(known_ids, "SEGMENT_IDS", 2)
+    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "100 ns", by=lambda value: value))
+    op.send_all([Message("k", n, n) for n in range(COUNT)])
+    assert ("once/segments" in {table for table, _ in op.snapshot()}, op.state("k")) == (
+        True,
+        {n: n + 100 for n in range(COUNT)},
+    )
