@@ -5,13 +5,13 @@ What memory has no room for is written to local disk as sorted runs, which are s
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from tidewheel._state.newest_items import newest_items
 from tidewheel._state.references import FileRef
@@ -39,7 +39,8 @@ class SortedRuns:
         self._twice = twice
         self._held: dict[int, dict[Table, list[Item]]] = {}
         self._bytes = 0
-        self._folder: Path | None = None
+        self._file: IO[bytes] | None = None
+        """All runs, one after the other, in a file without a name: nothing of it outlives the process."""
         self._runs: list[StateFile] = []
 
     def __enter__(self) -> Self:
@@ -49,8 +50,8 @@ class SortedRuns:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         """Remove what is on disk."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._file is not None:
+            self._file.close()
 
     def add(self, shard: int, table: Table, key: bytes, value: bytes | None) -> None:
         """Take an entry."""
@@ -97,18 +98,17 @@ class SortedRuns:
         self._held, self._bytes = {}, 0
         data, checksum = writer.finish()
         try:
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="tidewheel-sort-"))
-            run = self._folder / str(len(self._runs))
-            run.write_bytes(data)
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  # open until all is read
+            begins = self._file.seek(0, os.SEEK_END)
+            self._file.write(data)
+            self._file.flush()
         except OSError as error:
-            where = self._folder or Path(tempfile.gettempdir())
-            raise disk_failure(where, f"{len(data)} bytes of state that is being sorted", error) from error
-        self._runs.append(StateFile(_read_range, FileRef(str(run), len(data), checksum)))
+            what = f"{len(data)} bytes of state that is being sorted"
+            raise disk_failure(Path(tempfile.gettempdir()), what, error) from error
+        number = self._file.fileno()
 
+        def read(_: str, start: int, length: int) -> bytes:
+            return os.pread(number, length, begins + start)
 
-def _read_range(file: str, start: int, length: int) -> bytes:
-    # Opened for each read: there may be more runs than a process may have files open.
-    with open(file, "rb") as run:
-        run.seek(start)
-        return run.read(length)
+        self._runs.append(StateFile(read, FileRef(f"run {len(self._runs)}", len(data), checksum)))

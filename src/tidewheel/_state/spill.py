@@ -84,10 +84,10 @@ class Spill:
 
 def disk_failure(folder: Path, what: str, error: Exception) -> TidewheelError:
     """Return the error that says what could not be put on local disk, and what to do."""
-    text = (
-        f"{what} cannot be moved from memory to {folder} ({free_bytes(folder)} free): {error}; give that disk more room"
-    )
-    return LocalDiskFull(text) if disk_is_full(error) else StateError(text)
+    text = f"{what} cannot be moved from memory to {folder} ({free_bytes(folder)} free): {error}"
+    if disk_is_full(error):
+        return LocalDiskFull(f"{text}; give that disk more room")
+    return StateError(f"{text}; choose a folder that can be written to")
 
 
 def _unmarked(marked: bytes, dropped: T) -> bytes | T:

@@ -55,12 +55,13 @@ def test_a_key_that_comes_twice_is_told_wherever_the_two_are(monkeypatch, memory
         sort(runs)
 
 
-def test_what_went_to_disk_is_removed(monkeypatch, tmp_path):
+def test_what_goes_to_disk_has_no_name_that_could_stay_there_after_a_kill(monkeypatch, tmp_path):
     monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", 1)
     monkeypatch.setattr(sorted_runs.tempfile, "tempdir", str(tmp_path))
     with SortedRuns() as runs:
         runs.add(0, "sums", b"a", b"1")
-        assert os.listdir(tmp_path)
+        assert runs._runs
+        assert not os.listdir(tmp_path)
     assert not os.listdir(tmp_path)
 
 

@@ -89,8 +89,9 @@ class Kafka(Sink):
 
     def stop(self, job: str) -> None:
         """Close the job's producers."""
-        for name in [name for name in self._sending if name[0] == job]:
-            self._sending.pop(name).close()
+        for name in list(self._sending):
+            if name[0] == job:
+                self._sending.pop(name).close()
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
         """Let go of the markers of runs that are over."""

@@ -131,8 +131,9 @@ class Nats(Sink):
                 return
 
     def stop(self, job: str) -> None:
-        for name in [name for name in self._kept if name[0] == job]:
-            self._kept.pop(name).connection.close()
+        for name in list(self._kept):
+            if name[0] == job:
+                self._kept.pop(name).connection.close()
 
     def _connected(self) -> NatsConnection:
         return NatsConnection(self._url, credentials=self._credentials, timeout=self._timeout)

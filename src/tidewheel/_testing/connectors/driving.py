@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,8 @@ class DrivenSink:
         self.run = secrets.token_hex(4)
         self.sink: Sink = harness.sink()
         self.sink.start(job)
+        # A run that nobody uses any more is over.
+        weakref.finalize(self, self.sink.stop, job)
 
     def stage(self, sequence: int, *tasks: pa.RecordBatch) -> Publication:
         """Let each task write its rows and prepare; return what the commit would record."""
@@ -86,11 +89,8 @@ class DrivenSink:
         return Publication(open_store(self.store), self.job, self.name, sequence, prepared, None)
 
     def publish(self, publication: Publication) -> None:
-        """Publish as a driver does whose run ends with it."""
-        try:
-            self.sink.publish(publication)
-        finally:
-            self.sink.stop(self.job)
+        """Publish as a driver does."""
+        self.sink.publish(publication)
 
     def _task(self, sequence: int, task: int, rows: pa.RecordBatch) -> bytes | None:
         sink = pickling.loads(pickling.dumps(self.sink))

@@ -5,10 +5,14 @@ import { change, mayChange } from "../changes.js";
 
 export async function show(main, context) {
   const job = context.job, list = h("div", {});
-  let editing = false;
+  // What somebody is typing, or has typed and not sent, is not drawn over.
+  let fields = [];
+  const editing = () => fields.some(({ field, was }) => field === document.activeElement || field.value !== was);
   async function load() {
-    if (editing) return;
+    if (editing()) return;
     const cells = await get("cells", { job }, context.signal);
+    if (editing()) return;
+    fields = [];
     put(list, table([
       ["cell", (cell) => h("b", {}, cell.name)],
       ["type", (cell) => h("span", { class: "mono" }, cell.type ?? "")],
@@ -22,12 +26,15 @@ export async function show(main, context) {
   }
   const who = (author) => (author ? [`${author.user} on ${author.host}, by ${author.program}`, h("div", { class: "quiet small" }, moment(author.at))] : h("span", { class: "quiet" }, "unknown"));
   const edit = (cell) => {
-    const field = h("input", { size: "12", value: cell.value === null || cell.value === undefined ? "" : JSON.stringify(cell.value), "aria-label": `new value of ${cell.name}`, onfocus: () => { editing = true; }, onblur: () => { editing = false; } });
+    const was = cell.value === null || cell.value === undefined ? "" : JSON.stringify(cell.value);
+    const field = h("input", { size: "12", value: was, "aria-label": `new value of ${cell.name}` });
+    fields.push({ field, was });
     const set = async () => {
       let value;
       try { value = JSON.parse(field.value); } catch { if (cell.type !== "str") { notice(`${field.value} is not JSON`); return; } value = field.value; }
-      editing = false;
-      if (await change({ job, what: "set_cell", name: cell.name, value })) await load();
+      if (!(await change({ job, what: "set_cell", name: cell.name, value }))) return;
+      fields = [];
+      await load();
     };
     return [field, " ", h("button", { id: `set-${cell.name}`, onclick: set }, "set …")];
   };
