@@ -35,7 +35,7 @@ browser:  ## bring Chromium, for the tests and the pictures of the page (once, b
 
 test: setup kafka  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 soak: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow

@@ -11,10 +11,3 @@ from spark_session import spark, spark_settings  # noqa: F401
 # How long an example takes depends on who else uses the machine; it is not what a property is about.
 settings.register_profile("tidewheel", deadline=None)
 settings.load_profile("tidewheel")
-
-_MQTT = ("mqtt", "test_tls", "test_killed_while_publishing", "test_secrets", "test_unavailable")
-
-
-def pytest_collection_modifyitems(items):
-    """Let files that use MQTT come first: its client cannot use descriptors above 1,023, and a long run has as many."""
-    items.sort(key=lambda item: not any(word in item.path.stem for word in _MQTT))

@@ -43,6 +43,12 @@ def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
     harness.check_exact(tmp_path, everything)
 
 
+def own_terminal() -> None:
+    """Make standard input the terminal of this process; whoever runs the tests under `nohup` lets it ignore the hang-up."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
     everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
     program = tmp_path / "hangup_program.py"
@@ -58,7 +64,7 @@ def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
             stdout=terminal,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=own_terminal,
         )
     os.close(terminal)
     text = b""
