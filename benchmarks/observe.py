@@ -1,6 +1,6 @@
 """What it costs to be seen: the throughput with history, metrics that are scraped, and logs, against none of it.
 
-    python -m benchmarks.observe [--rounds 5]
+    python -m benchmarks.observe [--rounds 20]
 
 Two cases: large batches, where a cost by row would show, and small ones, where a cost by commit would. Runs with all on and all
 off take turns in one Spark. Each pair of runs gives a ratio, of the medians of their batches without the first ones; what counts
@@ -93,7 +93,7 @@ def seconds(spark: Any, case: str, seen: bool, port: int) -> list[float]:
 def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20, help="pairs of runs; few do not tell 0.98 from 1")
     parser.add_argument("--port", type=int, default=19_464)
     options = parser.parse_args()
     spark = session("local[2]", {"spark.driver.memory": "1g"})

@@ -259,17 +259,25 @@ def test_options_that_only_spark_knows_are_named():
     assert "'at' is neither text" in str(readable("csv", timed, {}))
 
 
-def test_a_bad_line_in_a_job_is_for_spark_to_reject(tmp_path, spark):
+def test_a_job_reads_good_files_itself_and_leaves_a_bad_line_to_spark_to_reject(tmp_path, spark):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text("user,day,cents,price\nada,2020-01-01,1,1.50\nbob,no day\n")
     schema = "user string, day date, cents long, price decimal(12,2)"
     sink, dead, told = collect(), collect(), []
-    job = Job("clicks", state=f"file://{tmp_path}/state")
-    job.source("in", files(tmp_path / "in", schema=schema, header=True)).sink("out", sink)
-    job.dead_letter("dead", dead)
-    job.run(bounded=True, spark=spark, on_readers=told.append)
+
+    def run() -> None:
+        job = Job("clicks", state=f"file://{tmp_path}/state")
+        job.source("in", files(tmp_path / "in", schema=schema, header=True)).sink("out", sink)
+        job.dead_letter("dead", dead)
+        job.run(trigger="available-now", spark=spark, on_readers=told.append)
+
+    (tmp_path / "in" / "a.csv").write_text("user,day,cents,price\nada,2020-01-01,1,1.50\n")
+    run()
     good = {"user": "ada", "day": datetime.date(2020, 1, 1), "cents": 1, "price": decimal.Decimal("1.50")}
     assert sink.records == [good]
+    assert told == [{"in": "arrow"}]
+    (tmp_path / "in" / "b.csv").write_text("user,day,cents,price\nada,2020-01-01,1,1.50\nbob,no day\n")
+    run()
+    assert sink.records == [good, good]
     assert [row["record"] for row in dead.records] == ['"bob,no day"']
-    assert told[0] == {"in": "arrow"}
-    assert "a.csv" in told[1]["in"]
+    assert told[1] == {"in": "arrow"}
+    assert "b.csv" in told[2]["in"]

@@ -121,6 +121,7 @@ class CsvSplit(Split):
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
+            include_missing_columns=True,  # The one for lines that do not parse: these are for Spark.
             true_values=["true", "True", "TRUE"],
             false_values=["false", "False", "FALSE"],
         )
