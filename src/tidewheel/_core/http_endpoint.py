@@ -7,12 +7,17 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tidewheel._core.closing import Closing
 from tidewheel.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
+
+
+def http_url(host: str, port: int) -> str:
+    """Return the address of a server, without a path; an IPv6 host is in brackets there."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Answer(NamedTuple):
@@ -24,7 +29,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class HttpEndpoint:
+class HttpEndpoint(Closing):
     """Serves until the block ends. Port 0 takes a free one; `port` says which."""
 
     def __init__(self, host: str, port: int, answer: Callable[[str, str], Answer], what: str) -> None:
@@ -43,15 +48,14 @@ class HttpEndpoint:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return http_url(self.host, self.port)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Answer no more."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

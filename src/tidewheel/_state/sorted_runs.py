@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
+from tidewheel._core.closing import Closing
 from tidewheel._state.newest_items import newest_items
 from tidewheel._state.references import FileRef
 from tidewheel._state.spill import disk_failure
@@ -27,7 +27,7 @@ _ENTRY_BYTES = 200
 _key = itemgetter(0)
 
 
-class SortedRuns:
+class SortedRuns(Closing):
     """Entries of many shards and tables, sorted. First everything is added, then it is read, as often as wanted.
 
     Of a key that is added twice the last value counts, unless `twice` is given: then what it makes of the key is raised, at the
@@ -43,12 +43,7 @@ class SortedRuns:
         """All runs, one after the other, in a file without a name: nothing of it outlives the process."""
         self._runs: list[StateFile] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Remove what is on disk."""
         if self._file is not None:
             self._file.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from types import TracebackType
 from typing import Self
 
 import uvicorn
 
+from tidewheel._core.closing import Closing
+from tidewheel._core.http_endpoint import http_url
 from tidewheel._ui.app import make_app
 from tidewheel._ui.guard import Guard
 from tidewheel._ui.site import Site
@@ -17,7 +18,7 @@ from tidewheel.errors import ConfigError
 DEFAULT_PORT = 7080
 
 
-class PageServer:
+class PageServer(Closing):
     """Serves a page until the block ends, or `wait` returns; `port` says where.
 
     Port 0 takes a free one; None the usual one, or a free one if that is taken.
@@ -49,9 +50,8 @@ class PageServer:
     @property
     def url(self) -> str:
         """The address of the page, with the token where one is needed."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
         needed = self._guard.changes or not self._guard.open_to_read
-        return f"http://{host}:{self.port}/" + (f"#token={self._guard.token}" if needed else "")
+        return f"{http_url(self._host, self.port)}/" + (f"#token={self._guard.token}" if needed else "")
 
     def wait(self) -> None:
         """Wait until the server ends."""
@@ -61,9 +61,8 @@ class PageServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the server."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

@@ -167,13 +167,19 @@ def test_a_node_that_slept_between_commit_and_publication_publishes_nothing(flee
     assert not list((fleet.where / "out").glob("orders=2F1~*"))
 
 
-def test_what_a_removed_run_had_asked_for_does_not_hold_a_shard_up(fleet):
-    """Its record in the holder's chain was on its way while all that was left of it was removed, and took effect after all."""
+def with_a_run_that_never_began(fleet):
+    """Return a node that holds all shards, another, and a run of that one which is registered and adopted nothing."""
     a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
     late = b.chains.begin("b", 8)
     a.join()
     a.begin()
     count_all(fleet, [a])
+    return a, b, late
+
+
+def test_what_a_removed_run_had_asked_for_does_not_hold_a_shard_up(fleet):
+    """Its record in the holder's chain was on its way while all that was left of it was removed, and took effect after all."""
+    a, b, late = with_a_run_that_never_began(fleet)
     assert forgetting(fleet, a) == [late.number]
     b.chains.ledgers()
     head = ledger_of(b.chains.heads[a.info.name])
@@ -188,11 +194,7 @@ def test_what_a_removed_run_had_asked_for_does_not_hold_a_shard_up(fleet):
 
 
 def test_a_run_is_not_removed_while_its_record_is_needed_after_all(fleet):
-    a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
-    late = b.chains.begin("b", 8)
-    a.join()
-    a.begin()
-    count_all(fleet, [a])
+    a, b, late = with_a_run_that_never_began(fleet)
     sweep(fleet.chains(), grace=0.0, beginning=0.0)
     b.chains.ledgers()
     head = ledger_of(b.chains.heads[a.info.name])
