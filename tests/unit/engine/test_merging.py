@@ -310,16 +310,22 @@ class Clock:
         return time.time_ns() + int(self.passed * 1e9)
 
 
+def with_a_merge_under_way(run: MemoryRun) -> Later:
+    """Run two batches, whose changes are then to be merged; return who does it when a test says so."""
+    later = run.run.merging.submit = Later()
+    run.run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
+    for n in range(1, 3):
+        run.batch({"in": [{"user": "a", "n": n}]})
+    return later
+
+
 @pytest.mark.parametrize(("pauses", "adopted"), [((1200,) * 5, True), ((1200, 2400), False)])
 def test_a_merge_of_hours_is_adopted_if_commits_have_kept_its_files_all_the_while(monkeypatch, pauses, adopted):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=1)) as run:
-        later = run.run.merging.submit = Later()
-        run.run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
-        for n in range(1, 3):
-            run.batch({"in": [{"user": "a", "n": n}]})
+        later = with_a_merge_under_way(run)
         results = later.work()
         for pause in pauses:
             run.batch({"in": [{"user": "a", "n": 1}]})
@@ -337,10 +343,7 @@ def test_a_batch_that_waits_for_a_merge_keeps_its_files_meanwhile(monkeypatch):
     monkeypatch.setattr(module, "MOST_RUNS", 2)
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=1)) as run:
-        later = run.run.merging.submit = Later()
-        run.run.merging.due = partial(merge_due, fan=2, floor_bytes=1 << 20)
-        for n in range(1, 3):
-            run.batch({"in": [{"user": "a", "n": n}]})
+        later = with_a_merge_under_way(run)
         left = []
 
         def waited(futures, seconds: float):
