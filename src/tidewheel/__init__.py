@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidewheel import sources as sources
     from tidewheel import testing as testing
     from tidewheel._cells.live import JobCell
+    from tidewheel._checkpoint.tools.state_reader import Found
     from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
     from tidewheel._operators.joins.join import Joined
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BatchProgress",
     "ExpiringMap",
+    "Found",
     "Job",
     "JobCell",
     "Joined",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES = {
     "BatchProgress": "_spark.progress",
     "ExpiringMap": "_operators.keyed.ttl_map",
+    "Found": "_checkpoint.tools.state_reader",
     "Job": "_program.job",
     "JobCell": "_cells.live",
     "Joined": "_operators.joins.join",

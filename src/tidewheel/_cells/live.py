@@ -8,6 +8,8 @@ import msgspec
 
 T = TypeVar("T")
 
+_IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"
+
 _pinned: dict[str, Any] = {}
 
 
@@ -29,10 +31,25 @@ class JobCell(Generic[T]):
             value: T = _pinned[self.name]
         except KeyError:
             raise RuntimeError(
-                f"the cell {self.name!r} has a value inside the operators of a running job only; elsewhere read it with "
+                f"the cell {self.name!r} has a value inside the functions of a running job only. What is built once, such as an "
+                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere read it with "
                 "tidewheel.cells"
             ) from None
         return value
+
+    def __repr__(self) -> str:
+        # Arrow shows it where a cell was put into an expression.
+        return f"<the cell {self.name!r}: {_IN_A_FUNCTION}>"
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the cell {self.name!r} is neither true nor false: {_IN_A_FUNCTION}")
+
+    def _no_value(self, other: object) -> Any:
+        raise TypeError(f"the cell {self.name!r} is not its value: {_IN_A_FUNCTION}")
+
+    # `n > limit` asks the cell too: without these Python's own message would not say what to write.
+    __lt__ = __le__ = __gt__ = __ge__ = _no_value
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
 
     def encode(self, value: T) -> bytes:
         """Return a value as the bytes that travel to the tasks."""

@@ -17,7 +17,7 @@ import typer
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import DEFAULT_NAMESPACE
 from tidewheel._cli.stored import DEFAULT_STATE, State
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from tidewheel._cells.cell import CellWriter
@@ -111,16 +111,23 @@ def _place_of(
 
 
 def _of_job(program: str, job: str, state: str, cells: str | None) -> CellPlace:
-    from tidewheel._cli.stored import job_place
+    from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
     from tidewheel._engine.control import CONFIGURATION, cells_of
-    from tidewheel._engine.declaration import declaration
-    from tidewheel._program.stored_job import StoredJob
+    from tidewheel._engine.declaration import declaration, place_of_job
+    from tidewheel._storage import open_store
 
-    stored = StoredJob(job, state=state)
-    declared = declaration(stored.store, job)
+    store = open_store(state)
+    declared = declaration(store, job)
+    if declared is None and StreamCheckpoints(store, job).latest() is None:
+        known = CheckpointStore(store).streams()
+        there = f"; the jobs there are {', '.join(map(repr, known))}" if known else ""
+        raise NotFound(
+            f"job {job!r} has not been started at {store.url}{there}. Its cells are known once it has been: start it with "
+            f"tidewheel run PROGRAM --state {store.url}, and try again. Until then the defaults in its program hold"
+        )
     if declared is None:
         raise ConfigError(
             f"job {job!r} ran last in a version that did not write down its cells; start it once, or say where they are "
             f"with --at URL --namespace {CONFIGURATION}"
         )
-    return CellPlace(cells_of(job_place(stored, cells)), CONFIGURATION, program, job, declared)
+    return CellPlace(cells_of(place_of_job(store, job, cells)), CONFIGURATION, program, job, declared)

@@ -37,9 +37,15 @@ def get(
     name: Name,
     full: Annotated[bool, typer.Option("--full", help="Show version, type and author too.")] = False,
 ) -> None:
-    """Show a cell's value; null if it is empty."""
+    """Show a cell's value; null if it is empty. A job's cell that is empty has its default, which is shown as such."""
     with place.cell(name) as cell:
-        typer.echo(_json(_described(cell) if full else cell.read()))
+        described = {**_described(cell), **_default(place, name)}
+    if full:
+        typer.echo(_json(described))
+    elif described["value"] is None and "default" in described:
+        typer.echo(f"{_json(described['default'])} (default)")
+    else:
+        typer.echo(_json(described["value"]))
 
 
 @app.command("set")
@@ -158,6 +164,13 @@ def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
                 written = _described(found(connection, declared.name, place.namespace))
                 rows.append({**written, "type": declared.type, "default": declared.default})
         return rows
+
+
+def _default(place: CellPlace, name: str) -> dict[str, Any]:
+    """Return the default that a job declares for a cell, as `default`; nothing for cells that no job declares."""
+    if place.declared is None or place.job is None:
+        return {}
+    return {"default": place.declared.cell(place.job, name).default}
 
 
 def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:

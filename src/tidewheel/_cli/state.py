@@ -16,6 +16,10 @@ app = typer.Typer(help="Look up, scan, export and import a job's state.", no_arg
 app.command()(move)
 app.command()(reshard)
 
+_IMPORTED = (
+    "A Parquet file, or a folder of them: the key's column, and beside it one column called value, or one for each field."
+)
+
 OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]
 Prefix = Annotated[str, typer.Option(help="Only text keys that start with this.")]
@@ -90,11 +94,21 @@ def export(
 def import_(
     program: Annotated[str, typer.Argument(metavar="PROGRAM[:JOB]", help="The job's program: it knows the types.")],
     operator: OperatorName,
-    path: Annotated[str, typer.Argument(metavar="FILE", help="A Parquet file with a column key, as export writes it.")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help=_IMPORTED)],
     state: Annotated[str | None, typer.Option("--state", "-s", metavar="URL", help="If not the program's own.")] = None,
     key: Annotated[str, typer.Option(help="The column with the key.")] = "key",
 ) -> None:
-    """Give a job's operator its state before the job's first batch, from a Parquet file."""
+    """Give a job's operator its state before the job's first batch, from a Parquet file.
+
+    The columns must fit what the operator declares (state=, or the type of default=): a plain state is in the column
+    value, a record has a column for each of its fields. What `tidewheel state export` writes fits.
+
+    For example:
+
+        tidewheel state import totals.py total old-totals.parquet
+
+        tidewheel state import totals.py total customers.parquet --key customer_id
+    """
     from tidewheel._cli.program import load_job
     from tidewheel._engine.import_state import import_state
 

@@ -89,8 +89,18 @@ def _spelled(layout: str) -> str:
 def renamed(
     stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """Return the former name of each operator or source whose state is stored under that name and not under its own."""
+    """Return the former name of each operator or source whose state is stored under that name and not under its own.
+
+    A `StateError` where an alias can only be meant the other way round.
+    """
     former_names: dict[str, str] = {}
+    for old in sorted((set(aliases) & set(stored)) - set(operators)):
+        for name in aliases[old]:
+            if name in operators and name not in stored:
+                raise StateError(
+                    f"job.alias({old!r}, {name!r}): the other way round? {old!r} is what the job has stored, and {name!r} is in "
+                    f"the program: the present name comes first, job.alias({name!r}, {old!r})"
+                )
     for name in sorted(set(aliases) & set(operators) - set(stored)):
         former = [old for old in aliases[name] if old in stored and old not in operators]
         if len(former) > 1:

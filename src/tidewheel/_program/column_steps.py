@@ -78,6 +78,6 @@ def _expressions(name: str, step: str, columns: dict[str, Any]) -> dict[str, Any
         if not is_expression(expression):
             raise GraphError(
                 f"operator {name!r}: {column}={expression!r} is not an expression of pyarrow.compute; write pc.field('cents') "
-                "for a column and pc.scalar(…) for a constant"
+                "for a column and pc.scalar(…) for a constant; what changes, such as a cell's value, is for a function: map"
             )
     return columns

@@ -85,6 +85,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         if is_expression(function):
             return self._same(name, Where(function))
+        if isinstance(function, bool):
+            raise GraphError(
+                f"operator {name!r}: filter was given {function}, which was found once, when the program was built; use a "
+                "function, such as lambda order: order.cents > 100, so that each value is looked at"
+            )
         return self._same(name, Filter(checked_function(name, function, "value")))
 
     @overload

@@ -93,6 +93,23 @@ def test_a_job_of_an_earlier_version_says_what_to_do(state):
     assert "start it once" in cli("cells", "list", "--job", "live", "--state", state, status=1)
 
 
+def test_the_cells_of_a_job_that_was_never_started_are_known_once_it_has_been(tmp_path, state):
+    for command in (("list",), ("get", "threshold"), ("set", "threshold", "2")):
+        error = cli("cells", *command, "--job", "other", "--state", state, status=1)
+        assert f"job 'other' has not been started at file://{state}; the jobs there are 'live'" in error
+        assert f"start it with tidewheel run PROGRAM --state file://{state}" in error
+        assert "checkpoint" not in error
+
+
+def test_a_cell_that_nobody_wrote_shows_its_default_as_such(state):
+    assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "1.0 (default)\n"
+    full = json.loads(cli("cells", "get", "names", "--full", "-j", "live", "-s", state))
+    assert (full["value"], full["default"], full["version"]) == (None, {"ada": 1}, 0)
+    cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
+    cli("cells", "clear", "threshold", "--job", "live", "--state", state)
+    assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "1.0 (default)\n"
+
+
 def test_without_a_job_or_a_url_the_ways_are_named(monkeypatch):
     monkeypatch.delenv("TIDEWHEEL_CELLS", raising=False)
     assert "--job JOB --state URL" in cli("cells", "get", "threshold", status=1)

@@ -34,6 +34,13 @@ def test_an_operator_that_the_program_lacks_is_named_with_those_that_it_has():
         check({"a": MAP}, {})
 
 
+def test_an_alias_with_its_names_swapped_is_asked_about():
+    manifest = Manifest(CheckpointId("job", 3), n_shards=64, operators={"total": MAP})
+    for allow in (False, True):
+        with pytest.raises(StateError, match=r"the other way round\?.*job\.alias\('sum', 'total'\)"):
+            check_program(manifest, {"sum": MAP}, 64, allow, {"total": ("sum",)})
+
+
 def test_its_state_can_be_given_up():
     check({"a": MAP}, {"c": MAP}, allow=True)
 

@@ -148,3 +148,24 @@ def test_only_columns_that_are_read_are_wanted_of_the_source():
     schema = pa.schema([("user", pa.string()), ("cents", pa.int64()), ("place", pa.string())])
     assert columns_read(plan, plan.nodes[0], known_columns(plan, {0: schema})) == ["cents", "user"]
     assert columns_read(plan, plan.nodes[0]) is None
+
+
+def test_a_cell_in_an_expression_is_refused_with_what_to_write():
+    limit = Job("live").cell("limit", int, default=100)
+    for build in (
+        lambda: pc.field("cents") > limit,
+        lambda: pc.field("cents") > limit.value,
+        lambda: 3 > limit,
+        lambda: 3 * limit,
+        lambda: not limit,
+    ):
+        with pytest.raises((pa.ArrowInvalid, RuntimeError, TypeError), match="'limit'.*use a function"):
+            build()
+
+
+def test_a_truth_value_in_place_of_a_predicate_is_refused_with_what_to_write():
+    stream = Job("frozen").source("in", dataframe(lambda spark: None), value=Order)
+    with pytest.raises(GraphError, match="operator 'big': filter was given True.*use a function"):
+        stream.filter("big", 3 > 2)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="big=True is not an expression.*is for a function: map"):
+        stream.with_columns("big", big=True)  # type: ignore[arg-type]

@@ -30,13 +30,16 @@ HOLD_SECONDS = 3600.0
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The answer to a look-up: the committed value of a key and the sequence of the checkpoint that it is of."""
+    """The answer to a look-up: the committed value of a key, and the checkpoint that it is of."""
 
     operator: str
     key: Any
     found: bool
+    """Whether the key has state."""
     value: Any
+    """The state; None if there is none."""
     sequence: int
+    """The checkpoint's number."""
 
 
 class StateReader:
