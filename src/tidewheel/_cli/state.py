@@ -16,9 +16,7 @@ app = typer.Typer(help="Look up, scan, export and import a job's state.", no_arg
 app.command()(move)
 app.command()(reshard)
 
-_IMPORTED = (
-    "A Parquet file, or a folder of them: the key's column, and beside it one column called value, or one for each field."
-)
+_IMPORTED = "A Parquet file, or a folder of them: the key's column, and beside it one column called value, or one for each field."
 
 OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]

@@ -155,17 +155,17 @@ def test_a_cell_in_an_expression_is_refused_with_what_to_write():
     for build in (
         lambda: pc.field("cents") > limit,
         lambda: pc.field("cents") > limit.value,
-        lambda: 3 > limit,
+        lambda: limit < 3,
         lambda: 3 * limit,
         lambda: not limit,
     ):
-        with pytest.raises((pa.ArrowInvalid, RuntimeError, TypeError), match="'limit'.*use a function"):
+        with pytest.raises((pa.ArrowInvalid, RuntimeError, TypeError), match=r"'limit'.*use a function"):
             build()
 
 
 def test_a_truth_value_in_place_of_a_predicate_is_refused_with_what_to_write():
     stream = Job("frozen").source("in", dataframe(lambda spark: None), value=Order)
-    with pytest.raises(GraphError, match="operator 'big': filter was given True.*use a function"):
+    with pytest.raises(GraphError, match=r"operator 'big': filter was given True.*use a function"):
         stream.filter("big", 3 > 2)  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="big=True is not an expression.*is for a function: map"):
+    with pytest.raises(GraphError, match=r"big=True is not an expression.*is for a function: map"):
         stream.with_columns("big", big=True)  # type: ignore[arg-type]
