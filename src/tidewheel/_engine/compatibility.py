@@ -24,11 +24,13 @@ def check_program(
     aliases: Mapping[str, Sequence[str]] | None = None,
     upgrades: Collection[str] = (),
     conversions: Collection[str] = (),
+    sizes: Mapping[str, str] | None = None,
 ) -> None:
     """Raise a `StateError` where the state was made by a program that this one cannot continue.
 
     `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older version,
-    `conversions` those that can make it from another layout.
+    `conversions` those that can make it from another layout. `sizes` tells, for people, how much those hold that the program
+    lacks.
     """
     job = state.id.stream_id
     if state.n_shards != n_shards:
@@ -38,13 +40,14 @@ def check_program(
         )
     former = renamed(state.operators, operators, aliases or {})
     stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}
-    dropped = sorted(set(state.operators) - set(operators) - set(former.values()))
+    dropped = dropped_operators(state, operators, aliases or {})
     if dropped and not allow_dropped_state:
+        held = (f"{name!r}{f' with {sizes[name]}' if sizes and name in sizes else ''}" for name in dropped)
         raise StateError(
-            f"the state of job {job!r} names the operator {', '.join(map(repr, dropped))}, which the program lacks (it has "
+            f"the state of job {job!r} names the operator {', '.join(held)}, which the program lacks (it has "
             f"{', '.join(map(repr, sorted(operators))) or 'none with state'}). A name is the identity of an operator's state: "
             f"give the operator its old name back; if it was renamed, write job.alias('its new name', {dropped[0]!r}); or go on "
-            "without that state with --allow-dropped-state"
+            "without that state, which is then removed, with --allow-dropped-state"
         )
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
@@ -75,6 +78,12 @@ def check_program(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
                 f"{_spelled(now.fingerprint)}: one cannot be read as the other; {way}"
             )
+
+
+def dropped_operators(state: Manifest, operators: Collection[str], aliases: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the operators with stored state that the program lacks."""
+    former = renamed(state.operators, operators, aliases)
+    return sorted(set(state.operators) - set(operators) - set(former.values()))
 
 
 def _spelled(layout: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +14,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
+from tidewheel._engine.import_columns import check_columns, expected_type
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import JobRun
 from tidewheel._operators.keyed.stateful_map import StateSpec
@@ -30,6 +31,8 @@ Rows = Any
 """A Parquet file's path, an Arrow table, a Spark DataFrame, or pairs of key and value."""
 
 _Columns = tuple[pa.Schema, Iterable[pa.RecordBatch]]
+_Check = Callable[[pa.Schema, str], None]
+"""Refuses columns that do not fit; told what they are of."""
 _ROWS = 8192
 
 
@@ -38,14 +41,18 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
 
     `rows` is the path of a Parquet file, an Arrow table or a Spark DataFrame with the column `key`; the value is the column
     `value` if that is the only other one, else a record of the others, as the operator's type declares it. Pairs of key and
-    value do as well. State that the operator has from an earlier import is replaced key by key.
+    value do as well. State that the operator has from an earlier import is replaced key by key. What does not fit the
+    declared type, or the type of the default, is refused.
 
     Rows are taken one after the other and sorted on local disk, in the system's temporary folder: memory does not follow
     their number.
     """
     plan = job.plan()
     spec = _spec(plan, operator)
-    codec = spec.resolved_codec()
+    codec, expected = spec.resolved_codec(), expected_type(spec)
+
+    def check(schema: pa.Schema, where: str) -> None:
+        check_columns(operator, expected, schema, key, where)
 
     def twice(stored: bytes) -> StateError:
         return StateError(
@@ -54,9 +61,9 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
 
     count = 0
     with SortedRuns(twice) as entries:
-        for name, value in _pairs(rows, key):
+        for name, value in _pairs(rows, key, check):
             stored = to_stored(name)
-            state = codec.encode(_converted(value, spec, name, operator))
+            state = codec.encode(_converted(value, None if spec.codec else expected, name, operator))
             entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
             count += 1
         _commit(JobRun(job, plan), operator, entries)
@@ -93,12 +100,15 @@ def _spec(plan: Plan, operator: str) -> StateSpec:
     return spec
 
 
-def _pairs(rows: Rows, key: str) -> Iterable[tuple[Any, Any]]:
+def _pairs(rows: Rows, key: str, check: _Check) -> Iterable[tuple[Any, Any]]:
     if isinstance(rows, str | os.PathLike):
-        return _of_batches(_of_parquet(os.fspath(rows)), key)
+        return _of_batches(_of_parquet(os.fspath(rows)), key, check, os.fspath(rows))
     if hasattr(rows, "toArrow"):
-        return _of_batches(_of_frame(rows), key)
-    return _of_batches((rows.schema, rows.to_batches()), key) if isinstance(rows, pa.Table) else rows
+        return _of_batches(_of_frame(rows), key, check, "the DataFrame")
+    if isinstance(rows, pa.Table):
+        return _of_batches((rows.schema, rows.to_batches()), key, check, "the table")
+    pairs: Iterable[tuple[Any, Any]] = rows
+    return pairs
 
 
 def _of_parquet(path: str) -> _Columns:
@@ -141,13 +151,14 @@ def _of_frame(frame: DataFrame) -> _Columns:
     return schema, (batch for table in batches for batch in table.to_batches())
 
 
-def _of_batches(columns: _Columns, key: str) -> Iterator[tuple[Any, Any]]:
+def _of_batches(columns: _Columns, key: str, check: _Check, where: str) -> Iterator[tuple[Any, Any]]:
     schema, batches = columns
     if key not in schema.names:
         raise ConfigError(
-            f"there is no column {key!r} for the keys; the columns are {', '.join(schema.names)}. Name the one with the keys "
-            "(key=…, --key …); what is beside it is the state: one column called 'value', or a column for each field"
+            f"there is no column {key!r} for the keys in {where}; the columns are {', '.join(schema.names)}. Name the one with "
+            "the keys (key=…, --key …); what is beside it is the state: one column called 'value', or a column for each field"
         )
+    check(schema, where)
     others = [name for name in schema.names if name != key]
     for batch in batches:
         keys = map(_key, batch.column(key).to_pylist())
@@ -162,10 +173,12 @@ def _key(key: Any) -> Any:
     return tuple(map(_key, key.values())) if isinstance(key, dict) else key
 
 
-def _converted(value: Any, spec: StateSpec, key: Any, operator: str) -> Any:
-    if spec.type is None or spec.codec is not None:
+def _converted(value: Any, expected: Any, key: Any, operator: str) -> Any:
+    if expected is None:
         return value
     try:
-        return msgspec.convert(value, spec.type)
+        return msgspec.convert(value, expected)
     except msgspec.ValidationError as error:
-        raise StateError(f"the state of key {key!r} does not fit what {operator!r} declares: {error}") from None
+        raise StateError(
+            f"the state of key {key!r} does not fit what {operator!r} declares (state=, or the type of default=): {error}"
+        ) from None

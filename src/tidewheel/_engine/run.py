@@ -18,6 +18,7 @@ from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.unpublished import outputs_of, settled
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
@@ -25,7 +26,7 @@ from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
-from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.compatibility import check_program, dropped_operators
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
@@ -308,6 +309,7 @@ class JobRun(ChainRun):
             check_alone(newest)
             self.plan = continuing(self._declared, newest.operators, self.job.aliases)
             converted = conversions(self.plan, newest.operators, self.job.aliases)
+            sizes = self._dropped_sizes(newest)
             check_program(
                 newest,
                 operator_infos(self.plan),
@@ -316,8 +318,10 @@ class JobRun(ChainRun):
                 self.job.aliases,
                 upgrades(self.plan),
                 converted,
+                sizes,
             )
             self.notices = [f"operator {name!r}: {said}" for name, said in converted.items() if said]
+            self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
             self._check_retraction(newest)
             check_sinks(self.plan, newest, self.terms.drop_unpublished)
 
@@ -328,6 +332,15 @@ class JobRun(ChainRun):
         self.head = settle(self.checkpoints, self.store, claimed, self.token)
         declare(self.store, self.job)
         evolve(self)
+
+    def _dropped_sizes(self, newest: Manifest) -> dict[str, str]:
+        """Return how much the operators hold that the program lacks, for people."""
+        reader = StateReader(self.store, newest)
+        sizes = {}
+        for name in dropped_operators(newest, operator_infos(self.plan), self.job.aliases):
+            keys, exact = reader.count(name)
+            sizes[name] = f"{'' if exact else 'up to '}{keys:,} {'key' if keys == 1 else 'keys'}"
+        return sizes
 
     def _check_retraction(self, newest: Manifest) -> None:
         """Refuse to go on after a restore whose void output a sink cannot take back."""

@@ -74,10 +74,56 @@ def test_what_cannot_be_imported_is_refused(job):
         job.import_state("account", [("ada", {}), ("ada", {})])
     with pytest.raises(GraphError, match=r"into 'sums'.*there are 'account'"):
         job.import_state("sums", TABLE)
-    with pytest.raises(ConfigError, match=r"no column 'user' for the keys; the columns are key, balance, owner.*--key"):
+    with pytest.raises(
+        ConfigError, match=r"no column 'user' for the keys in the table; the columns are key, balance.*--key"
+    ):
         job.import_state("account", TABLE, key="user")
     with pytest.raises(ConfigError, match=r"could not read .*nowhere"):
         job.import_state("account", "nowhere.parquet")
+
+
+def plain(tmp_path, **state) -> Job:
+    made = Job("ranks", state=f"file://{tmp_path}/state", n_shards=4)
+    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream.stateful_map("rank", lambda key, record, rank: (rank, rank), **state).sink("out", collect())
+    return made
+
+
+def test_columns_that_do_not_fit_a_plain_state_are_refused(tmp_path):
+    names = pa.table({"key": ["ada"], "rank": ["gold"]})
+    parquet.write_table(names, tmp_path / "ranks.parquet")
+    for state in ({"default": "?"}, {"default": lambda: "?"}, {"state": str}, {"state": str | None}):
+        made = plain(tmp_path, **state)
+        with pytest.raises(
+            StateError,
+            match=r"into 'rank' from .*ranks\.parquet: its state is a plain str, which is in a column called 'value'. "
+            r"Found rank \(string\) beside the key 'key'; rename",
+        ):
+            made.import_state("rank", tmp_path / "ranks.parquet")
+        with pytest.raises(
+            StateError, match=r"the column 'value' is of type int64, and the program has str there; cast"
+        ):
+            made.import_state("rank", pa.table({"key": ["ada"], "value": [1]}))
+        with pytest.raises(StateError, match=r"state of key 'ada' does not fit what 'rank' declares .*Expected `str"):
+            made.import_state("rank", [("ada", 1)])
+    assert plain(tmp_path, default="?").import_state("rank", names.rename_columns(["key", "value"])) == 1
+
+
+def test_a_default_tells_the_type_as_far_as_it_can(tmp_path):
+    shares = pa.table({"key": ["ada"], "value": [0.5]})
+    assert plain(tmp_path, default=0).import_state("rank", shares) == 1
+    assert plain(tmp_path).import_state("rank", TABLE) == 2
+    assert plain(tmp_path, default=dict).import_state("rank", TABLE) == 2
+
+
+def test_columns_that_a_record_lacks_or_has_otherwise_are_refused(job):
+    with pytest.raises(
+        StateError,
+        match=r"of type Account, with balance: int, owner: str, and there is the column 'ballance'\. Found ballance",
+    ):
+        job.import_state("account", TABLE.rename_columns(["key", "ballance", "owner"]))
+    with pytest.raises(StateError, match=r"the column 'owner' is of type int64, and the program has str there"):
+        job.import_state("account", pa.table({"key": ["ada"], "owner": [1]}))
 
 
 def test_a_file_that_is_damaged_in_the_middle_is_told_and_nothing_is_imported(job, tmp_path):

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from tidewheel import Job, StoredJob
+from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._engine.stopped_job import states
+from tidewheel._storage import open_store
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import iterable
@@ -92,7 +94,7 @@ def test_an_upgrade_that_fails_names_versions_and_key_and_changes_nothing(url):
 
 def test_an_alias_keeps_the_state_of_a_renamed_operator(url):
     send(total(url), ("ada", 1), ("bob", 2))
-    with pytest.raises(StateError, match="names the operator 'total', which the program lacks"):
+    with pytest.raises(StateError, match="names the operator 'total' with 2 keys, which the program lacks"):
         send(total(url, "sum"), ("ada", 1))
     job = total(url, "sum", aliases=["total"])
     send(job, ("ada", 10))
@@ -137,6 +139,19 @@ def counting(url: str, *names: str) -> Job:
     for name in names:
         stream.stateful_map(name, lambda key, record, n: (n, n + 1), default=0).sink(f"out-{name}", discard())
     return job
+
+
+def test_how_many_keys_go_is_said_before_and_when_they_are_dropped(url):
+    send(total(url), *((f"u{n}", n) for n in range(1, 31)))
+    send(total(url), ("u1", 5))
+    with pytest.raises(
+        StateError, match=r"names the operator 'total' with 30 keys, which the program lacks \(it has 'sum'\)"
+    ):
+        send(total(url, "sum"), ("ada", 1))
+    with MemoryRun(total(url, "sum"), allow_dropped_state=True) as run:
+        assert run.run.notices == ["operator 'total': its state is removed, 30 keys"]
+    reader = StateReader(open_store(url), StoredJob("orders", state=url).show(2))
+    assert reader.count("total", exactly=10) == (30, False)
 
 
 def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_again(url):

@@ -28,6 +28,9 @@ from tidewheel.errors import CorruptError, NotFound
 HOLD_SECONDS = 3600.0
 """How long a reader's pin holds unless told otherwise."""
 
+EXACTLY = 1_000_000
+"""Up to how many keys are counted one by one: some seconds."""
+
 
 class Found(msgspec.Struct, frozen=True):
     """The answer to a look-up: the committed value of a key, and the checkpoint that it is of."""
@@ -91,6 +94,20 @@ class StateReader:
         """Yield every key of an operator, shard by shard."""
         self.info(operator)
         return (from_stored(stored) for _, stored, _ in self._entries(operator, prefix))
+
+    def count(self, operator: str, exactly: int = EXACTLY) -> tuple[int, bool]:
+        """Return how many keys an operator has, and whether that is exact.
+
+        Where its files hold more than `exactly`, it is what their indexes tell: keys that several of them have, or that were
+        dropped since, are then counted too.
+        """
+        held = 0
+        for shard, parts in self.manifest.shards.items():
+            for part in (parts.snapshot, *parts.deltas):
+                if part is not None:
+                    entries = self._fetch(part.file).entries(shard, operator)
+                    held += sum(entry.count - entry.dropped for entry in entries)
+        return (held, False) if held > exactly else (sum(1 for _ in self._entries(operator, "")), True)
 
     def raw(self, operator: str, prefix: str = "") -> Iterator[tuple[Any, bytes]]:
         """Yield every key of an operator with its encoded state."""
