@@ -211,7 +211,7 @@ def test_ordered_reads_one_file_per_batch_by_name_not_by_age(reading, folder):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"format": "orc"}, "ordered=True reads parquet, json, csv, text"),
+        ({"format": "orc"}, "ordered=True reads arrow, parquet, json, csv, text"),
         ({"format": "json", "max_files_per_trigger": 5}, "one file per batch"),
         ({"format": "json", "multiLine": True}, "does not know the option multiLine"),
         ({"format": "csv", "quote": "'"}, "header, sep"),

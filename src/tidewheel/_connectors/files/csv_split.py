@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tidewheel._connectors.direct import ReadBySpark, Split
-from tidewheel._connectors.files.listed import gone
+from tidewheel._connectors.files.listed import LISTING, gone
 
 _BLOCK = 8 * 1024 * 1024
 _PLAIN = (
@@ -55,7 +55,7 @@ class CsvForm:
         header, separator = False, ","
         for name, value in options.items():
             match name.lower():
-                case "maxfilespertrigger":
+                case listing if listing in LISTING:
                     pass
                 case "header" if str(value).lower() in ("true", "false"):
                     header = str(value).lower() == "true"

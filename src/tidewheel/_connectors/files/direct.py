@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch, Split
+from tidewheel._connectors.files.arrow_split import ArrowSplit, in_parts
 from tidewheel._connectors.files.csv_split import CsvForm, CsvSplit, why_not_csv
 from tidewheel._connectors.files.json_split import JsonSplit, why_not_json
-from tidewheel._connectors.files.listed import size_of
+from tidewheel._connectors.files.listed import LISTING, size_of
 from tidewheel._connectors.files.orc_split import OrcSplit, why_not_orc
 from tidewheel._connectors.files.parquet_split import ParquetSplit, by_row_groups
 from tidewheel._connectors.files.paths import local_path
@@ -19,6 +20,7 @@ from tidewheel._connectors.files.paths import local_path
 _LARGE = 32 * 1024 * 1024
 """Files above this many bytes may be read by several tasks."""
 _BY_COLUMNS: dict[str, Callable[[pa.Schema], str | None] | None] = {
+    "arrow": None,
     "csv": why_not_csv,
     "json": why_not_json,
     "orc": why_not_orc,
@@ -39,7 +41,7 @@ def readable(format: str, columns: pa.Schema, options: Mapping[str, Any]) -> str
 
 
 def _only_limits(options: Mapping[str, Any]) -> str | None:
-    unknown = [name for name in options if name.lower() != "maxfilespertrigger"]
+    unknown = [name for name in options if name.lower() not in LISTING]
     return f"the option {unknown[0]} is Spark's own" if unknown else None
 
 
@@ -73,6 +75,10 @@ class FilesReader(DirectReader):
                 form = CsvForm.of(self.options)
                 assert isinstance(form, CsvForm), "a source with other options is not read directly"
                 return [CsvSplit(path, size, self.columns, self.names, form)]
+            case "arrow" if size < _LARGE or tasks == 1:
+                return [ArrowSplit(path, size, self.columns)]
+            case "arrow":
+                return in_parts(path, size, self.columns, tasks)
             case "json":
                 return [JsonSplit(path, size, self.columns)]
             case "orc":

@@ -12,8 +12,12 @@ from tidewheel._connectors.files.paths import local_path
 from tidewheel.errors import ConfigError
 
 _BY_EXTENSION = {
+    "arrow": "arrow",
+    "arrows": "arrow",
     "avro": "avro",
     "csv": "csv",
+    "feather": "arrow",
+    "ipc": "arrow",
     "json": "json",
     "jsonl": "json",
     "ndjson": "json",
@@ -46,7 +50,7 @@ def inferred_format(path: str, options: Mapping[str, Any]) -> str:
         raise ConfigError(f"the files in {path} are not on this machine, so nothing tells their format; {_offer()}")
     examples: dict[str, str] = {}
     unknown = ""
-    for name in _names(path, options):
+    for name in map(os.path.basename, listed_files(path, options)):
         format = format_by_name(name)
         if format is None:
             unknown = unknown or name
@@ -67,7 +71,7 @@ def check_format(path: str, format: str, options: Mapping[str, Any]) -> None:
     check_folder(path)
     if local_path(path) is None or format not in _BY_EXTENSION.values():
         return
-    for name in _names(path, options):
+    for name in map(os.path.basename, listed_files(path, options)):
         other = format_by_name(name)
         if other is not None and not _readable_as(other, format):
             raise ConfigError(
@@ -94,19 +98,21 @@ def _offer() -> str:
     return 'give format="json", "csv", "parquet" or another that Spark reads'
 
 
-def _names(path: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the files that Spark would read: those that are not hidden, in the folder and its partitions."""
+def listed_files(path: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files that Spark would read: those that are not hidden, in a local folder and its partitions."""
     given = {name.lower(): value for name, value in options.items()}
     pattern = given.get("pathglobfilter")
     everywhere = str(given.get("recursivefilelookup", "")).lower() == "true"
     local = local_path(path) or ""
     for root in [local] if os.path.isdir(local) else glob.glob(local):
         if os.path.isfile(root):
-            yield os.path.basename(root)
-        for _, folders, names in os.walk(root):
+            yield root
+        for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if not _hidden(name) and (everywhere or "=" in name)]
             yield from (
-                name for name in names if not _hidden(name) and (pattern is None or fnmatch(name, str(pattern)))
+                os.path.join(folder, name)
+                for name in names
+                if not _hidden(name) and (pattern is None or fnmatch(name, str(pattern)))
             )
 
 

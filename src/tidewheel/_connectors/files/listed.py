@@ -7,6 +7,11 @@ import socket
 
 from tidewheel.errors import StorageError
 
+LISTING = frozenset(
+    {"filenameonly", "latestfirst", "maxbytespertrigger", "maxfileage", "maxfilespertrigger", "pathglobfilter"}
+)
+"""Spark's options, in small letters, that say which files are in a batch and nothing of how they are read."""
+
 
 def size_of(path: str, changed_at: int) -> int:
     """Return the size of a file in bytes; `changed_at` is when it was changed last, in ms since 1970, as Spark listed it."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMATS = ("parquet", "json", "csv", "text")
+FORMATS = ("arrow", "parquet", "json", "csv", "text")
 _CSV_OPTIONS = {"header", "sep"}
 
 
@@ -128,6 +128,10 @@ class OrderedFiles(Source):
             from pyarrow import parquet
 
             return spark_schema(parquet.read_schema(os.path.join(self.path, min(names))).remove_metadata())
+        if self.format == "arrow" and names:
+            from tidewheel._connectors.files.arrow_split import arrow_columns
+
+            return spark_schema(arrow_columns(os.path.join(self.path, min(names))))
         raise ConfigError(
             f"{self.describe()}: nothing tells their columns; give schema='user string, amount long', "
             "or declare value=… at the source"

@@ -83,6 +83,10 @@ class OrderedReader(StreamReader):
             with parquet.ParquetFile(path) as file:
                 present = [name for name in self.schema.names if name in file.schema_arrow.names]
                 yield from file.iter_batches(columns=present)
+        elif self.format == "arrow":
+            from tidewheel._connectors.files.arrow_split import ArrowSplit
+
+            yield from ArrowSplit(path, 0, self.schema).read()
         elif self.format == "json":
             yield from self._json(path)
         elif self.format == "csv":

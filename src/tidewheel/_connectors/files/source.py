@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.files.age import max_file_age_ms
-from tidewheel._connectors.files.extensions import check_folder, check_format, inferred_format
+from tidewheel._connectors.files.extensions import (
+    check_folder,
+    check_format,
+    inferred_format,
+    listed_files,
+)
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.schema import known_fields, spark_schema
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Reader = Literal["auto", "spark", "arrow"]
-_OWN_SCHEMA = ("parquet", "orc", "avro")
+_OWN_SCHEMA = ("arrow", "parquet", "orc", "avro")
 """Formats whose files tell their columns, and tell them alike at every start."""
 
 
@@ -39,14 +44,14 @@ def files(
     reader: Reader = "auto",
     **options: Any,
 ) -> Source:
-    """Read the files of a folder, and those that are added to it: parquet, json, csv, text, orc, whatever Spark reads.
+    """Read the files of a folder, and those that are added to it: parquet, json, csv, text, orc, whatever Spark reads, and arrow.
 
-    `format` follows from the names of the files in a local folder: `.parquet`, `.orc`, `.avro`, `.json`, `.jsonl`, `.ndjson`,
-    `.csv`, `.tsv`, `.txt`, each perhaps compressed (`.json.gz`). Give it for a folder that is empty yet. Files whose names tell
-    another format than the one given are refused before Spark starts.
+    `format` follows from the names of the files in a local folder: `.parquet`, `.orc`, `.avro`, `.arrow`, `.arrows`, `.feather`,
+    `.ipc`, `.json`, `.jsonl`, `.ndjson`, `.csv`, `.tsv`, `.txt`, each perhaps compressed (`.json.gz`). Give it for a folder that
+    is empty yet. Files whose names tell another format than the one given are refused before Spark starts.
 
     `schema` is a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`; without it the
-    type that the program declares at the source (`value=…`) serves, and Parquet, ORC and Avro files tell their own.
+    type that the program declares at the source (`value=…`) serves, and Parquet, ORC, Avro and Arrow files tell their own.
     `max_files_per_trigger` bounds a batch; `options` are Spark's.
 
     Files must appear whole (written elsewhere, then renamed) and never change. Spark takes them roughly by age, splits
@@ -57,10 +62,11 @@ def files(
 
     Tasks read Parquet, ORC, JSON and CSV files of a local folder themselves, in columns, where that gives the values that Spark
     would give; Spark reads all others. `tidewheel graph` and the start of a run say who reads a source, and why.
-    `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read.
+    `reader="spark"` leaves all to Spark. `reader="arrow"` refuses a source that only Spark can read. Arrow files are read by
+    tasks alone, from a local folder: Spark has no reader for them.
 
-    `ordered=True` reads one file per batch, unsplit, in the order of their names, for parquet, json (a line each), csv and
-    text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
+    `ordered=True` reads one file per batch, unsplit, in the order of their names, for arrow, parquet, json (a line each),
+    csv and text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
     that turns up behind the last one read is an error, not a gap. Reading is done in Python, and slower.
     """
     _refuse_clean_source(options)
@@ -113,6 +119,7 @@ class Files(Source):
     def check(self) -> None:
         check_format(self.path, self.resolved._format, self.options)
         self.resolved._check_columns()
+        self.resolved._check_arrow()
 
     def _check_columns(self) -> None:
         """Refuse files that do not tell their columns, if the program does not either."""
@@ -121,6 +128,16 @@ class Files(Source):
                 f"{self.format} files in {self.path} do not tell their columns; give schema='user string, amount long', "
                 "or declare a dataclass, value=…, at the source"
             )
+
+    def _check_arrow(self) -> None:
+        """Refuse for Arrow files what only Spark can do."""
+        if self.format != "arrow":
+            return
+        import pyarrow as pa
+
+        why_not = 'leave reader="spark" out' if self.reader == "spark" else self._why_spark(pa.schema([]))
+        if why_not is not None:
+            raise ConfigError(f"{self.describe()}: Spark has no reader for Arrow files, tasks read them; {why_not}")
 
     @property
     def _format(self) -> str:
@@ -135,21 +152,27 @@ class Files(Source):
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         source = self.resolved
+        source._check_arrow()
         if self.reader == "spark":
             return "the program asks for Spark's reader"
-        from tidewheel._connectors.files.direct import FilesReader, readable
+        from tidewheel._connectors.files.direct import FilesReader
 
-        root = local_path(self.path)
-        why_not: str | None
-        if root is None:
-            why_not = "the files are not on this machine's disk"
-        elif partitions := sorted(path.name for path in Path(root).glob("*=*")):
-            why_not = f"the folder {partitions[0]} is a column"
-        else:
-            why_not = readable(source._format, columns, self.options)
+        why_not = source._why_spark(columns)
         if why_not is not None and self.reader == "arrow":
             raise ConfigError(f'{source.describe()} cannot be read with reader="arrow": {why_not}; leave reader out')
+        root = local_path(self.path)
         return why_not or FilesReader(root or "", source._format, columns, self.options, self._names)
+
+    def _why_spark(self, columns: pa.Schema) -> str | None:
+        """Return why tasks cannot read these columns of the files; None: they can."""
+        from tidewheel._connectors.files.direct import readable
+
+        root = local_path(self.path)
+        if root is None:
+            return "the files are not on this machine's disk"
+        if partitions := sorted(path.name for path in Path(root).glob("*=*")):
+            return f"the folder {partitions[0]} is a column"
+        return readable(self._format, columns, self.options)
 
     def load(self, spark: SparkSession) -> DataFrame:
         from pyspark.errors import PySparkException
@@ -160,6 +183,10 @@ class Files(Source):
         try:
             schema, options = source._schema(spark), source._checked_header | self.options
             self._names = schema.names
+            if source._format == "arrow":
+                from tidewheel._connectors.files.arrow_frame import arrow_frame
+
+                return arrow_frame(spark, local_path(self.path) or "", schema, options)
             if source._keeps_bad_lines:
                 schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
                 options["columnNameOfCorruptRecord"] = BAD_LINE
@@ -185,8 +212,19 @@ class Files(Source):
         if self.format == "text":
             return spark_schema("value string")
         self._check_columns()
+        if self.format == "arrow":
+            return self._arrow_schema()
         options = {name: value for name, value in self.options.items() if name.lower() != "maxfilespertrigger"}
         return spark.read.format(self._format).options(**options).load(self.path).schema
+
+    def _arrow_schema(self) -> StructType:
+        """Return the columns of the file whose name comes first."""
+        from tidewheel._connectors.files.arrow_split import arrow_columns
+
+        first = min(listed_files(self.path, self.options), default=None)
+        if first is None:
+            raise _no_columns(self)
+        return spark_schema(arrow_columns(first))
 
 
 def _explained(source: Files, error: PySparkException) -> ConfigError:
@@ -194,11 +232,15 @@ def _explained(source: Files, error: PySparkException) -> ConfigError:
     if condition == "PATH_NOT_FOUND":
         return ConfigError(f"there is no folder {source.path}; make it, or correct the path of the source")
     if condition == "UNABLE_TO_INFER_SCHEMA":
-        return ConfigError(
-            f"there is no {source.format} file in {source.path} yet to learn the columns from; "
-            "give schema='user string, amount long', or declare value=… at the source"
-        )
+        return _no_columns(source)
     return ConfigError(f"{source.describe()} cannot be read: {' '.join(str(error).split())[:500]}")
+
+
+def _no_columns(source: Files) -> ConfigError:
+    return ConfigError(
+        f"there is no {source.format} file in {source.path} yet to learn the columns from; "
+        "give schema='user string, amount long', or declare value=… at the source"
+    )
 
 
 def _refuse_clean_source(options: dict[str, Any]) -> None:
