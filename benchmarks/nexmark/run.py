@@ -10,6 +10,8 @@ import argparse
 import json
 import shutil
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.nexmark.check import expected, normal
@@ -23,40 +25,46 @@ from tidewheel import Job
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import files
 
+_ANEW = get_context("spawn")
 WARM_UP = 2
 CHECKED = 20_000
 
 
-def ours(spark: SparkSession, query: str, folder: Path, work: Path, per_batch: int) -> float:
-    """Return the events a second of a query as a Tidewheel program."""
-    job = Job(f"nexmark-{query}", state=f"file://{work}/state")
-    events = job.source("events", files(str(folder), max_files_per_trigger=1))
+def ours(query: str, work: Path, per_batch: int) -> float:
+    """Return the events a second of a query as a Tidewheel program; refuse wrong results."""
+    check(query, work)
+    job = Job(f"nexmark-{query}", state=f"file://{work}/{query}/state")
+    events = job.source("events", files(str(work / "events"), max_files_per_trigger=1))
     QUERIES[query](chosen(events, query)).sink("results", discard())
-    result = job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
+    result = job.run(bounded=True, master="local[2]", local=f"{work}/{query}/local", parallelism=2)
     # The flush at the end has no events of its own, and is part of the work.
     timed = result.batches[WARM_UP:]
     # All events of a file count, also those that a query is not about, as they do in Spark's own queries.
     return per_batch * sum(batch.rows > 0 for batch in timed) / sum(batch.seconds for batch in timed)
 
 
-def native(spark: SparkSession, query: str, folder: Path, work: Path, per_batch: int) -> float:
+def native(query: str, work: Path, per_batch: int) -> float:
     """Return the events a second of a query as Spark's own streaming."""
-    schema = spark.read.parquet(str(folder)).schema
-    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
-    writer = NATIVE[query](events).writeStream.format("noop").option("checkpointLocation", f"{work}/native")
+    spark = session.start(work, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB})
+    folder = str(work / "events")
+    schema = spark.read.parquet(folder).schema
+    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
+    writer = NATIVE[query](events).writeStream.format("noop").option("checkpointLocation", f"{work}/{query}/native")
     running = writer.trigger(availableNow=True).start()
     running.awaitTermination()
     timed = [progress for progress in running.recentProgress if progress.numInputRows > 0][WARM_UP:]
     return per_batch * len(timed) / (sum(p.durationMs["triggerExecution"] for p in timed) / 1000)
 
 
-def check(spark: SparkSession, query: str, folder: Path, work: Path) -> None:
+def check(query: str, work: Path) -> None:
     """Refuse results that Spark SQL does not find as well."""
-    job, out = Job(f"check-{query}", state=f"file://{work}/checked"), collect()
-    QUERIES[query](chosen(job.source("events", files(str(folder))), query)).sink("results", out)
-    job.run(bounded=True, spark=spark, local=f"{work}/local", parallelism=2)
-    if normal(out.records, query) != expected(spark, spark.read.parquet(str(folder)), query):
-        raise SystemExit(f"{query}: the results are not those of Spark SQL")
+    job, out = Job(f"check-{query}", state=f"file://{work}/{query}/checked"), collect()
+    folder = str(work / "few")
+    QUERIES[query](chosen(job.source("events", files(folder)), query)).sink("results", out)
+    job.run(bounded=True, master="local[2]", local=f"{work}/{query}/local", parallelism=2)
+    spark = SparkSession.active()
+    if normal(out.records, query) != expected(spark, spark.read.parquet(folder), query):
+        raise ValueError(f"{query}: the results are not those of Spark SQL")
 
 
 def main() -> None:
@@ -68,23 +76,23 @@ def main() -> None:
     arguments = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="tidewheel-nexmark-"))
     figures: dict[str, float] = {}
-    try:
-        spark = session.start(work, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB})
-        write(work / "events", arguments.events, arguments.per_batch)
-        write(work / "few", CHECKED, CHECKED // 2)
-        print(f"{'query':<6} {'events/s':>10} {'Spark':>10} {'ratio':>6}")
-        for query in arguments.queries.split(","):
-            check(spark, query, work / "few", work / query)
-            figures[query] = round(ours(spark, query, work / "events", work / query, arguments.per_batch))
-            line = f"{query:<6} {figures[query]:>10,.0f}"
-            if query in NATIVE:
-                other = native(spark, query, work / "events", work / query, arguments.per_batch)
-                figures[f"{query}_vs_spark"] = round(figures[query] / other, 2)
-                line += f" {other:>10,.0f} {figures[f'{query}_vs_spark']:>6.2f}"
-            print(line, flush=True)
-        spark.stop()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    # Each in a process of its own: Tidewheel with the Spark that it starts, as its users have it, and Spark as it is shipped.
+    with ProcessPoolExecutor(1, _ANEW, session.prepare, (work,)) as us, ProcessPoolExecutor(1, _ANEW) as spark:
+        try:
+            write(work / "events", arguments.events, arguments.per_batch)
+            write(work / "few", CHECKED, CHECKED // 2)
+            print(f"{'query':<6} {'events/s':>10} {'Spark':>10} {'ratio':>6}")
+            for query in arguments.queries.split(","):
+                rate = us.submit(ours, query, work, arguments.per_batch).result()
+                figures[query] = round(rate)
+                line = f"{query:<6} {rate:>10,.0f}"
+                if query in NATIVE:
+                    other = spark.submit(native, query, work, arguments.per_batch).result()
+                    figures[f"{query}_vs_spark"] = round(rate / other, 2)
+                    line += f" {other:>10,.0f} {figures[f'{query}_vs_spark']:>6.2f}"
+                print(line, flush=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     print(json.dumps(figures))
 
 

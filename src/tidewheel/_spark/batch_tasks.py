@@ -23,12 +23,15 @@ from tidewheel._spark.direct_reading import hands_of
 from tidewheel._spark.program import Program
 from tidewheel._spark.query_sources import QuerySources
 from tidewheel._spark.source_lines import offsets_by_name
+from tidewheel._spark.work_estimate import WorkEstimate
 from tidewheel._spark.worker_beside import BatchFailed, WorkerBeside
 
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
 SMALL_BYTES = 256 * 1024
 """The same for a batch whose tasks read its files themselves, in bytes of the files."""
+SMALL_SECONDS = 0.25
+"""The same on a local Spark, in the time that its tasks are expected to take: about what a query and a shuffle cost."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -62,6 +65,9 @@ class BatchTasks(Closing):
         self._program, self._sources, self._in_driver = program, sources, in_driver
         self._levels = range(len(program.plan.levels))
         self._worker: WorkerBeside | None = program.beside() if beside and not in_driver else None
+        self._local, self._work = beside, WorkEstimate()
+        self._in_one = False
+        """Whether the last batch that tasks read ran in one task."""
         self._few = False
         """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
 
@@ -87,6 +93,9 @@ class BatchTasks(Closing):
 
     def run_without_input(self, spec: BatchSpec) -> list[Report]:
         """Run the tasks of a batch that has no records."""
+        if self._in_one:
+            alone = msgspec.structs.replace(spec, parallelism=1)
+            return _decoded(self._run_small([], alone), self._levels, alone)
         rows = self._program.direct_query([[]], spec).collect()
         return _reports(rows, self._levels, spec)
 
@@ -121,11 +130,29 @@ class BatchTasks(Closing):
             for text in (offered.start, offered.end)
         )
         splits = self._sources.direct.splits(start, end, offered.fresh, offered.logs, spec.parallelism)
-        if sum(split.size for _, split in splits) <= SMALL_BYTES:
+        size = sum(split.size for _, split in splits)
+        if self._is_small(size):
             alone = msgspec.structs.replace(spec, parallelism=1)
-            return Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
-        rows = self._program.direct_query(hands_of(splits, spec.parallelism), spec).collect()
-        return Ran(spec, _reports(rows, self._levels, spec), spec.parallelism)
+            ran = Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
+        else:
+            found = self._run_large(hands_of(splits, spec.parallelism), spec)
+            ran = Ran(spec, _decoded(found, self._levels, spec), spec.parallelism)
+        self._in_one = ran.tasks == 1
+        if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
+            self._work.note(size, ran.reports, ran.tasks)
+        return ran
+
+    def _is_small(self, size: int) -> bool:
+        """Tell whether a batch of this many bytes is done sooner by one task than by several and a shuffle."""
+        # Elsewhere, one task would have to catch up the shards that other hosts worked on.
+        seconds = self._work.seconds(size) if self._local else None
+        return size <= SMALL_BYTES or (seconds is not None and seconds <= SMALL_SECONDS)
+
+    def _run_large(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> list[bytes]:
+        """Run a batch in tasks: as a query where messages are shuffled, else as a plain job, for which nothing is planned."""
+        if len(self._levels) == 1:
+            return self._program.in_tasks(hands, spec)
+        return _payloads(self._program.direct_query(hands, spec).collect())
 
     def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
         """Run a batch that fits in one task: in this process if the caller of the run chose that, beside it, or in a task."""
@@ -136,7 +163,7 @@ class BatchTasks(Closing):
         elif self._worker is not None and self._worker.is_ready():
             with contextlib.suppress(BatchFailed):
                 return self._worker.reports(spec, self._levels, splits)
-        return self._program.in_one_task(splits, spec)
+        return self._program.in_tasks([splits], spec)
 
 
 def rows_of(plan: Plan, found: Sequence[Report]) -> int:
@@ -146,7 +173,11 @@ def rows_of(plan: Plan, found: Sequence[Report]) -> int:
 
 
 def _reports(rows: list[Any], levels: Sequence[int], spec: BatchSpec) -> list[Report]:
-    return _decoded([bytes(row.payload) for row in rows if row.edge == REPORT], levels, spec)
+    return _decoded(_payloads(rows), levels, spec)
+
+
+def _payloads(rows: list[Any]) -> list[bytes]:
+    return [bytes(row.payload) for row in rows if row.edge == REPORT]
 
 
 def _decoded(payloads: list[bytes], levels: Sequence[int], spec: BatchSpec) -> list[Report]:

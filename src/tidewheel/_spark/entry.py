@@ -44,13 +44,13 @@ def levels_function(
 
 
 def reports_function(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]
+    program: bytes, digest: str, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]
 ) -> Callable[[Iterable[Any]], list[bytes]]:
-    """Return the function of a job of one partition, which reads the splits itself and gives the reports of all levels.
+    """Return the function of a plain job, whose partitions read their hands of splits and give the reports of these levels.
 
     It is pickled by its name, so that what travels with each batch is the program's bytes and the batch's own facts.
     """
-    return partial(_reports_of_task, program, digest, spec, levels, splits)
+    return partial(_reports_of_task, program, digest, spec, levels, hands)
 
 
 def reports_here(
@@ -63,11 +63,17 @@ def reports_here(
 
 
 def _reports_of_task(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], rows: Iterable[Any]
+    program: bytes,
+    digest: str,
+    spec: BatchSpec,
+    levels: range,
+    hands: Sequence[Sequence[SourceSplit]],
+    rows: Iterable[Any],
 ) -> list[bytes]:
     for _ in rows:  # A worker whose input was not read to the end is not used again.
         pass
-    return _reports(_levels(program, digest, spec, levels, _task(), iter(()), splits))
+    task = _task()
+    return _reports(_levels(program, digest, spec, levels, task, iter(()), hands[task.partition]))
 
 
 def _reports(batches: Iterator[pa.RecordBatch]) -> list[bytes]:

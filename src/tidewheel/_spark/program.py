@@ -36,8 +36,8 @@ class Program:
         """Take the plan and the streaming DataFrame that its sources make together."""
         self.plan = plan
         self._session = frame.sparkSession
-        self._one_partition: RDD[None] | None = None
-        """What the job of a small batch runs on, made once."""
+        self._partitions: dict[int, RDD[None]] = {}
+        """What plain jobs run on, by the number of their tasks, each made once."""
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -74,16 +74,16 @@ class Program:
         first = levels_function(self._bytes, self._digest, spec, range(1), hands)
         return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec)
 
-    def in_one_task(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
-        """Run a batch that is too small to be worth a shuffle in one task that reads its splits; return its reports.
+    def in_tasks(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> list[bytes]:
+        """Run a batch without a shuffle, a task for each hand, and return the reports: one level, or all in a single task.
 
-        It is a plain Spark job, not a query: planning a query takes longer than such a batch.
+        It is a plain Spark job, not a query: planning a query takes longer than a small batch.
         """
         context = self._session.sparkContext
-        if self._one_partition is None:
-            self._one_partition = context.parallelize([None], 1)
-        function = reports_function(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
-        reports: list[bytes] = context.runJob(self._one_partition, function)
+        if len(hands) not in self._partitions:
+            self._partitions[len(hands)] = context.parallelize([None] * len(hands), len(hands))
+        function = reports_function(self._bytes, self._digest, spec, range(len(self.plan.levels)), hands)
+        reports: list[bytes] = context.runJob(self._partitions[len(hands)], function)
         return reports
 
     def in_this_process(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:

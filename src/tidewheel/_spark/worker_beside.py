@@ -22,7 +22,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
 from tidewheel._spark.interrupts import ENDING
 
-_AFTER = 5
+_AFTER = 2
 """How many small batches a run has before a process is worth its start."""
 _FAILURES = 3
 """How many batches in a row it may fail to bring to an end, until all are left to tasks."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._engine import report as reports
+from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.report import Report
 from tidewheel._spark import batch_tasks
 from tidewheel._spark.batch_tasks import BatchTasks, Offered
 
@@ -27,3 +32,54 @@ def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeyp
     tasks = BatchTasks(program, sources, in_driver=False, beside=False)
     ran = tasks.run(Offered(SimpleNamespace(), None, "v1\n{}", (), {}), pinned, read_by_spark=True)
     assert (ran.spec.now, ran.spec.keyed_by_spark) == (1_000, True)
+
+
+class Programs:
+    """Stands for Spark: tells of each batch whether it ran as a query of two tasks or in one, and how long that took."""
+
+    plan = SimpleNamespace(levels=[(), ()], sources=list)
+    key = None
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.ran = seconds, []
+
+    def direct_query(self, hands, spec):
+        self.ran.append("query")
+        found = [Report(0, 0, took=self.seconds / 2), *(Report(1, task, took=self.seconds / 4) for task in (0, 1))]
+        rows = [SimpleNamespace(edge=wire.REPORT, payload=reports.encode(report)) for report in found]
+        return SimpleNamespace(collect=lambda: rows)
+
+    def in_this_process(self, splits, spec):
+        self.ran.append(f"{spec.parallelism} task")
+        # A level is at work for as long as those that it reads from.
+        return [reports.encode(Report(level, 0, took=self.seconds)) for level in (0, 1)]
+
+
+def run_batches(program: Programs, sizes: list[int], *, local: bool = True) -> list[str]:
+    """Run batches of these many bytes, then one without input, and tell how each ran."""
+    sources = SimpleNamespace(lines=())
+    tasks = BatchTasks(program, sources, in_driver=True, beside=local)
+    pinned = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
+    for size in sizes:
+        split = (0, SimpleNamespace(size=size))
+        sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split])
+        tasks.run(Offered(None, None, "v1\n{}", (), {}), pinned, read_by_spark=False)
+    tasks.run_without_input(pinned)
+    return program.ran
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "local", "sizes", "ran"),
+    [
+        pytest.param(0.1, True, [MB, MB], ["query", "1 task", "1 task"], id="little work"),
+        pytest.param(0.1, True, [MB, 9 * MB], ["query", "query", "query"], id="nine times as much"),
+        pytest.param(0.1, True, [MB, 1_000, MB], ["query", "1 task", "1 task", "1 task"], id="a tiny one between"),
+        pytest.param(0.4, True, [MB, MB], ["query", "query", "query"], id="much work"),
+        pytest.param(0.1, False, [MB, MB], ["query", "query", "query"], id="a cluster"),
+    ],
+)
+def test_a_batch_that_should_take_less_time_than_a_shuffle_runs_in_one_task(seconds, local, sizes, ran):
+    assert run_batches(Programs(seconds), sizes, local=local) == ran

@@ -1,0 +1,35 @@
+"""How long the tasks of a batch will take, judged by the batch before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidewheel._engine.report import Report
+
+
+class WorkEstimate:
+    """The seconds that a byte of a source took in the last batch.
+
+    Seconds of the clock, not of the processor: a function that waits for a server is worth several tasks too.
+
+    >>> work = WorkEstimate()
+    >>> work.seconds(1000) is None
+    True
+    >>> work.note(2000, [Report(0, 0, took=0.25), Report(0, 1, took=0.25)], tasks=2)
+    >>> work.seconds(1000)
+    0.25
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._per_byte: float | None = None
+
+    def note(self, size: int, reports: Sequence[Report], tasks: int) -> None:
+        """Take what the tasks of a batch of this many bytes reported."""
+        took = [report.took for report in reports]
+        # In one task a level runs while the next one reads from it.
+        self._per_byte = (max(took, default=0.0) if tasks == 1 else sum(took)) / max(size, 1)
+
+    def seconds(self, size: int) -> float | None:
+        """Return how long a batch of this many bytes would take in one task; None: no batch has run yet."""
+        return None if self._per_byte is None else self._per_byte * size
