@@ -16,7 +16,6 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,14 +44,12 @@ def pairs(batch: pa.RecordBatch) -> list[tuple[str, Any]]:
 
 
 def flights(batch: pa.RecordBatch) -> list[tuple[str, Any]]:
-    flight = _flight_class(tuple(batch.schema.names))
-    rows = map(flight._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    return [(row.tail, row) for row in rows]
+    columns = (column.to_pylist() for column in batch.select(Flight._fields).columns)
+    return [(row.tail, row) for row in map(Flight._make, zip(*columns, strict=True))]
 
 
-@lru_cache
-def _flight_class(names: tuple[str, ...]) -> Any:
-    return namedtuple("Flight", names)
+# By its name in this module, Bytewax pickles it for the other process; a record that it cannot pickle ends both.
+Flight = namedtuple("Flight", "carrier number tail origin destination departed delay distance cancelled")
 
 
 @dataclass(frozen=True)
