@@ -38,6 +38,15 @@ def lines(status: JobStatus) -> list[str]:
         f"{'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
         f"state: {size(status.state_bytes)} in files",
     ]
+    waiting = [
+        f"{number:,} {unit}"
+        for number, unit in ((status.rows_waiting, "rows"), (status.files_waiting, "files"))
+        if number is not None
+    ]
+    if waiting:
+        oldest = status.waiting_seconds
+        since = f", the oldest for {duration(oldest)}" if oldest else ""
+        text.append(f"behind: {', '.join(waiting)} not read yet{since}")
     if status.epoch is not None and status.behind_seconds is not None:
         text.append(
             f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "

@@ -81,6 +81,8 @@ class Figures:
         self.sizes = StateSizes()
         self.behind: Callable[[], dict[str, dict[str, Behind]]] = dict
         """Returns what is not read yet, by source and partition."""
+        self.told: Callable[[], None] = lambda: None
+        """Called when a commit has been told."""
         self._next_shards = 0.0
         self._recalled: Sizes | None = None
 
@@ -111,6 +113,7 @@ class Figures:
                 told.committed(record)
             except Exception:
                 _LOG.exception("%s did not take the figures of commit %d", type(told).__name__, manifest.sequence)
+        self.told()
 
 
 def record_of(

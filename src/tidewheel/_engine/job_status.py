@@ -12,6 +12,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of, order_stop
 from tidewheel._engine.job_lease import Holder, JobLease
+from tidewheel._observe.backlog import backlog
 from tidewheel._observe.history import History
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
@@ -45,6 +46,12 @@ class JobStatus(msgspec.Struct, frozen=True):
     pid: int | None = None
     since: int | None = None
     """When the run took the job."""
+    rows_waiting: int | None = None
+    """Rows that the sources hold and a running job has not read, as it saw last; None: that is not known."""
+    files_waiting: int | None = None
+    """The same for sources of files, whose rows nobody has counted."""
+    waiting_seconds: float | None = None
+    """For how long the oldest of it has waited."""
     error: str | None = None
     """The newest error in the history, if the job has committed no batch since."""
     error_at: int | None = None
@@ -75,8 +82,13 @@ def look(place: JobPlace, newest: Manifest, clock: Callable[[], int] = time.time
     _check_single(newest)
     with open_cells(cells_of(place)) as connection:
         status = status_of(newest, JobLease(connection, _NOBODY).other(), clock())
+    history = History(place.state)
+    noted = None if status.run is None else history.lag(place.job, status.run)
+    if noted is not None:
+        rows, files, seconds = backlog(noted)
+        status = msgspec.structs.replace(status, rows_waiting=rows, files_waiting=files, waiting_seconds=seconds)
     worked_at = newest.id.created_at if newest.kind == "batch" else None
-    error = History(place.state).standing_error(place.job, worked_at)
+    error = history.standing_error(place.job, worked_at)
     return status if error is None else msgspec.structs.replace(status, error=error.text, error_at=error.at)
 
 

@@ -13,6 +13,7 @@ from tidewheel._core import logs
 from tidewheel._engine.figures import Figures, Told, operator_records
 from tidewheel._engine.steps import Steps
 from tidewheel._observe.lag import LagMonitor
+from tidewheel._observe.records import Behind
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._observe.tracing import Tracing
 from tidewheel._operators.stateless.source import SourceOperator
@@ -69,8 +70,9 @@ class Telling:
         # Only now: what the run found may have changed the plan.
         self._figures.plan = self._run.plan
         if self._run.figures is not None:
-            monitor = self._lag = LagMonitor(self._looks())
+            monitor = self._lag = LagMonitor(self._looks(), changed=self._waited)
             self._figures.behind = lambda: monitor.behind
+            self._figures.told = monitor.look_soon
             monitor.start()
         if self._history is not None:
             self._history.started(operator_records(self._run.plan), self._run.job.n_shards, __version__)
@@ -124,6 +126,11 @@ class Telling:
             self._metrics.ended()
         if self._history is not None:
             self._history.close()
+
+    def _waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
+        # Nodes of a fleet commit while they are idle too, and each has sources of its own.
+        if self._history is not None and not self._node:
+            self._history.waited(behind)
 
     def _sequence(self) -> int | None:
         head = getattr(self._run, "head", None)

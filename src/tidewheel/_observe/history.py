@@ -10,7 +10,18 @@ from typing import TypeVar
 from tidewheel._checkpoint.names import stream_of
 from tidewheel._core.logs import logger
 from tidewheel._observe import places
-from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, Form, RunRecord, Stored
+from tidewheel._observe.records import (
+    COMMITS,
+    ERRORS,
+    LAG,
+    RUNS,
+    CommitRecord,
+    ErrorRecord,
+    Form,
+    LagRecord,
+    RunRecord,
+    Stored,
+)
 from tidewheel._storage import Entry, Store, open_store
 from tidewheel.errors import CorruptError, NotFound, StorageError
 
@@ -65,6 +76,21 @@ class History:
         """Return the newest commit that the history knows, None if it knows none."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
         return max(self._all(job, newest, COMMITS), key=lambda record: record.at, default=None)
+
+    def lag(self, job: str, run: str) -> LagRecord | None:
+        """Return what waits in the sources of a run, as it was seen last, between its commits too; None: nobody has looked."""
+        path = f"{places.job_folder(job)}/{places.LAG}"
+        try:
+            noted = LAG.decode(self._store.read(path))
+        except NotFound:
+            noted = []
+        except (CorruptError, StorageError) as error:
+            self.damaged[path] = str(error)
+            noted = []
+        latest = self.latest(job)
+        if latest is not None and latest.behind:
+            noted.append(LagRecord(latest.at, latest.run, latest.behind))
+        return max((record for record in noted if record.run == run), key=lambda record: record.at, default=None)
 
     def sizes(self, job: str) -> dict[str, dict[int, Stored]]:
         """Return the size of each operator's shards, as the newest records that tell it have it."""

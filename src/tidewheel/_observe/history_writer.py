@@ -16,7 +16,7 @@ import msgspec
 from tidewheel._core.logs import logger
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._observe import places
-from tidewheel._observe.records import COMMITS, ERRORS, RUNS, CommitRecord, ErrorRecord, RunRecord
+from tidewheel._observe.records import COMMITS, ERRORS, LAG, RUNS, CommitRecord, ErrorRecord, LagRecord, RunRecord
 from tidewheel._storage import Entry, Store
 
 _LOG = logger(__name__)
@@ -58,6 +58,7 @@ class HistoryWriter:
         self._keep_seconds, self._keep_bytes = keep_seconds, keep_bytes
         self._commits: deque[CommitRecord] = deque(maxlen=_WAITING)
         self._others: deque[tuple[str, bytes]] = deque(maxlen=_WAITING)
+        self._lag: LagRecord | None = None
         self._errors = 0
         self._wake, self._ending = threading.Event(), threading.Event()
         self._chunk: list[CommitRecord] = []
@@ -87,6 +88,10 @@ class HistoryWriter:
         )
         self._errors += 1
         self._wake.set()
+
+    def waited(self, record: LagRecord) -> None:
+        """Note what waits in the sources, in place of what was noted before, unless a commit tells it in time."""
+        self._lag = record
 
     def close(self) -> None:
         """Write what is left; give up after a while."""
@@ -118,8 +123,13 @@ class HistoryWriter:
             # First off the queue: one that cannot be written must not stop the others for ever.
             name, data = self._others.popleft()
             self._store.write(name, data)
+        lag, self._lag = self._lag, None
+        newest = self._commits[-1].at if self._commits else 0
         if self._commits:
             self._write_commits()
+        # A commit that was made since has what that look saw.
+        if lag is not None and lag.at > newest:
+            self._store.write(places.LAG, LAG.encode([lag]))
         self._failing = False
 
     def _write_commits(self) -> None:

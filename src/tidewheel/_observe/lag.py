@@ -19,6 +19,8 @@ from tidewheel._observe.records import Behind
 _LOG = logger(__name__)
 
 LOOK_SECONDS = 10.0
+SOON_SECONDS = 1.0
+"""How long after a commit a look is taken: what it has read does not wait any more."""
 _PART = 100
 """Looking takes at most about the hundredth part of the time."""
 _SAMPLES = 256
@@ -69,14 +71,22 @@ class Waiting:
 class LagMonitor:
     """Looks every few seconds, in a thread of its own, how far the sources are ahead of what is committed."""
 
-    def __init__(self, looks: Mapping[str, Callable[[], Mapping[str, Unread]]], every: float = LOOK_SECONDS) -> None:
-        """Take a function for each source that returns what is not read yet; one that cannot tell returns nothing."""
-        self._looks, self._every = dict(looks), every
+    def __init__(
+        self,
+        looks: Mapping[str, Callable[[], Mapping[str, Unread]]],
+        every: float = LOOK_SECONDS,
+        changed: Callable[[dict[str, dict[str, Behind]]], None] = lambda behind: None,
+    ) -> None:
+        """Take a function for each source that returns what is not read yet; one that cannot tell returns nothing.
+
+        `changed` is told what a look saw, if it is not what the look before saw.
+        """
+        self._looks, self._every, self._changed = dict(looks), every, changed
         self._waiting: dict[tuple[str, str], Waiting] = {}
         self.behind: dict[str, dict[str, Behind]] = {}
         """By source and partition, as it was last seen. Replaced as a whole, never changed."""
         self._failing: set[str] = set()
-        self._done = threading.Event()
+        self._done, self._wake = threading.Event(), threading.Event()
         self._thread = BackgroundThread(self._work, "tidewheel-lag", self._failed)
 
     def start(self) -> None:
@@ -87,19 +97,29 @@ class LagMonitor:
     def close(self) -> None:
         """End; a look that goes on is not waited for."""
         self._done.set()
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """Look before it is time, as soon as that costs no more than it may. Returns at once."""
+        self._wake.set()
 
     def _failed(self, error: BaseException) -> OnError:
         _LOG.warning("how far the sources are ahead cannot be seen: %s", error)
         return "end" if self._done.is_set() else "go on"
 
     def _work(self) -> None:
-        pause = self._every
         # Not at once: a run that begins has other things to ask its sources.
-        while not self._done.wait(pause):
+        at_least = SOON_SECONDS
+        while True:
+            asked_at = time.monotonic()
+            self._wake.wait(max(self._every, at_least))
+            if self._done.wait(max(0.0, at_least - (time.monotonic() - asked_at))):
+                return
+            self._wake.clear()
             began = time.monotonic()
             self.look(began)
             # A folder of many files takes long to look through: that must not cost the batches more than a little.
-            pause = max(self._every, _PART * (time.monotonic() - began))
+            at_least = max(SOON_SECONDS, _PART * (time.monotonic() - began))
 
     def look(self, now: float) -> None:
         """Ask every source once."""
@@ -116,7 +136,9 @@ class LagMonitor:
             self._failing.discard(source)
             if unread:
                 behind[source] = {name: self._of(now, source, name, found) for name, found in unread.items()}
-        self.behind = behind
+        before, self.behind = self.behind, behind
+        if behind != before:
+            self._changed(behind)
 
     def _of(self, now: float, source: str, partition: str, unread: Unread) -> Behind:
         if unread.since is not None:

@@ -3,6 +3,7 @@
     .history/<job>/commits/<time>-<run>-<number>   the figures of some hundred commits
     .history/<job>/runs/<time>-<run>               a run and its graph
     .history/<job>/errors/<time>-<run>-<number>    an error
+    .history/<job>/lag                             what waits in the sources of the newest run
 
 `<time>` is that of the first record, in ns since 1970. No job's folder begins with a dot, so this is nobody's state. It is not
 below the job's folder so that the jobs of a URL are found without listing all their state.
@@ -17,6 +18,7 @@ from tidewheel._checkpoint.names import folder
 
 ROOT = ".history"
 COMMITS, RUNS, ERRORS = "commits", "runs", "errors"
+LAG = "lag"
 
 _NAME = re.compile(r"(\d{20})-([A-Za-z0-9_.]+)(?:-(\d+))?")
 

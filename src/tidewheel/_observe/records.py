@@ -165,7 +165,16 @@ class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
     """Whether the run went on from the last commit."""
 
 
-_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord)
+class LagRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What waits in the sources of a run, as it was last seen to differ. Of a run that goes on it holds until the next one."""
+
+    at: int
+    run: str
+    behind: dict[str, dict[str, Behind]] = {}
+    """By source and partition, for sources that can tell."""
+
+
+_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord, LagRecord)
 
 
 class Form(Generic[_Record]):
@@ -215,3 +224,4 @@ class Form(Generic[_Record]):
 COMMITS = Form(CommitRecord)
 RUNS = Form(RunRecord)
 ERRORS = Form(ErrorRecord)
+LAG = Form(LagRecord)

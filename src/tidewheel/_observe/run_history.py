@@ -14,7 +14,7 @@ import msgspec
 from tidewheel._core.logs import logger
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter
-from tidewheel._observe.records import CommitRecord, ErrorRecord, OperatorRecord, RunRecord, Stored
+from tidewheel._observe.records import Behind, CommitRecord, ErrorRecord, LagRecord, OperatorRecord, RunRecord, Stored
 from tidewheel._observe.redaction import without_secrets
 from tidewheel._storage import Store
 
@@ -62,6 +62,11 @@ class RunHistory:
         """Note a commit."""
         self._sequence = record.sequence
         self._writer.committed(record)
+
+    def waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
+        """Note what waits in the sources now."""
+        told = {source: dict(partitions) for source, partitions in behind.items()}
+        self._writer.waited(LagRecord(time.time_ns(), self._run, told))
 
     def failed(self, error: BaseException, batch: int | None = None, *, restarted: bool = False) -> None:
         """Note an error, with its traceback and without secrets; `restarted` if the run goes on all the same."""

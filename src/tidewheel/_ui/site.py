@@ -21,9 +21,9 @@ from tidewheel._engine.job_lease import Holder, LeaseWatch
 from tidewheel._fleet.fleet_state import is_divided, newest
 from tidewheel._fleet.handover import ORIGIN
 from tidewheel._fleet.ledger import run_of
+from tidewheel._observe.backlog import Backlogs
 from tidewheel._observe.history import History
 from tidewheel._storage import Store, open_store
-from tidewheel._ui.backlog import Backlogs
 from tidewheel.errors import NotFound, TidewheelError
 
 T = TypeVar("T")

@@ -21,8 +21,9 @@ from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
 from tidewheel._engine.job_lease import Holder
 from tidewheel._engine.job_status import look, status_of, stop
-from tidewheel._observe.records import CommitRecord
+from tidewheel._observe.records import Behind, CommitRecord
 from tidewheel._observe.run_history import RunHistory
+from tidewheel._storage import open_store
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
@@ -65,6 +66,23 @@ def test_the_status_says_where_since_when_how_far_and_how_late():
         "state: 0 B in files",
         "clock of the data: 1970-01-01 00:00:40 UTC, 0:01:03 behind the time of day",
     ]
+
+
+def test_what_waits_in_the_sources_of_a_run_is_told_as_it_was_last_seen(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+        history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
+        history.committed(CommitRecord(2, 1, run=run.run.token, behind={"in": {"f": Behind(0, 3.0, 2)}}))
+        history.close()
+        status = look(place(job), newest(job))
+        assert (status.rows_waiting, status.files_waiting, status.waiting_seconds) == (None, 2, 3.0)
+        assert "behind: 2 files not read yet, the oldest for 3.0 s" in lines(status)
+        history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
+        history.waited({"in": {"f": Behind(0, 0.0, 0)}})
+        history.close()
+        assert "behind: 0 files not read yet" in lines(look(place(job), newest(job)))
+    # It waits for a run, not for the job: what came since the end is not known.
+    assert look(place(job), newest(job)).files_waiting is None
 
 
 def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():

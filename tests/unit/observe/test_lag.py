@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pyarrow as pa
@@ -49,6 +50,28 @@ def test_a_source_that_fails_is_told_once_and_disturbs_no_other(caplog):
     monitor.look(4.0)
     assert monitor.behind == {"good": {"0": Behind(3, 4.0)}}
     assert caplog.text.count("source 'bad' does not tell how far it is ahead: away") == 1
+
+
+def test_a_look_that_sees_something_else_is_told_and_no_other():
+    ends, told = [Unread(3, 7, 10), Unread(0, 10, 10), Unread(0, 10, 10), Unread(1, 10, 11)], []
+    monitor = LagMonitor({"in": lambda: {"0": ends.pop(0)}}, changed=told.append)
+    for second in range(4):
+        monitor.look(float(second))
+    assert [each["in"]["0"].rows for each in told] == [3, 0, 1]
+
+
+def test_a_commit_brings_a_look_before_it_is_time():
+    looked = threading.Event()
+
+    def look():
+        looked.set()
+        return {}
+
+    monitor = LagMonitor({"in": look}, every=3600)
+    monitor.start()
+    monitor.look_soon()
+    assert looked.wait(60)
+    monitor.close()
 
 
 def test_a_source_that_knows_since_when_is_believed():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 from tidewheel import Job, sinks, sources
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._engine.job_status import JobStatus, look
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._storage import open_store
@@ -23,3 +27,24 @@ def test_a_run_has_read_all_files_that_were_there(spark, tmp_path):
     assert unread.of("in", source)["folder"].files == 0
     (folder / "another file.txt").write_text("2\n")
     assert unread.of("in", source)["folder"].files == 1
+    check_that_an_idle_run_tells_what_waits_now(job, spark, str(tmp_path / "local"))
+
+
+def check_that_an_idle_run_tells_what_waits_now(job: Job, spark, local: str) -> None:
+    def status() -> JobStatus:
+        newest = StreamCheckpoints(open_store(job.state), job.name).latest()
+        assert newest is not None
+        return look(JobPlace(job.name, job.state), newest)
+
+    with job.start(spark=spark, local=local) as run:
+        pause = threading.Event()
+        while status().events < 2:
+            assert run.status.state in ("starting", "running")
+            pause.wait(0.1)
+        # One file waited when the run began. It makes no further commit, and tells all the same that none does now.
+        while status().files_waiting != 0:
+            assert run.status.state == "running"
+            pause.wait(0.1)
+        assert status().waiting_seconds == 0
+        run.stop()
+    assert (status().running, status().files_waiting) == (False, None)

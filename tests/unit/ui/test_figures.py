@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel._observe.backlog import Backlogs, backlog
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.backlog import Backlogs, backlog
 from tidewheel._ui.views.figures import bar, charts, operator_figures, rate, recent
 
 SECOND = 10**9

@@ -46,7 +46,8 @@ def confirm(page, code):
 
 def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
     (job,) = answer(page, "/api/jobs")
-    assert (job["name"], job["state"], job["rows_behind"]) == ("clicks", "failed", 5)
+    # What came to the sources of a job that does not run, nobody knows.
+    assert (job["name"], job["state"], job["rows_behind"]) == ("clicks", "failed", None)
     assert job["rate"] > 0
     assert job["error"]["text"] == f"operator 'count': {HOSTILE}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, OperatorRecord
-from tidewheel._ui.backlog import Backlog, backlog
 
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9

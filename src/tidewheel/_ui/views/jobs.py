@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
-from tidewheel._ui.backlog import Backlog, backlog
-from tidewheel._ui.site import JobSite, Site
+from tidewheel._ui.site import JobSite, Site, Standing
 from tidewheel._ui.views.figures import operator_figures, rate, recent
 from tidewheel.errors import NotFound, TidewheelError
 
@@ -43,7 +43,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
     elif head is None:
         state = "gone"
     last = records[-1] if records else None
-    behind = backlog(last) if last else Backlog()
+    behind = _behind(site, name, standing, last if state == "fleet" else None)
     return {
         "name": name,
         "state": state,
@@ -104,6 +104,14 @@ def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | N
     """Return the newest error, unless the job has committed a batch since."""
     worked_at = head.id.created_at if head is not None and head.kind == "batch" else None
     return site.history.standing_error(name, worked_at)
+
+
+def _behind(site: Site, name: str, standing: Standing, of_fleet: CommitRecord | None) -> Backlog:
+    """Return what waits in a job's sources. Of one that does not run nobody knows: more may have come since it did."""
+    if of_fleet is not None:
+        return backlog(of_fleet)
+    noted = None if standing.holder is None else site.history.lag(name, standing.holder.run)
+    return Backlog() if noted is None else backlog(noted)
 
 
 def _seconds(nanoseconds: int | None) -> float | None:

@@ -1,16 +1,16 @@
-"""What waited in a job's sources when it made a commit."""
+"""What waits in a job's sources, over all of them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidewheel._observe.records import CommitRecord
+from tidewheel._observe.records import CommitRecord, LagRecord
 
 _REMEMBERED = 100_000
 
 
 class Backlog(NamedTuple):
-    """What waited in the sources when a commit was made. None: no source can tell."""
+    """What waited in the sources when somebody looked. None: no source can tell."""
 
     rows: int | None = None
     files: int | None = None
@@ -22,7 +22,7 @@ class Backlog(NamedTuple):
 _NOT_TOLD = Backlog()
 
 
-def backlog(record: CommitRecord) -> Backlog:
+def backlog(record: CommitRecord | LagRecord) -> Backlog:
     """Return what waited, over all sources and their partitions."""
     if not record.behind:
         return _NOT_TOLD
