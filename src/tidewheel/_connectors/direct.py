@@ -6,11 +6,17 @@ travel to the tasks. What it gives must equal, value by value, what Spark would 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from tidewheel.errors import ConfigError
+
+READER = "TIDEWHEEL_READER"
+"""The variable of the environment that chooses the reader for all sources of all jobs of a process."""
 
 
 class ReadBySpark(Exception):
@@ -53,6 +59,25 @@ class DirectReader(ABC):
     @abstractmethod
     def splits(self, batch: SourceBatch, tasks: int) -> list[Split]:
         """Return the splits of a batch, enough to keep this many tasks busy; raise `ReadBySpark` to leave it to Spark."""
+
+
+def as_chosen(why_spark: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return why Spark has to read each source, None where tasks can, after what the environment chooses.
+
+    `TIDEWHEEL_READER=spark` leaves all to Spark. `TIDEWHEEL_READER=arrow` refuses a job with a source that only Spark can read.
+    """
+    match os.environ.get(READER, "auto"):
+        case "auto" | "":
+            return dict(why_spark)
+        case "spark":
+            return {name: why or f"{READER}=spark is set" for name, why in why_spark.items()}
+        case "arrow":
+            for name, why in why_spark.items():
+                if why is not None:
+                    raise ConfigError(f"{READER}=arrow is set, and only Spark can read source {name!r}: {why}")
+            return dict(why_spark)
+        case other:
+            raise ConfigError(f"{READER} is auto, arrow or spark, not {other!r}")
 
 
 def told_readers(why_spark: Mapping[str, str | None]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewheel._connectors.direct import told_readers
+from tidewheel._connectors.direct import as_chosen, told_readers
 from tidewheel._connectors.source import Source
 from tidewheel._operators.graph import Graph
 from tidewheel._operators.stateless.source import SourceOperator
@@ -13,7 +13,7 @@ def readers(graph: Graph) -> dict[str, str]:
     """Return in words who will read each source, without Spark: the tasks (`arrow`) or Spark, and why."""
     operators = {node.name: node.operator for node in graph.nodes}
     why = {name: _why_spark(each.source) for name, each in operators.items() if isinstance(each, SourceOperator)}
-    return told_readers(why)
+    return told_readers(as_chosen(why))
 
 
 def _why_spark(source: Source) -> str | None:

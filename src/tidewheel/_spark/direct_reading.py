@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, dealt, told_readers
+from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, as_chosen, dealt, told_readers
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import SourceSplit
@@ -29,6 +29,7 @@ class DirectReading:
             why[node.name] = reader if isinstance(reader, str) else None
             if not isinstance(reader, str):
                 self.readers[node.name] = reader
+        why = as_chosen(why)
         self.why_not = next((f"source {name!r}: {each}" for name, each in why.items() if each is not None), None)
         """Why the job's batches are read by Spark; None if they are not."""
         self.told = told_readers(why)

@@ -6,6 +6,7 @@ import pytest
 
 from tidewheel import Job
 from tidewheel._operators.readers import readers
+from tidewheel.errors import ConfigError
 from tidewheel.sinks import discard
 from tidewheel.sources import files, iterable, kafka, rate
 
@@ -52,3 +53,16 @@ def test_one_source_that_spark_reads_makes_spark_read_all(tmp_path):
     both = told(clicks=files(tmp_path, "parquet", schema=CLICKS), ticks=rate(1))
     assert both["clicks"] == "spark, because source 'ticks' is"
     assert both["ticks"] == "spark, because it is a DataFrame of Spark's"
+
+
+def test_the_environment_chooses_for_all_sources(tmp_path, monkeypatch):
+    sources = {"clicks": files(tmp_path, "parquet", schema=CLICKS), "more": iterable([1])}
+    monkeypatch.setenv("TIDEWHEEL_READER", "spark")
+    assert set(told(**sources).values()) == {"spark, because TIDEWHEEL_READER=spark is set"}
+    monkeypatch.setenv("TIDEWHEEL_READER", "arrow")
+    assert set(told(**sources).values()) == {"arrow"}
+    with pytest.raises(ConfigError, match="only Spark can read source 'ticks': it is a DataFrame of Spark's"):
+        told(**sources, ticks=rate(1))
+    monkeypatch.setenv("TIDEWHEEL_READER", "rows")
+    with pytest.raises(ConfigError, match="TIDEWHEEL_READER is auto, arrow or spark, not 'rows'"):
+        told(**sources)
