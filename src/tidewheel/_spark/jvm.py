@@ -7,7 +7,7 @@ import signal
 import subprocess
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -20,19 +20,24 @@ _PATIENCE_S = 5.0
 def ended(error: BaseException | None = None, ending: bool = False) -> str | None:
     """Return how the JVM ended, in words; None if it runs.
 
-    A connection breaks before the process is gone: after an error of the connection this waits for the process a little, as it
-    does for a JVM that may be `ending`.
+    A connection breaks before the process is gone: after an error that may be of the connection this waits for the process a
+    little, as it does for a JVM that may be `ending`.
     """
     broken = isinstance(error, CONNECTION_ERRORS)
     process = _process()
     if process is None:
         return "Spark's JVM has ended" if broken else None
     try:
-        status = process.wait(_PATIENCE_S if broken or ending else 0)
+        status = process.wait(_PATIENCE_S if broken or ending or _has_no_answer(error) else 0)
     except subprocess.TimeoutExpired:
         return None
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     return f"Spark's JVM, process {process.pid}, has ended {how}"
+
+
+def _has_no_answer(error: BaseException | None) -> bool:
+    """Tell whether a call came back without a word: so Py4J tells of a connection that broke while it waited for an answer."""
+    return type(error) is Py4JError and "Trace:" not in str(error)
 
 
 def forget() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tidewheel._spark import jvm
 
@@ -32,10 +32,11 @@ def test_a_jvm_that_was_killed_is_told_with_its_signal(process):
     assert jvm.ended(ConnectionRefusedError()) == f"Spark's JVM, process {process.pid}, has ended by SIGKILL"
 
 
-def test_a_jvm_that_ended_by_itself_is_told_with_its_status(process):
+@pytest.mark.parametrize("error", [Py4JNetworkError("gone"), Py4JError("An error occurred while calling o144.await")])
+def test_a_jvm_that_ended_by_itself_is_told_with_its_status(process, error):
     process.stdin.write("52\n")
     process.stdin.flush()
-    assert jvm.ended(Py4JNetworkError("gone")) == f"Spark's JVM, process {process.pid}, has ended with status 52"
+    assert jvm.ended(error) == f"Spark's JVM, process {process.pid}, has ended with status 52"
 
 
 def test_an_error_that_is_not_of_the_connection_says_nothing_of_a_jvm_that_runs(process):
