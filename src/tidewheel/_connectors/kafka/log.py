@@ -38,6 +38,9 @@ _READING = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": 20,
+    # With enough in store the client stops fetching, and looks again after this time: a second, if nobody says otherwise, in
+    # which a task has long read all that was there.
+    "fetch.queue.backoff.ms": 5,
 }
 _PLANNING = {
     **_READING,
@@ -45,7 +48,6 @@ _PLANNING = {
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 64,
     "fetch.message.max.bytes": 1024,
-    "fetch.queue.backoff.ms": 5,
     # It asks at the end, where brokers wait for more before they answer.
     "fetch.wait.max.ms": 1,
 }
