@@ -271,5 +271,7 @@ def test_a_program_of_time(name):
     through_golden(PROGRAMS_OF_TIME[name])
 
 
-def test_a_program_of_time_on_spark(spark):
+@pytest.mark.parametrize("reader", ["arrow", "spark"])
+def test_a_program_of_time_on_spark(spark, monkeypatch, reader):
+    monkeypatch.setenv("TIDEWHEEL_READER", reader)
     through_golden(PROGRAMS_OF_TIME["e4 session"], runs=0, spark=spark)

@@ -30,13 +30,14 @@ def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
 
 @pytest.mark.parametrize("lives", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_times_the_outcome_is_exact(tmp_path, lives):
-    """Each life works on a machine of its own every other time: the local copies of the one before are gone."""
+    """Every other life works on a machine of its own, without local copies. Tasks read in one life, Spark in the next."""
     draw = random.Random(SEED + lives)
     print(f"seed {SEED + lives}")
     everything = harness.write_input(tmp_path, files=6 * lives, records=30, seed=SEED)
     for life in range(lives):
         local = f"{tmp_path}/machine-{life // 2}"
-        process = harness.start(tmp_path, parallelism=str(draw.randrange(1, 4)), local=local)
+        reader = ("arrow", "spark")[life % 2]
+        process = harness.start(tmp_path, reader=reader, parallelism=str(draw.randrange(1, 4)), local=local)
         # The clock starts with the first commit: before it there is little to break, and starting takes seconds.
         line = process.stdout.readline() if draw.random() < 0.8 else ""
         if line.startswith("done"):
