@@ -17,7 +17,12 @@ def main() -> None:
         # Asked by scripts, and often: it needs none of what the commands import.
         print(f"tidewheel {__version__}")
         return
-    _app()()
+    try:
+        _app()()
+    except KeyboardInterrupt:
+        # While the commands were imported: they say themselves what becomes of them.
+        print("aborted", file=sys.stderr)
+        sys.exit(130)
 
 
 def _app() -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,6 +16,7 @@ from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_tellin
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import progress_for
 from tidewheel._cli.ui import page_of
+from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
 
 _INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h|days?)")
@@ -144,7 +147,7 @@ def run(
 ) -> None:
     """Run the job of a program until it ends.
 
-    Ctrl-C, SIGTERM or SIGHUP finishes the batch and stops; a second Ctrl-C aborts. Both are safe: the next
+    Ctrl-C, SIGTERM or SIGHUP finishes the batch, or ends the start, and stops; a second Ctrl-C aborts. Both are safe: the next
     run goes on from the last commit.
 
     The program is a Python file that makes a Job; if it runs the job itself, it does so under
@@ -182,12 +185,25 @@ def run(
     options |= {name: value for name, value in choices.items() if value is not None}
     if history is not None:
         options["history"] = None if history == "none" else history
-    start_early(master, options["conf"])
-    job = load_job(program)
-    if state is not None:
-        job.state = state
-    with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
-        progress.started(job)
-        progress.ended(
-            job.run(**options, progress=progress.batch, on_phase=progress.phase, on_readers=progress.readers)
-        )
+    try:
+        start_early(master, options["conf"])
+        job = load_job(program)
+        if state is not None:
+            job.state = state
+        with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
+            progress.started(job)
+            progress.ended(
+                job.run(**options, progress=progress.batch, on_phase=progress.phase, on_readers=progress.readers)
+            )
+    except KeyboardInterrupt:
+        # A run that has begun takes the signal itself.
+        _leave()
+
+
+def _leave() -> NoReturn:
+    """End the process before the run has begun."""
+    with survive_loss(sys.stderr):
+        print("stopped before the run began", file=sys.stderr, flush=True)
+    # Not by the interpreter's own end: it would cut off the thread that starts Spark, which then says so at length. Spark's JVM
+    # ends when this process is gone.
+    os._exit(0)

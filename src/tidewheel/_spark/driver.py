@@ -72,7 +72,7 @@ _POLLS_PER_STATUS = 25
 
 
 class _Stopped(Exception):
-    """Raised inside a batch that must not begin because the run was asked to stop."""
+    """Raised where a batch, or a phase of the start, must not begin because the run was asked to stop."""
 
 
 class Driver:
@@ -119,24 +119,11 @@ class Driver:
             local=str(self.local),
             unread=UnreadFiles(self.seen, lambda: self.run.head).of,
         )
-        self._enter("checking")
         try:
-            self.run.reserve()
-            self.plan = self.run.plan
-            for notice in self.run.notices:
-                _LOG.warning("job %r: %s", self.job.name, notice)
-            for node in self.plan.nodes:
-                if isinstance(node.operator, SinkOperator):
-                    node.operator.sink.start(self.run.stream)
-                elif isinstance(node.operator, SourceOperator):
-                    node.operator.source.check()
-            self._start_spark()
-            self._continued(self.run.checkpoints.latest())
-            self._enter("claiming")
-            self.run.begin()
-            self.telling.started()
-            with Interrupts(self):
-                self._with_restarts()
+            with Interrupts(self) as interrupts:
+                self._run(interrupts)
+        except _Stopped:
+            pass  # It had not begun.
         except (Py4JError, OSError) as error:
             told = self._readable(error)
             self.telling.failed(told, self.failed_batch)
@@ -149,8 +136,29 @@ class Driver:
             self.run.release()
             self.telling.close()
             self.spark_folder.remove()
-        head = self.run.head
-        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self.stopping)
+        head = getattr(self.run, "head", None) or self.run.checkpoints.latest()
+        sequence, events = (0, 0) if head is None else (head.sequence, head.event_count)
+        return RunResult(self.job.name, sequence, events, self.batches, self.stopping)
+
+    def _run(self, interrupts: Interrupts) -> None:
+        """Claim the job and run its batches to the end."""
+        self._enter("checking")
+        self.run.reserve()
+        self.plan = self.run.plan
+        for notice in self.run.notices:
+            _LOG.warning("job %r: %s", self.job.name, notice)
+        for node in self.plan.nodes:
+            if isinstance(node.operator, SinkOperator):
+                node.operator.sink.start(self.run.stream)
+            elif isinstance(node.operator, SourceOperator):
+                node.operator.source.check()
+        self._start_spark()
+        interrupts.take()
+        self._continued(self.run.checkpoints.latest())
+        self._enter("claiming")
+        self.run.begin()
+        self.telling.started()
+        self._with_restarts()
 
     def stop(self) -> None:
         """Let the batch that is running finish and commit, then end the run."""
@@ -193,6 +201,8 @@ class Driver:
                     self._start_spark()
                     ended = False
                 self._attempt()
+                return
+            except _Stopped:
                 return
             except ReadBySpark as error:
                 # The same batch again, from the same base, over a frame that has its rows.
@@ -248,8 +258,8 @@ class Driver:
         self.seen.ages = self._ages(continuation)
         self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
         faults.point(REBUILT)
-        query = self._query = self._start_query()
         self._enter("first batch")
+        query = self._query = self._start_query()
         try:
             self._await(query)
         finally:
@@ -319,7 +329,9 @@ class Driver:
         return asks and query.is_waiting()
 
     def _enter(self, phase: str | None) -> None:
-        """Begin a phase of the start, or with None what comes after it."""
+        """Begin a phase of the start, or with None what comes after it. `_Stopped` if the run was asked to stop."""
+        if phase is not None and self.stopping:
+            raise _Stopped
         told = phase == self.phase != "checking"
         self.phase = phase
         if self.options.on_phase is not None and not told:

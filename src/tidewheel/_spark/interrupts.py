@@ -27,12 +27,18 @@ class Stoppable(Protocol):
     def stopping(self) -> bool:
         """Whether it was asked."""
 
+    @property
+    def phase(self) -> str | None:
+        """What its start is at; None: it has started."""
+
     def stop(self) -> None:
         """Let the batch finish, then end the run."""
 
 
 class Interrupts:
     """While a run goes: the first Ctrl-C, SIGTERM or SIGHUP lets the batch finish and ends the run, a second Ctrl-C aborts.
+
+    A run that is starting ends before the next phase of its start.
 
     A SIGHUP that is ignored, as under nohup, stays ignored. Signals are handled in the main thread only; a run in another
     thread leaves them to their owner.
@@ -43,12 +49,19 @@ class Interrupts:
         self._run = run
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Interrupts:
+        self.take()
+        return self
+
+    def take(self) -> None:
+        """Handle the signals, again where somebody else has begun to: Spark does when it starts in the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in ENDING:
-                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                handler = signal.getsignal(number)
+                if handler == self._interrupted or (number == signal.SIGHUP and handler is signal.SIG_IGN):
                     continue
-                self._before[number] = signal.signal(number, self._interrupted)
+                self._before.setdefault(number, handler)
+                signal.signal(number, self._interrupted)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
@@ -61,7 +74,8 @@ class Interrupts:
             return
         # First: a second signal may come while this one is being told.
         self._run.stop()
-        text = "stopping when the batch is committed; press Ctrl-C again to abort"
+        when = "when the batch is committed" if self._run.phase is None else "before the start goes further"
+        text = f"stopping {when}; press Ctrl-C again to abort"
         if logging.getLogger("tidewheel").handlers:
             _LOG.warning(text)
             return

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import signal
 import subprocess
 import sys
+import termios
+import threading
 
 import pytest
 
+from tidewheel import Job, sinks, sources
 from tidewheel._spark.driver import Driver
 from tidewheel._spark.options import RunOptions
 
@@ -63,11 +68,21 @@ def screen(text: str) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()]
 
 
-def on_a_terminal(script: str) -> str:
+def on_a_terminal(*command: str, interrupted_at: bytes | None = None) -> tuple[str, int]:
+    """Run Python on a terminal of its own; return all that it wrote there, and its status.
+
+    With `interrupted_at`, Ctrl-C is typed when the terminal shows that.
+    """
     leader, terminal = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "40"}
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+        [sys.executable, *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(terminal)
     data = b""
@@ -76,9 +91,11 @@ def on_a_terminal(script: str) -> str:
             data += os.read(leader, 65536)
         except OSError:  # The other end is closed.
             break
+        if interrupted_at is not None and interrupted_at in data:
+            os.write(leader, b"\x03")
+            interrupted_at = None
     os.close(leader)
-    process.wait()
-    return data.decode()
+    return data.decode(), process.wait()
 
 
 @pytest.fixture
@@ -89,7 +106,7 @@ def program(tmp_path) -> str:
 
 
 def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(program):
-    text = on_a_terminal(RUN.format(program=program, end=""))
+    text, _ = on_a_terminal("-c", RUN.format(program=program, end=""))
     for phase in ("checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"):
         assert re.search(rf"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] .*starting: {phase}, \d+ s", text), phase
     assert "batch 39: 1,000 rows, 2,000 rows/s" in text
@@ -102,9 +119,48 @@ def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(progr
 
 
 def test_an_error_on_a_terminal_leaves_no_line_behind(program):
-    shown = screen(on_a_terminal(RUN.format(program=program, end="raise ValueError('broken')")))
+    text, _ = on_a_terminal("-c", RUN.format(program=program, end="raise ValueError('broken')"))
+    shown = screen(text)
     assert shown[-1].startswith("error: ValueError: broken")
     assert not [line for line in shown if line.startswith("batch")]
+
+
+def test_ctrl_c_while_the_program_is_loaded_ends_in_one_line(program):
+    with open(program, "a") as file:
+        file.write("import threading; print('loading', flush=True); threading.Event().wait()\n")
+    text, status = on_a_terminal("-m", "tidewheel", "run", program, interrupted_at=b"loading")
+    assert status == 0
+    # Spark's JVM, which starts meanwhile, may have its own line there.
+    assert "^Cstopped before the run began" in text
+    assert "Traceback" not in text
+
+
+def test_ctrl_c_while_spark_starts_ends_in_order(program):
+    text, status = on_a_terminal("-m", "tidewheel", "run", program, interrupted_at=b"starting: Spark")
+    assert status == 0, text
+    assert "Traceback" not in text
+    assert "stopping before the start goes further; press Ctrl-C again to abort" in text
+    assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
+
+
+def test_a_run_can_be_stopped_at_every_phase_of_its_start(spark, tmp_path):
+    job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
+    out: list = []
+    job.source("in", sources.iterable([1, 2, 3])).sink("out", sinks.collect(out))
+    options = {"spark": spark, "local": str(tmp_path / "local"), "trigger": "available-now"}
+    for phase in ("checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"):
+        told: list[str | None] = []
+
+        def on_phase(entered: str | None, at: str = phase, told: list[str | None] = told) -> None:
+            told.append(entered)
+            if entered == at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        result = job.run(**options, on_phase=on_phase)
+        assert (result.stopped, result.batches, out) == (True, [], []), phase
+        assert told[-1] == phase or phase == "first batch"
+    assert len(job.run(**options).batches) == 1
+    assert [record["value"] for record in out] == [1, 2, 3]
 
 
 def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(program):
@@ -122,7 +178,7 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(progr
 def test_each_phase_is_told_once():
     told: list[str | None] = []
     driver = Driver.__new__(Driver)
-    driver.options, driver.phase = RunOptions(on_phase=told.append), "checking"
+    driver.options, driver.phase, driver._stop = RunOptions(on_phase=told.append), "checking", threading.Event()
     for phase in ("checking", "Spark", "Spark", "first batch", None, None):
         driver._enter(phase)
     assert told == ["checking", "Spark", "first batch", None]

@@ -12,8 +12,8 @@ from tidewheel._spark.interrupts import ENDING, Interrupts
 
 
 class Run:
-    def __init__(self):
-        self.stopping = False
+    def __init__(self, phase=None):
+        self.stopping, self.phase = False, phase
 
     def stop(self):
         self.stopping = True
@@ -37,6 +37,17 @@ def test_each_signal_stops_the_run_and_a_second_sigterm_or_sighup_changes_nothin
             os.kill(os.getpid(), signal.SIGHUP)
         assert run.stopping
         assert capsys.readouterr().err.count("stopping when the batch is committed") == 1
+
+
+def test_while_a_run_starts_the_line_says_so(capsys):
+    run = Run("Spark")
+    with Interrupts(run) as interrupts:
+        # As Spark does when it starts in the main thread.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupts.take()
+        os.kill(os.getpid(), signal.SIGINT)
+    assert run.stopping
+    assert "stopping before the start goes further" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("hangup")
