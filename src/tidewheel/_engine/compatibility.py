@@ -8,12 +8,8 @@ from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
+from tidewheel._engine.window_change import way_to_another_window
 from tidewheel.errors import StateError
-
-_ANOTHER_WINDOW = (
-    "what is open in the old windows cannot be divided among the new ones. Give the changed window a new name, and let the old "
-    "one stand beside it until its windows are out: 'Another length' in docs/time.md shows how"
-)
 
 
 def check_program(
@@ -73,10 +69,12 @@ def check_program(
                 f"operator {name!r} was a {was.kind} and is now a {now.kind}: their states differ; give it a new name"
             )
         if was.fingerprint != now.fingerprint and name not in conversions:
-            way = _ANOTHER_WINDOW if was.kind == now.kind == "window" else "give the changed operator a new name"
+            way = "; give the changed operator a new name"
+            if was.kind == now.kind == "window":
+                way = "." + way_to_another_window(job, name, was.fingerprint, now.fingerprint, state.epoch)
             raise StateError(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
-                f"{_spelled(now.fingerprint)}: one cannot be read as the other; {way}"
+                f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"
             )
 
 

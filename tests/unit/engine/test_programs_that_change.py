@@ -151,8 +151,13 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
 
     with MemoryRun(job(tens)) as run:
         run.batch(at(5, 15, 25))
-    with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 20 ns.*a new name.*'Another length' in docs"):
+    with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 20 ns") as refused:
         MemoryRun(job(changed))
+    said = str(refused.value)
+    assert "before, after = events.branch(" in said
+    assert "window('tens', …)        # as it was" in said
+    assert "window('tens-2', …)    # as it is now" in said
+    assert "`tidewheel state keys changing tens` prints" in said
     with MemoryRun(job(both)) as run:
         run.batch(at(26, 38, 41))
         run.batch(at(59, 85))

@@ -1,0 +1,59 @@
+"""What to write where a window got another length: the old one drains beside the new one. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+_WINDOWS = re.compile(r"windows of (\d+) ns every (\d+) ns from (-?\d+)")
+_WAY = """
+What is open in the old windows cannot be divided among the new ones. Let the old ones come out beside the new, divided by a
+time that is yet to come. In place of the changed line write:
+
+    from datetime import datetime
+    cut = {cut}
+    before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
+    old = before.key_by({by}, …).window({name}, …)        # as it was: its name, its length
+    new = after.key_by({new_by}, …).window({new}, …)    # as it is now, under a new name
+    both = old.union("both", new)                         # goes to the sink
+
+where events is the stream with timestamps, and event.at the column of these. When `tidewheel state keys {job} {plain}` prints
+nothing, take out all but the new window, and run once with --allow-dropped-state. docs/howto-change.md has it in full"""
+
+
+def way_to_another_window(job: str, name: str, was: str, now: str, epoch: int | None) -> str:
+    """Return the lines that let a window of one layout follow one of another; `epoch` is the clock of the data, in ns."""
+    moment = cut(was, now, epoch)
+    after = "after all that was read, and a window of each kind begins there"
+    shown = f"datetime.fromisoformat({moment.isoformat()!r})" if moment is not None else "…"
+    return _WAY.format(
+        cut=f"{shown}    # {after}",
+        name=repr(name),
+        plain=name,
+        new=repr(f"{name}-2"),
+        by=repr("by"),
+        new_by=repr("by-2"),
+        job=job,
+    )
+
+
+def cut(was: str, now: str, epoch: int | None) -> datetime | None:
+    """Return a time at which a window of each layout begins, far enough after the clock of the data; None if that is not known.
+
+    >>> hour = 3600 * 10**9
+    >>> layouts = [f"panes of windows of {n * hour} ns every {n * hour} ns from 0: count" for n in (1, 3)]
+    >>> cut(*layouts, epoch=1_772_359_000 * 10**9).isoformat()
+    '2026-03-01T15:00:00+00:00'
+    """
+    old, new = _WINDOWS.search(was), _WINDOWS.search(now)
+    if old is None or new is None or epoch is None or old[3] != new[3]:
+        return None
+    # Records may be ahead of the clock by the bound on their disorder, which is less than a window as a rule.
+    least = epoch + max(int(old[1]), int(new[1]))
+    every, offset = math.lcm(int(old[2]), int(new[2])), int(old[3])
+    begins = offset + -(-(least - offset) // every) * every
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=begins // 1000)
+    except OverflowError:
+        return None  # The job has ended: its clock is after all time.
