@@ -66,6 +66,8 @@ BATCH_STARTED = faults.declare("batch.started", "Spark has called with a batch, 
 BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is committed")
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
+_FIRST_BATCH = "first batch"
+"""The phase of the start in which the query runs."""
 _KEEP_BATCHES = 1000
 _POLL_SECONDS = 0.2
 _POLLS_PER_STATUS = 25
@@ -169,6 +171,11 @@ class Driver:
         """Whether the run was asked to stop."""
         return self._stop.is_set()
 
+    @property
+    def starting(self) -> bool:
+        """Whether it has not come to its first batch yet."""
+        return self.phase not in (None, _FIRST_BATCH)
+
     def _start_spark(self) -> None:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
         self._enter("Spark")
@@ -258,7 +265,7 @@ class Driver:
         self.seen.ages = self._ages(continuation)
         self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
         faults.point(REBUILT)
-        self._enter("first batch")
+        self._enter(_FIRST_BATCH)
         query = self._query = self._start_query()
         try:
             self._await(query)

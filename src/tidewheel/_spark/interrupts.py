@@ -28,8 +28,8 @@ class Stoppable(Protocol):
         """Whether it was asked."""
 
     @property
-    def phase(self) -> str | None:
-        """What its start is at; None: it has started."""
+    def starting(self) -> bool:
+        """Whether it has not come to its first batch yet."""
 
     def stop(self) -> None:
         """Let the batch finish, then end the run."""
@@ -74,7 +74,7 @@ class Interrupts:
             return
         # First: a second signal may come while this one is being told.
         self._run.stop()
-        when = "when the batch is committed" if self._run.phase is None else "before the start goes further"
+        when = "before the start goes further" if self._run.starting else "when the batch is committed"
         text = f"stopping {when}; press Ctrl-C again to abort"
         if logging.getLogger("tidewheel").handlers:
             _LOG.warning(text)

@@ -12,8 +12,8 @@ from tidewheel._spark.interrupts import ENDING, Interrupts
 
 
 class Run:
-    def __init__(self, phase=None):
-        self.stopping, self.phase = False, phase
+    def __init__(self, starting=False):
+        self.stopping, self.starting = False, starting
 
     def stop(self):
         self.stopping = True
@@ -40,7 +40,7 @@ def test_each_signal_stops_the_run_and_a_second_sigterm_or_sighup_changes_nothin
 
 
 def test_while_a_run_starts_the_line_says_so(capsys):
-    run = Run("Spark")
+    run = Run(starting=True)
     with Interrupts(run) as interrupts:
         # As Spark does when it starts in the main thread.
         signal.signal(signal.SIGINT, signal.default_int_handler)
