@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from tidewheel.errors import ConfigError
 
 READER = "TIDEWHEEL_READER"
 """The variable of the environment that chooses the reader for all sources of all jobs of a process."""
+
+_MOST_READERS = 4
+"""How many tasks may read the same: the work of reading grows with them, that of a shuffle does not."""
 
 
 class ReadBySpark(Exception):
@@ -28,6 +31,8 @@ class Split(ABC):
 
     size: int
     """How much work it is, in bytes; splits are compared by it."""
+    reading: ClassVar[Literal["once", "dear", "cheap"]] = "once"
+    """Whether several tasks may each read it: not at all, at the price of its work, or for less than a shuffle costs."""
 
     @abstractmethod
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -94,6 +99,18 @@ def told_readers(why_spark: Mapping[str, str | None]) -> dict[str, str]:
     if other is None:
         return dict.fromkeys(why_spark, "arrow")
     return {name: f"spark, because {why or f'source {other!r} is'}" for name, why in why_spark.items()}
+
+
+def may_be_shared(splits: Sequence[Split], tasks: int) -> bool:
+    """Tell whether it takes less time to have all of these read by each of so many tasks than to have each read once.
+
+    Where each is read once, its records are divided by their keys, and cross a shuffle.
+    """
+    if not 1 < tasks <= _MOST_READERS:
+        return False
+    # The other tasks would wait for the one that reads.
+    alone = len(splits) == 1 and splits[0].reading != "once"
+    return alone or all(split.reading == "cheap" for split in splits)
 
 
 def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:

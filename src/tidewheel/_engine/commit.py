@@ -42,6 +42,14 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
             raise TidewheelError(
                 f"level {level} of the batch has reports of the partitions {partitions}, not of {expected}; nothing is committed"
             )
+    looked_through = {report.looked_through for report in reports if report.looked_through is not None}
+    kept = sum(report.kept for report in reports)
+    if looked_through and looked_through != {kept}:
+        read = " and ".join(f"{number:,}" for number in sorted(looked_through))
+        raise TidewheelError(
+            f"tasks that each read the whole batch found {read} records in it, and kept {kept:,}; nothing is committed. Files of "
+            "a source must appear whole and never change: put them back as they were"
+        )
     for edge in {edge for report in reports for edge in (*report.sent, *report.received)}:
         sent = sum(report.sent.get(edge, 0) for report in reports)
         received = sum(report.received.get(edge, 0) for report in reports)

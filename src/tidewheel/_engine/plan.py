@@ -7,6 +7,7 @@ through the ones between.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from tidewheel._operators.graph import Graph, Node, Port
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._time.frontier import Input
 from tidewheel._values import Shape
+from tidewheel._values.records import field_types
+from tidewheel._values.shape import arrow_type
 from tidewheel.errors import GraphError
 
 
@@ -114,26 +117,45 @@ def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[
     ]
 
 
-def keyed_by_spark(plan: Plan, types: dict[str, Any]) -> str | None:
-    """Return the key column where Spark itself can do level 0, else None. `types` are Spark's names of the columns' types.
+_PLAIN_KEYS = ("string", "bigint", "int", "smallint", "tinyint")
+"""Spark's names of the types of columns whose values are hashed as they stand in the source."""
 
-    It can where one source is read by nothing but one key_by on a string or integer column, whose readers take
-    messages as they are. The JVM then computes the shard, rows cross the shuffle as Spark rows, and Python starts at level 1.
+
+def source_key(plan: Plan, types: Mapping[str, str]) -> str | None:
+    """Return the column of the source that is the key of every record, where nothing else happens at level 0; else None.
+
+    `types` are Spark's names of the columns' types. There must be one source, which is read by nothing but one `key_by` on a
+    string or integer column: whoever has the source's columns then knows the task of each record.
     """
-    if len(plan.levels) < 2 or len(plan.levels[0]) != 2 or len(plan.edges) < 1:
+    if len(plan.levels) < 2 or len(plan.levels[0]) != 2:
         return None
     source, keyed = (plan.nodes[number] for number in plan.levels[0])
-    crossing = plan.crossing(Port(keyed.id))
-    if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy) or len(crossing) != 1:
+    if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy):
         return None
     key = keyed.operator.key
-    if (
-        crossing[0].combines
-        or not isinstance(key, str)
-        or types.get(key) not in ("string", "bigint", "int", "smallint", "tinyint")
-    ):
+    if len(plan.crossing(Port(keyed.id))) != 1 or not isinstance(key, str) or types.get(key) not in _PLAIN_KEYS:
         return None
-    return key
+    # A declared type may make another key of the value, such as a float of an integer.
+    return key if _declared(source.shapes[0], key) in (None, pa.string(), pa.int64()) else None
+
+
+def _declared(shape: Shape, column: str) -> pa.DataType | None:
+    """Return the type that a column of records is made, or None where it stays as it is."""
+    if shape.kind != "record":
+        return None
+    with contextlib.suppress(GraphError):
+        return arrow_type(field_types(shape.type)[column])
+    return None
+
+
+def keyed_by_spark(plan: Plan, types: Mapping[str, str]) -> str | None:
+    """Return the key column where Spark itself can do level 0, else None. `types` are Spark's names of the columns' types.
+
+    It can where the key is a column of the source, and its readers take messages as they are. The JVM then computes the shard,
+    rows cross the shuffle as Spark rows, and Python starts at level 1.
+    """
+    key = source_key(plan, types)
+    return None if key is None or plan.crossing(Port(plan.levels[0][1]))[0].combines else key
 
 
 Schemas = Mapping[Port, pa.Schema | None]

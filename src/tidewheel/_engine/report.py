@@ -42,6 +42,10 @@ class Report(msgspec.Struct, frozen=True):
     sent: dict[int, int] = {}
     """Messages sent on each edge."""
     received: dict[int, int] = {}
+    looked_through: int | None = None
+    """Records of the batch that the task read, where each task reads all of them and keeps those of its own keys."""
+    kept: int = 0
+    """Those that it kept."""
     changed: dict[str, int] = {}
     """Keys of each table whose state changed."""
     rejected: int = 0

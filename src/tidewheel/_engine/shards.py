@@ -15,16 +15,32 @@ def task_of(shard: int, parallelism: int) -> int:
     return shard % parallelism
 
 
+def task_of_each(shards: Shards, parallelism: int) -> Shards:
+    """Return the task that works on each of these shards."""
+    return shards % parallelism
+
+
 def shards_of(batch: Batch, n_shards: int) -> Shards:
     """Return the shard of each message's key."""
     column = batch.key_data
-    if column is not None and pa.types.is_int64(column.type):
+    if column is not None and _has_fast_way(column.type):
+        return shards_of_column(column, n_shards)
+    known = {key: shard_of(key, n_shards) for key in set(batch.keys)}
+    return np.fromiter((known[key] for key in batch.keys), np.int64, len(batch))
+
+
+def shards_of_column(column: pa.Array, n_shards: int) -> Shards:
+    """Return the shard of each key of a column without nulls: 64-bit integers, text or bytes, dictionary-encoded or not."""
+    if pa.types.is_int64(column.type):
         return shards_of_ints(column.to_numpy(zero_copy_only=False), n_shards)
-    if column is not None and pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         # Each distinct key is hashed once.
         shards: Shards = shards_of_bytes(column.dictionary, n_shards)[column.indices.to_numpy()]
         return shards
-    if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-        return shards_of_bytes(column, n_shards)
-    known = {key: shard_of(key, n_shards) for key in set(batch.keys)}
-    return np.fromiter((known[key] for key in batch.keys), np.int64, len(batch))
+    return shards_of_bytes(column, n_shards)
+
+
+def _has_fast_way(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_int64(kind) or pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
+    )

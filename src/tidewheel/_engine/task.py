@@ -29,6 +29,7 @@ from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Failure, Report
+from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task_output import TaskOutput
 from tidewheel._operators.base import Process
 from tidewheel._operators.graph import Node, Port
@@ -116,8 +117,9 @@ class _Step:
         self.emitted: dict[str, int] = {}
         self.busy = BusyTime(spec.figures)
         self.reading = 0.0
+        self.share = self._share()
         self.began, self._began = time.time_ns(), time.perf_counter()
-        levels = (0, 1) if self._keyed_by_spark else (level,)
+        levels = (0, 1) if self._begins_at_source else (level,)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
         self.contexts = {node.id: _NodeContext(self, node) for node in self.nodes}
         self.processes: dict[int, Process] = {}
@@ -125,8 +127,16 @@ class _Step:
             self.processes[node.id] = node.operator.start(self.contexts[node.id])
 
     @property
-    def _keyed_by_spark(self) -> bool:
-        return self.spec.keyed_by_spark and self.level == 1
+    def _begins_at_source(self) -> bool:
+        """Whether the task, though of level 1, gets the source's records, all of them of its own keys."""
+        return self.spec.keyed_before_level_1 and self.level == 1
+
+    def _share(self) -> Share | None:
+        """Return what tells the task's own records from others, where it reads the whole batch."""
+        spec = self.spec
+        if spec.shared_key is None or self.level != 1:
+            return None
+        return Share(spec.shared_key, spec.n_shards, spec.parallelism, self.task.partition)
 
     def run(self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit]) -> Iterator[pa.RecordBatch]:
         if self.spec.behind and self.level > 0:
@@ -139,6 +149,7 @@ class _Step:
         for _ in self._read(batches):
             if self.pending:
                 yield self._drained()
+        self._finish_combining(self.level)
         for node in self.nodes:
             process = self.processes[node.id]
             self.busy.begin(node.name)
@@ -149,9 +160,8 @@ class _Step:
             self.busy.end()
             if self.pending:
                 yield self._drained()
-        for edge, combiner in self.combiners.items():
-            for batch in combiner.finish():
-                self._send(self.plan.edges[edge], batch)
+        for level in range(self.level + 1, len(self.plan.levels)):
+            self._finish_combining(level)
         if self.pending:
             yield self._drained()
         report = self._finish()
@@ -180,12 +190,13 @@ class _Step:
         sources = self.plan.sources()
         for number, split in splits:
             for columns in self._awaited(split.read()):
-                self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=columns))
+                own = columns if self.share is None else self.share.of(columns)
+                self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=own))
                 yield
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
         """Feed the input to the operators, one batch of messages at a time."""
-        if self.level == 0 or self._keyed_by_spark:
+        if self.level == 0 or self._begins_at_source:
             sources = self.plan.sources()
             for columns in self._awaited(batches):
                 self._feed_source(sources, columns)
@@ -240,12 +251,16 @@ class _Step:
         self.emitted[name] = self.emitted.get(name, 0) + len(batch)
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
-            if self._keyed_by_spark and edge.level == self.level:
-                self._deliver(edge.targets, batch)
-                continue
             combiner = self._combiner_of(edge)
             for outgoing in (batch,) if combiner is None else combiner.add(batch):
                 self._send(edge, outgoing)
+
+    def _finish_combining(self, level: int) -> None:
+        """Let what is combined for the operators of a level go on to them."""
+        for edge, combiner in list(self.combiners.items()):
+            if self.plan.edges[edge].level == level:
+                for batch in combiner.finish():
+                    self._send(self.plan.edges[edge], batch)
 
     def _combiner_of(self, edge: Edge) -> Combiner | None:
         if not edge.combines:
@@ -256,6 +271,10 @@ class _Step:
         return self.combiners[edge.id]
 
     def _send(self, edge: Edge, batch: Batch) -> None:
+        if edge.level == self.level:
+            # It begins at the source, and has the readers of the edge itself.
+            self._deliver(edge.targets, batch)
+            return
         self.sent[edge.id] = self.sent.get(edge.id, 0) + len(batch)
         spec = self.spec
         self.pending.extend(wire.rows(batch, edge.id, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
@@ -288,6 +307,8 @@ class _Step:
             counts=self.counts,
             sent=self.sent,
             received=self.received,
+            looked_through=None if self.share is None else self.share.looked_through,
+            kept=0 if self.share is None else self.share.kept,
             changed=changed,
             rejected=self.output.rejected,
             timers=self.state.next_timers(),

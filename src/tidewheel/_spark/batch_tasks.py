@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
-from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.direct import ReadBySpark, may_be_shared
 from tidewheel._core.closing import Closing
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
@@ -32,6 +32,8 @@ SMALL_BYTES = 256 * 1024
 """The same for a batch whose tasks read its files themselves, in bytes of the files."""
 SMALL_SECONDS = 0.25
 """The same on a local Spark, in the time that its tasks are expected to take: about what a query and a shuffle cost."""
+PLAIN_JOB_SECONDS = 0.1
+"""The same where the tasks would not shuffle: twice what a plain job costs, since two tasks do half of the work each."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -131,28 +133,41 @@ class BatchTasks(Closing):
         )
         splits = self._sources.direct.splits(start, end, offered.fresh, offered.logs, spec.parallelism)
         size = sum(split.size for _, split in splits)
-        if self._is_small(size):
+        shared = self._is_shared(splits, spec.parallelism)
+        if self._is_small(size, PLAIN_JOB_SECONDS if shared else SMALL_SECONDS):
             alone = msgspec.structs.replace(spec, parallelism=1)
             ran = Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
         else:
-            found = self._run_large(hands_of(splits, spec.parallelism), spec)
-            ran = Ran(spec, _decoded(found, self._levels, spec), spec.parallelism)
+            ran = self._run_shared(splits, spec) if shared else self._run_large(splits, spec)
         self._in_one = ran.tasks == 1
         if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
             self._work.note(size, ran.reports, ran.tasks)
         return ran
 
-    def _is_small(self, size: int) -> bool:
-        """Tell whether a batch of this many bytes is done sooner by one task than by several and a shuffle."""
+    def _is_small(self, size: int, limit: float) -> bool:
+        """Tell whether a batch of this many bytes is done by one task within a limit, in seconds: sooner than by several."""
         # Elsewhere, one task would have to catch up the shards that other hosts worked on.
         seconds = self._work.seconds(size) if self._local else None
-        return size <= SMALL_BYTES or (seconds is not None and seconds <= SMALL_SECONDS)
+        return size <= SMALL_BYTES or (seconds is not None and seconds <= limit)
 
-    def _run_large(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> list[bytes]:
+    def _is_shared(self, splits: Sequence[SourceSplit], tasks: int) -> bool:
+        """Tell whether several tasks are done soonest if each of them reads the whole batch."""
+        return self._program.shared_key is not None and may_be_shared([split for _, split in splits], tasks)
+
+    def _run_shared(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
+        """Run a batch in tasks that each read all of it."""
+        spec = msgspec.structs.replace(spec, shared_key=self._program.shared_key)
+        found = self._program.read_by_all(splits, spec)
+        return Ran(spec, _decoded(found, self._levels[1:], spec), spec.parallelism)
+
+    def _run_large(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
         """Run a batch in tasks: as a query where messages are shuffled, else as a plain job, for which nothing is planned."""
+        hands = hands_of(splits, spec.parallelism)
         if len(self._levels) == 1:
-            return self._program.in_tasks(hands, spec)
-        return _payloads(self._program.direct_query(hands, spec).collect())
+            found = self._program.in_tasks(hands, spec)
+        else:
+            found = _payloads(self._program.direct_query(hands, spec).collect())
+        return Ran(spec, _decoded(found, self._levels, spec), spec.parallelism)
 
     def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
         """Run a batch that fits in one task: in this process if the caller of the run chose that, beside it, or in a task."""

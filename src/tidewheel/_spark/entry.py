@@ -114,7 +114,7 @@ def _levels(
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:
-        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == 0 else ())
+        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == levels[0] else ())
     return batches
 
 

@@ -18,9 +18,9 @@ from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, known_columns
+from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, known_columns, source_key
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.wire import SPARK_SCHEMA
+from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
@@ -42,6 +42,8 @@ class Program:
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         self.key = keyed_by_spark(plan, types) if len(plan.sources()) == 1 else None
+        self.shared_key = source_key(plan, types) if len(plan.sources()) == 1 else None
+        """The column by which a task that reads a whole batch finds its own records."""
         self._key = "" if self.key is None else _hashable(self.key, types[self.key])
 
     @property
@@ -79,10 +81,23 @@ class Program:
 
         It is a plain Spark job, not a query: planning a query takes longer than a small batch.
         """
+        return self._plain_job(hands, spec, range(len(self.plan.levels)))
+
+    def read_by_all(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
+        """Run a batch that each task of level 1 reads for itself; return the reports."""
+        hands = [splits] * spec.parallelism
+        if len(self.plan.levels) == 2:
+            return self._plain_job(hands, spec, range(1, 2))
+        first = levels_function(self._bytes, self._digest, spec, range(1, 2), hands)
+        rows = self._session.range(0, len(hands), 1, len(hands)).mapInArrow(first, SPARK_SCHEMA)
+        return [bytes(row.payload) for row in self.tail(rows, spec, 2).collect() if row.edge == REPORT]
+
+    def _plain_job(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec, levels: range) -> list[bytes]:
+        """Run levels without a shuffle between them, a task for each hand; return the reports."""
         context = self._session.sparkContext
         if len(hands) not in self._partitions:
             self._partitions[len(hands)] = context.parallelize([None] * len(hands), len(hands))
-        function = reports_function(self._bytes, self._digest, spec, range(len(self.plan.levels)), hands)
+        function = reports_function(self._bytes, self._digest, spec, levels, hands)
         reports: list[bytes] = context.runJob(self._partitions[len(hands)], function)
         return reports
 

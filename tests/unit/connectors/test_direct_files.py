@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import os
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
 from tidewheel import Job
-from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt
+from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt, may_be_shared
 from tidewheel._connectors.files.direct import FilesReader, readable
 from tidewheel._connectors.files.json_split import JsonSplit
 from tidewheel._connectors.files.orc_split import OrcSplit
 from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._spark.program import Program
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files
@@ -313,6 +316,51 @@ def test_both_readers_give_the_same_job_in_a_task_and_in_the_driver(tmp_path, sp
     assert result.event_count == 8
     assert max(row["value"][0] for row in sink.records if row["user"] == "bob") == 6
     assert (os.getpid() in {row["value"][1] for row in sink.records}) is in_driver
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spark, monkeypatch, levels):
+    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
+    (tmp_path / "in").mkdir()
+    table = pa.table({"user": [f"u{number % 7}" for number in range(100)], "cents": range(100)})
+    parquet.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=30)
+    sink = collect()
+    job = Job("clicks", state=f"file://{tmp_path}/state")
+    stream = job.source("in", files(tmp_path / "in", schema="user string, cents long"))
+    stream = stream.key_by("by-user", "user", value="cents").stateful_map(
+        "all", lambda user, cents, seen: ([*seen, cents], [*seen, cents]), default=list
+    )
+    if levels == 3:
+        stream = stream.key_by("by-length", len).map("same", lambda seen: seen)
+    stream.sink("out", sink)
+    specs: list[BatchSpec] = []
+    read_by_all = Program.read_by_all
+    monkeypatch.setattr(
+        Program, "read_by_all", lambda self, splits, spec: specs.append(spec) or read_by_all(self, splits, spec)
+    )
+    result = job.run(bounded=True, spark=spark, parallelism=2)
+    assert [(spec.shared_key, spec.parallelism) for spec in specs] == [("user", 2)]
+    assert result.event_count == 100
+    # The first value of a user is the user's number.
+    last = {row["value"][0]: row["value"] for row in sorted(sink.records, key=lambda row: len(row["value"]))}
+    assert last == {user: list(range(user, 100, 7)) for user in range(7)}
+
+
+@pytest.mark.parametrize(
+    ("readings", "tasks", "shared"),
+    [
+        (["cheap"], 2, True),
+        (["cheap", "cheap"], 4, True),
+        (["dear"], 2, True),
+        (["dear", "dear"], 2, False),
+        (["dear", "cheap"], 2, False),
+        (["once"], 2, False),
+        (["cheap"], 1, False),
+        (["cheap"], 5, False),
+    ],
+)
+def test_a_batch_is_read_by_each_task_where_that_takes_less_than_a_shuffle(readings, tasks, shared):
+    assert may_be_shared([SimpleNamespace(reading=reading) for reading in readings], tasks) is shared
 
 
 def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path, spark):

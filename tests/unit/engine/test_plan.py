@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tidewheel import Job, count, max_, session, sum_, tumbling
-from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark
+from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark, source_key
 from tidewheel._operators.graph import Port
 from tidewheel.sinks import discard
 
@@ -20,6 +20,12 @@ TYPES = {"user": "string", "n": "bigint", "small": "smallint", "when": "timestam
 class Click:
     user: str
     n: int
+
+
+@dataclasses.dataclass
+class Measured:
+    user: str
+    n: float
 
 
 def source(job: Job | None = None, name: str = "in", **options):
@@ -112,6 +118,16 @@ def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
 )
 def test_spark_does_not_do_level_0_where_python_has_something_to_do(build):
     assert keyed_by_spark(done(build(source())), TYPES) is None
+
+
+def test_a_key_that_its_declared_type_makes_another_one_is_made_in_python():
+    # 1 and 1.0 are two keys to the store, with two shards.
+    assert source_key(done(counted(source(value=Measured).key_by("k", "n"))), TYPES) is None
+    assert source_key(done(counted(source(value=Click).key_by("k", "n"))), TYPES) == "n"
+
+
+def test_tasks_know_their_records_by_the_key_column_also_where_messages_are_combined():
+    assert source_key(done(source().key_by("k", "user").aggregate("sum", total=sum_("n"))), TYPES) == "user"
 
 
 def test_spark_does_not_do_level_0_for_two_branches():

@@ -38,7 +38,7 @@ class Programs:
     """Stands for Spark: tells of each batch whether it ran as a query of two tasks or in one, and how long that took."""
 
     plan = SimpleNamespace(levels=[(), ()], sources=list)
-    key = None
+    key = shared_key = None
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.ran = seconds, []

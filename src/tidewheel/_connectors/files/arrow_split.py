@@ -37,6 +37,7 @@ class ArrowSplit(Split):
     size: int
     columns: pa.Schema
     batches: tuple[int, int] | None = None
+    reading = "cheap"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as file:

@@ -75,6 +75,7 @@ class CsvSplit(Split):
     columns: pa.Schema
     names: Sequence[str]
     form: CsvForm
+    reading = "dear"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         if self.path.lower().endswith(_CODECS):

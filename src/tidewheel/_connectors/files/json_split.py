@@ -31,6 +31,7 @@ class JsonSplit(Split):
     path: str
     size: int
     columns: pa.Schema
+    reading = "dear"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         parse = json.ParseOptions(explicit_schema=self.columns, unexpected_field_behavior="ignore")

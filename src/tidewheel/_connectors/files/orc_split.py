@@ -44,6 +44,7 @@ class OrcSplit(Split):
     path: str
     size: int
     columns: pa.Schema
+    reading = "cheap"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         from pyarrow import orc

@@ -27,6 +27,7 @@ class ParquetSplit(Split):
     size: int
     columns: pa.Schema
     groups: tuple[int, ...] | None = None
+    reading = "cheap"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         try:

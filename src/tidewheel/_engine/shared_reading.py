@@ -1,0 +1,48 @@
+"""Shared reading: every task reads the whole batch, and keeps the records of its own keys.
+
+Reading a column of a local file takes less time than dividing it, carrying it through a shuffle and taking it apart again. So
+where the key is a column of the source and tasks are few, none of that is done. A task finds the records of a key in the order
+in which they stand in the source, whatever the number of tasks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewheel._engine.shards import shards_of_column, task_of_each
+from tidewheel._values.columns import repeats
+
+
+class Share:
+    """The records of a batch that belong to one of the tasks that read it."""
+
+    def __init__(self, key: str, n_shards: int, parallelism: int, task: int) -> None:
+        """Take the key's column, which has text or integers, and which task of how many this is."""
+        self._key, self._n_shards, self._parallelism, self._task = key, n_shards, parallelism, task
+        self.looked_through = 0
+        """Records that were there."""
+        self.kept = 0
+        """Records that belong to the task."""
+
+    def of(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the task's own records among these, in their order."""
+        own = columns.filter(pa.array(self._tasks(columns.column(self._key)) == self._task))
+        self.looked_through += columns.num_rows
+        self.kept += own.num_rows
+        return own
+
+    def _tasks(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the task of each key; a record without one, which `key_by` refuses, is the first task's to refuse."""
+        is_text = pa.types.is_string(keys.type)
+        present = pc.fill_null(keys, "" if is_text else 0) if keys.null_count else keys
+        if not is_text:
+            present = present.cast(pa.int64())
+        elif repeats(present):
+            present = present.dictionary_encode()
+        tasks = task_of_each(shards_of_column(present, self._n_shards), self._parallelism)
+        if keys.null_count:
+            tasks[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+        return tasks
