@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import traceback
 from typing import Annotated, Any
@@ -18,6 +20,8 @@ _LOG = logger(__name__)
 FAILED = 1
 HELD = 2
 ABORTED = 130
+READER_GONE = 141
+"""Whoever read the output has enough, as `head` has. It is the status that shells give for SIGPIPE."""
 _VERBOSE = "tidewheel.verbose"
 
 
@@ -49,6 +53,10 @@ class Commands(TyperGroup):
             # Typer's own, such as a usage error or an exit, say themselves what they mean.
             if type(error).__module__.startswith(("typer", "click")):
                 raise
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                # Python would complain once more when it ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(READER_GONE) from None
             self._trace(ctx)
             hint = "" if ctx.meta.get(_VERBOSE) else " (run with -v for the stack trace)"
             show(f"{type(error).__name__}: {error}{hint}")
@@ -57,6 +65,13 @@ class Commands(TyperGroup):
     def _trace(self, ctx: Any) -> None:
         if ctx.meta.get(_VERBOSE):
             traceback.print_exc(file=sys.stderr)
+
+
+def _reader_is_gone() -> bool:
+    """Tell whether standard output is a pipe that nobody reads."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def show(message: str) -> None:

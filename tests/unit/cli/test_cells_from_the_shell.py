@@ -96,7 +96,10 @@ def test_a_job_of_an_earlier_version_says_what_to_do(state):
 def test_the_cells_of_a_job_that_was_never_started_are_known_once_it_has_been(tmp_path, state):
     for command in (("list",), ("get", "threshold"), ("set", "threshold", "2")):
         error = cli("cells", *command, "--job", "other", "--state", state, status=1)
-        assert f"job 'other' has not been started at file://{state}; the jobs there are 'live'" in error
+        assert (
+            f"job 'other' has not been started at file://{state}, or is still starting; the jobs there are 'live'"
+            in error
+        )
         assert f"start it with tidewheel run PROGRAM --state file://{state}" in error
         assert "checkpoint" not in error
 

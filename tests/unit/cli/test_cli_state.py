@@ -62,6 +62,14 @@ def test_keys(state):
     assert len(lines(cli("state", "keys", "orders", "sum", "-s", state, "--limit", "2"))) == 2
 
 
+def test_a_reader_that_has_enough_is_no_error(state):
+    command = [sys.executable, "-m", "tidewheel", "state", "keys", "orders", "sum", "-s", state]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
 def test_get_finds_text_numbers_and_tuples(state):
     assert cli("state", "get", "orders", "sum", "ada", "-s", state) == "2\n"
     assert cli("state", "get", "orders", "by-number", "2", "-s", state) == "4\n"

@@ -18,8 +18,11 @@ def job_at(store: Store, job: str) -> StreamCheckpoints:
     checkpoints = StreamCheckpoints(store, job)
     if checkpoints.latest() is None:
         known = CheckpointStore(store).streams()
-        there = f"there are {', '.join(map(repr, known))}" if known else "there is none at all"
-        raise NotFound(f"there is no checkpoint of a job {job!r} at {store.url}; {there}")
+        there = f"the jobs there are {', '.join(map(repr, known))}" if known else "there is no job at all"
+        raise NotFound(
+            f"there is no checkpoint of a job {job!r} at {store.url}: it has not been started there, or is still starting; "
+            f"{there}"
+        )
     return checkpoints
 
 
