@@ -122,8 +122,9 @@ def _of_job(program: str, job: str, state: str, cells: str | None) -> CellPlace:
         known = CheckpointStore(store).streams()
         there = f"; the jobs there are {', '.join(map(repr, known))}" if known else ""
         raise NotFound(
-            f"job {job!r} has not been started at {store.url}, or is still starting{there}. Its cells are known "
-            f"once it has been: start it with tidewheel run PROGRAM --state {store.url}, and try again. Until then the defaults in its program hold"
+            f"job {job!r} has not been started at {store.url}, or is still starting{there}. Its cells are known once it has "
+            f"been: start it with tidewheel run PROGRAM --state {store.url}, and try again. Until then the defaults in its "
+            "program hold"
         )
     if declared is None:
         raise ConfigError(
