@@ -98,6 +98,32 @@ def test_records_have_key_headers_timestamp_and_where_they_were(kafka):
     assert (rows[1]["key"], rows[1]["value"], rows[1]["headers"], rows[1]["offset"]) == (None, None, None, 1)
 
 
+def test_a_log_that_stays_open_gives_each_range_the_records_of_its_offsets(kafka):
+    """Of a transaction's end an offset has no record: a range may end there, and its reader has read beyond it."""
+    topic = Topic(kafka, 1)
+    producer = Producer({"bootstrap.servers": kafka.brokers, "transactional.id": topic.name})
+    producer.init_transactions(30)
+    partition, log, at = f"{topic.name}/0", topic.source().reader().opener(), 0
+
+    def read(first: int, last: int) -> list[int]:
+        return [offset for batch in log.read(partition, first, last) for offset in batch.column("offset").to_pylist()]
+
+    there: list[int] = []
+    for size in (3, 1, 4):
+        producer.begin_transaction()
+        for _ in range(size):
+            producer.produce(topic.name, b"x")
+        producer.commit_transaction(30)
+        end = log.end({})[partition]
+        assert end == at + size + 1
+        there += range(at, at + size)
+        assert read(at, end) == [offset for offset in there if offset >= at]
+        at = end
+    for first, last in ((0, 3), (3, 5), (5, 8), (8, 11), (2, 11), (2, 11), (0, 4), (4, 4), (4, 6)):
+        assert read(first, last) == [offset for offset in there if first <= offset < last]
+    log.close()
+
+
 def test_a_job_starts_at_the_latest_at_a_time_or_at_offsets(kafka):
     topic = Topic(kafka, 2)
     topic.append([b"1", b"2", b"3"])

@@ -55,7 +55,8 @@ _PASSING = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAI
 """Errors while the leader of a partition changes, or before there is one for a new partition."""
 
 _AT_ONCE = 10_000
-_POLL = 0.1
+_POLL = 0.01
+"""How long to wait for as many records as there are offsets: some offsets have none, and those would be waited for in vain."""
 _SOON = 0.01
 _FIRST = 1.0
 
@@ -100,6 +101,8 @@ class KafkaLog(Log):
         self._ends: Positions = {}
         self._planner: Any = None
         self._reader: Any = None
+        self._standing: tuple[str, int] | None = None
+        """The partition that the reader is assigned to, and the offset that it gives next."""
 
     def start(self) -> Positions:
         """Return the offsets at which the job begins, and the ids of the topics."""
@@ -153,17 +156,19 @@ class KafkaLog(Log):
         for consumer in (self._planner, self._reader):
             if consumer is not None:
                 consumer.close()
-        self._planner = self._reader = None
+        self._planner = self._reader = self._standing = None
 
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
-        from confluent_kafka import TopicPartition
-
         topic, number = split(partition)
         patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
         if self._reader is None:
             self._reader = self._consumer(_READING)
-        self._reader.assign([TopicPartition(topic, number, first)])
+        # A reader that stands there has fetched meanwhile what has come; assigned anew, it would wait for a fetch that is under
+        # way, and for one more.
+        if self._standing != (partition, first):
+            self._stand(partition, first)
+        self._standing = None
         while first < last:
             messages = self._reader.consume(min(_AT_ONCE, last - first), _POLL)
             patience.check()
@@ -179,10 +184,17 @@ class KafkaLog(Log):
                 for message in messages:
                     if message.error() is not None:
                         first = self._after(message, partition, first, last)
+        # It has given nothing behind these offsets, unless it is past the last.
+        self._standing = (partition, first)
+
+    def _stand(self, partition: str, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._reader.assign([TopicPartition(*split(partition), offset)])
 
     def _after(self, event: Any, partition: str, first: int, last: int) -> int:
         """Return where to go on after what is no record: the end of the partition, or an offset that is not there."""
-        from confluent_kafka import KafkaError, TopicPartition
+        from confluent_kafka import KafkaError
 
         code = event.error().code()
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -194,7 +206,7 @@ class KafkaLog(Log):
         if code != KafkaError._AUTO_OFFSET_RESET:
             raise self._connection.failed(f"read {partition}", event.error())
         retained = self._retained(partition, first, last)
-        self._reader.assign([TopicPartition(*split(partition), retained)])
+        self._stand(partition, retained)
         return retained
 
     def _retained(self, partition: str, first: int, last: int) -> int:
@@ -229,8 +241,10 @@ class KafkaLog(Log):
         positions = {name: max(first, listed[name]) for name, first in positions.items()}
         self._assign(positions)
         while len(high) < len(positions):
-            # Many at once: what one partition has in store stands before the answer of the next.
-            messages = self._client().consume(_AT_ONCE, _SOON)
+            # The first that comes, at once, and all that has come with it: what one partition has in store stands before the
+            # answer of the next.
+            messages = self._client().consume(1, _SOON)
+            messages += self._client().consume(_AT_ONCE, 0) if messages else []
             patience.check()
             for message in messages:
                 name, error = f"{message.topic()}/{message.partition()}", message.error()

@@ -32,6 +32,8 @@ from tidewheel.errors import ConnectorError, CorruptError
 
 _TAIL = 1_000
 _LOOK_AGAIN = 0.05
+_LOOK_SOON = 0.001
+"""When to look first for the end of a transaction that was just committed: brokers write it a moment later."""
 _GRACE = 1.0
 """For how many seconds an end may be late before it counts as forgotten."""
 
@@ -122,14 +124,15 @@ class MarkerTopic:
 
     def is_decided(self, offset: int, where: Mapping[int, Range]) -> tuple[bool, bool]:
         """Tell whether readers are past an offset of the marker topic, and past ranges of the target; wait a moment for it."""
-        deadline = time.monotonic() + _GRACE
+        deadline, wait = time.monotonic() + _GRACE, _LOOK_SOON
         while True:
             ends = self._committed.listed_ends()
             of_target = self._of_target(ends)
             found = ends[self._partition] > offset, all(of_target[number] >= end for number, (_, end) in where.items())
             if all(found) or time.monotonic() > deadline:
                 return found
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(wait)
+            wait = min(2 * wait, _LOOK_AGAIN)
 
     def open(self) -> Open:
         """Return what has no end. Transactions of others are waited for in the marker topic, and a moment in the target."""
