@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
@@ -37,6 +37,10 @@ class Split(ABC):
     @abstractmethod
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, in the columns of the source, in the order of the source."""
+
+    def narrowed(self, names: Collection[str]) -> Split:
+        """Return a split that gives these columns of the records alone, where that is less work; else this one."""
+        return self
 
 
 class ListedFile(NamedTuple):

@@ -8,6 +8,10 @@ from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._time.frontier import Asked
 
 
+class WholeRecordsNeeded(Exception):
+    """Raised where something must be told of a record of which a task has read a part: the batch is then read whole."""
+
+
 class BatchSpec(msgspec.Struct, frozen=True):
     """The base that a batch starts from and everything pinned for it."""
 
@@ -41,6 +45,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
     shared_key: str | None = None
     """The key's column, where each task of level 1 reads the whole batch itself and keeps the records of its own keys."""
+    partial: bool = False
+    """Whether tasks read only what the program's functions are proved to read of a record, so that none may be shown."""
     cells: dict[str, PinnedCell] = {}
     """What the batch sees of each cell."""
     figures: bool = False

@@ -10,7 +10,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, Operato
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
-from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
@@ -21,13 +21,16 @@ from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
 
 _NOTHING = ShardParts()
-_FAILURES: dict[str, type[Exception]] = {kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark)}
+_FAILURES: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded)
+}
 
 
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
-    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would.
+    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would, and
+    `WholeRecordsNeeded` if it had an error to tell and not the whole record.
     """
     for report in reports:
         failure = report.failure

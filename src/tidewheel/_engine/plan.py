@@ -178,31 +178,38 @@ def known_columns(plan: Plan, sources: Mapping[int, pa.Schema]) -> Schemas:
     return schemas
 
 
-def columns_read(plan: Plan, source: Node, schemas: Schemas | None = None) -> list[str] | None:
-    """Return the columns of a source that the program reads, or None for all: what is not read need not be carried."""
-    columns = _read_behind(plan, Port(source.id), schemas or {})
+def columns_read(
+    plan: Plan, source: Node, schemas: Schemas | None = None, *, by_code: bool = False
+) -> list[str] | None:
+    """Return the columns of a source that the program reads, or None for all: what is not read need not be carried.
+
+    `by_code`: what the code of functions proves counts too. Then there are columns that only errors would show.
+    """
+    columns = _read_behind(plan, Port(source.id), schemas or {}, by_code)
     return sorted(columns) if columns else None
 
 
-def _read_behind(plan: Plan, port: Port, schemas: Schemas) -> set[str] | None:
+def _read_behind(plan: Plan, port: Port, schemas: Schemas, by_code: bool) -> set[str] | None:
     """Return the columns of an output that are read, by operators that say which they read; None: perhaps all."""
     wanted: set[str] = set()
     targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
     for number, _ in targets:
-        columns = _read_by(plan, plan.nodes[number], schemas.get(port), schemas)
+        columns = _read_by(plan, plan.nodes[number], port, schemas, by_code)
         if columns is None:
             return None
         wanted |= columns
     return wanted
 
 
-def _read_by(plan: Plan, node: Node, columns_there: pa.Schema | None, schemas: Schemas) -> set[str] | None:
-    reads = node.operator.reads_of(columns_there)
+def _read_by(plan: Plan, node: Node, port: Port, schemas: Schemas, by_code: bool) -> set[str] | None:
+    reads = node.operator.reads_of(schemas.get(port))
+    if reads is None and by_code:
+        reads = node.operator.reads_by_code(plan.nodes[port.node].shapes[port.port])
     if reads is None:
         return None
     columns = set(reads.columns)
-    for port in reads.passed_on:
-        behind = _read_behind(plan, Port(node.id, port), schemas)
+    for at in reads.passed_on:
+        behind = _read_behind(plan, Port(node.id, at), schemas, by_code)
         if behind is None:
             return None
         columns |= behind - set(reads.made)

@@ -23,7 +23,7 @@ from tidewheel._core import faults
 from tidewheel._core.user_code import user_traceback
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
-from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.batch_state import BatchState
 from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
@@ -85,10 +85,13 @@ def run_level(
         pin(plan.cells, spec.cell_values())
         step = _Step(plan, spec, level, task)
         yield from step.run(batches, splits)
-    except (OperatorError, StateError, ReadBySpark) as error:
+    except (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
-        failure = Failure(str(error), type(error).__name__, user_traceback(error))
+        # An error names a record, or the columns that there are.
+        partial = spec.partial and not isinstance(error, ReadBySpark)
+        kind = WholeRecordsNeeded if partial else type(error)
+        failure = Failure(str(error), kind.__name__, user_traceback(error))
         yield _report_row(Report(level, task.partition, failure))
     finally:
         if step is not None:
@@ -354,6 +357,8 @@ class _NodeContext:
         self._step.output.write(self._node, columns)
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        if self._step.spec.partial:
+            raise WholeRecordsNeeded(f"operator {self.operator!r} rejects a record") from error
         self._step.output.reject(self._node, error, batch, position)
 
     def keeps_rejected(self) -> bool:

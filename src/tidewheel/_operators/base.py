@@ -167,6 +167,13 @@ class Operator(ABC):
         """As `reads`, for an operator that can tell only where the columns of its input are known."""
         return self.reads()
 
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        """As `reads`, for values of a shape, as far as the code of the user's functions proves it. None: it does not.
+
+        Errors and dead letters show whole records all the same: a batch that has any is read again, whole.
+        """
+        return None
+
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         """Return the columns at each output where they follow from those of the inputs, which may be known or None.
 
@@ -203,6 +210,11 @@ class Operator(ABC):
     def conversion(self, layout: str) -> Conversion | None:
         """Return how stored state of another layout becomes that of this operator; None if it cannot."""
         return None
+
+
+def reads_of_function(read: FieldsRead | None, shape: Shape, passed_on: tuple[int, ...] = ()) -> Reads | None:
+    """Return what a function reads of values of a shape, where its code proves that it reads these fields and no more."""
+    return None if read is None or not shape.hides(read) else Reads(read.names, passed_on)
 
 
 def each(

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from tidewheel._connectors.direct import ReadBySpark, may_be_shared
 from tidewheel._core.closing import Closing
 from tidewheel._engine import report as reports
-from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.commit import check_reports
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
@@ -68,6 +68,8 @@ class BatchTasks(Closing):
         self._levels = range(len(program.plan.levels))
         self._worker: WorkerBeside | None = program.beside() if beside and not in_driver else None
         self._local, self._work = beside, WorkEstimate()
+        self._whole = False
+        """Whether tasks read whole records, also where the program's functions read a part of them."""
         self._in_one = False
         """Whether the last batch that tasks read ran in one task."""
         self._few = False
@@ -132,6 +134,17 @@ class BatchTasks(Closing):
             for text in (offered.start, offered.end)
         )
         splits = self._sources.direct.splits(start, end, offered.fresh, offered.logs, spec.parallelism)
+        narrowed = None if self._whole else self._sources.direct.narrowed(splits)
+        if narrowed is not None:
+            try:
+                ran = self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
+                return Ran(spec, ran.reports, ran.tasks)
+            except WholeRecordsNeeded:
+                # Nothing is committed. Where records were rejected once, more may be.
+                self._whole = True
+        return self._run_splits(splits, spec)
+
+    def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
         size = sum(split.size for _, split in splits)
         shared = self._is_shared(splits, spec.parallelism)
         if self._is_small(size, PLAIN_JOB_SECONDS if shared else SMALL_SECONDS):

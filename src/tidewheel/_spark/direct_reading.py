@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, as_chosen, dealt, told_readers
 from tidewheel._connectors.schema import arrow_schema
-from tidewheel._engine.plan import Plan
+from tidewheel._engine.plan import Plan, columns_read, known_columns
 from tidewheel._engine.task import SourceSplit
 from tidewheel._operators.stateless.source import SourceOperator
 
@@ -21,17 +22,20 @@ class DirectReading:
     def __init__(self, plan: Plan, frames: Sequence[DataFrame]) -> None:
         """Ask each source of the plan whether tasks can read these columns of it."""
         self.readers: dict[str, DirectReader] = {}
+        schemas: dict[int, pa.Schema] = {}
         why: dict[str, str | None] = {}
         for node, frame in zip(plan.sources(), frames, strict=True):
             assert isinstance(node.operator, SourceOperator)
             zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-            reader = node.operator.source.direct(arrow_schema(frame.schema, zone))
+            schemas[node.id] = arrow_schema(frame.schema, zone)
+            reader = node.operator.source.direct(schemas[node.id])
             why[node.name] = reader if isinstance(reader, str) else None
             if not isinstance(reader, str):
                 self.readers[node.name] = reader
         why = as_chosen(why)
         self.why_not = next((f"source {name!r}: {each}" for name, each in why.items() if each is not None), None)
         """Why the job's batches are read by Spark; None if they are not."""
+        self._read_by_code = _read_by_code(plan, schemas)
         self.told = told_readers(why)
         """In words who reads each source, by its name."""
 
@@ -65,6 +69,24 @@ class DirectReading:
             if batch.end is not None:
                 splits += [(number, split) for split in reader.splits(batch, tasks)]
         return splits
+
+    def narrowed(self, splits: Sequence[SourceSplit]) -> list[SourceSplit] | None:
+        """Return splits that give only what the code of the program's functions reads; None if these are not other splits."""
+        names = self._read_by_code
+        found = [(number, split.narrowed(names[number]) if number in names else split) for number, split in splits]
+        return None if all(new is old for (_, new), (_, old) in zip(found, splits, strict=True)) else found
+
+
+def _read_by_code(plan: Plan, schemas: Mapping[int, pa.Schema]) -> dict[int, list[str]]:
+    """Return the columns that the program reads of the sources of which it does not read all, by their number."""
+    found: dict[int, list[str]] = {}
+    known = known_columns(plan, schemas)
+    for number, node in enumerate(plan.sources()):
+        names = columns_read(plan, node, known, by_code=True)
+        # A name that is no column is for the function to fail on.
+        if names is not None and set(names) < set(schemas[node.id].names):
+            found[number] = names
+    return found
 
 
 def hands_of(splits: Sequence[SourceSplit], tasks: int) -> list[list[SourceSplit]]:

@@ -101,6 +101,12 @@ class Shape:
             return rows_of(tuple(names), lists, columns.num_rows)
         return _record_values(self.type, names, lists)
 
+    def hides(self, read: FieldsRead) -> bool:
+        """Tell whether a function that reads these fields of a dict or row cannot tell if there are others."""
+        by_item = self.kind in ("dict", "any")
+        of_a_kind = self.kind == "row" or by_item
+        return of_a_kind and not _is_private(read) and (read.by is None or (read.by == "item") is by_item)
+
     def values_read(self, columns: pa.RecordBatch, read: FieldsRead, order: pa.Array | None = None) -> list[Any] | None:
         """Return for each row what a function that reads these fields cannot tell from the whole value.
 
@@ -109,7 +115,7 @@ class Shape:
         """
         names = sorted(read.names)
         there = columns.schema.names
-        if self.kind == "scalar" or not there or any(there.count(name) != 1 or name[0] == "_" for name in names):
+        if self.kind == "scalar" or not there or _is_private(read) or any(there.count(name) != 1 for name in names):
             return None
         if self.kind == "record" and not (takes_positions(self.type) == tuple(there) and is_transparent(self.type)):
             return None
@@ -120,6 +126,11 @@ class Shape:
         lists = [column_values(column) for column in chosen]
         rows = columns.num_rows if order is None else len(order)
         return _dicts(names, lists, rows) if by_item else rows_of(tuple(names), lists, rows)
+
+
+def _is_private(read: FieldsRead) -> bool:
+    """Tell whether a name may be that of something else than a field, such as `_asdict`."""
+    return any(name.startswith("_") for name in read.names)
 
 
 def _dicts(names: list[str], lists: list[list[Any]], rows: int) -> list[Any]:

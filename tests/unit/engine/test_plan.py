@@ -166,6 +166,26 @@ def test_columns_that_the_program_does_not_read_are_not_asked_for(build, columns
     assert columns_read(plan, plan.nodes[0]) == columns
 
 
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [
+        (lambda s: s.key_by("k", "user").stateful_map("s", lambda key, row, n: (row.n, n), default=0), ["n", "user"]),
+        (lambda s: s.filter("f", lambda row: row.m > 1).map("m", lambda row: row.n), ["m", "n"]),
+        (lambda s: s.key_by("k", lambda row: row.user).aggregate("a", total=sum_("n")), ["n", "user"]),
+        (lambda s: s.branch("b", lambda row: row.m, lambda row: row.n)[1].map("m", lambda row: row.z), ["m", "n", "z"]),
+        (lambda s: s.flat_map("m", lambda row: [row.n]), ["n"]),
+        (lambda s: s.filter_map("m", lambda row: row.n), ["n"]),
+        pytest.param(lambda s: s.filter("f", lambda row: row.m > 1), None, id="the sink takes all"),
+        pytest.param(lambda s: s.map("m", lambda row: row["n"]), None, id="a row by item may be anything"),
+        pytest.param(lambda s: s.map("m", lambda row: row._fields), None, id="not a field"),
+        pytest.param(lambda s: s.map("m", lambda row: str(row)), None, id="passed on"),
+    ],
+)
+def test_columns_that_functions_do_not_read_need_not_be_read(build, columns):
+    plan = done(build(source()))
+    assert columns_read(plan, plan.nodes[0], by_code=True) == columns
+
+
 def test_columns_are_those_of_all_branches():
     stream = source()
     keyed = stream.key_by("k", "user")

@@ -62,7 +62,7 @@ def run_batches(program: Programs, sizes: list[int], *, local: bool = True) -> l
     pinned = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
     for size in sizes:
         split = (0, SimpleNamespace(size=size))
-        sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split])
+        sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split], narrowed=lambda _: None)
         tasks.run(Offered(None, None, "v1\n{}", (), {}), pinned, read_by_spark=False)
     tasks.run_without_input(pinned)
     return program.ran

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.files.arrow_types import fits, spark_type
-from tidewheel._connectors.files.fitting import Fitting
+from tidewheel._connectors.files.fitting import Fitting, some_columns
 from tidewheel._connectors.files.listed import gone
 from tidewheel._connectors.files.parquet_split import ROWS
 from tidewheel.errors import TidewheelError
@@ -38,6 +38,9 @@ class ArrowSplit(Split):
     columns: pa.Schema
     batches: tuple[int, int] | None = None
     reading = "cheap"
+
+    def narrowed(self, names: Collection[str]) -> Split:
+        return replace(self, columns=some_columns(self.columns, names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as file:

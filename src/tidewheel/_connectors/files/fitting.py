@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from tidewheel._connectors.direct import ReadBySpark
@@ -43,6 +45,11 @@ class Fitting:
             raise ReadBySpark(
                 f"{self.path}: the column {field.name!r} is of type {array.type}, the source's is {field.type}: {error}"
             ) from error
+
+
+def some_columns(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return the columns of these names, in the order in which they stand."""
+    return pa.schema([field for field in columns if field.name in names], columns.metadata)
 
 
 def widens(given: pa.DataType, wanted: pa.DataType) -> bool:

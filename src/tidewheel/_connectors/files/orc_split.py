@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._connectors.direct import ReadBySpark, Split
-from tidewheel._connectors.files.fitting import Fitting, widens
+from tidewheel._connectors.files.fitting import Fitting, some_columns, widens
 from tidewheel._connectors.files.listed import gone
 from tidewheel._connectors.files.parquet_split import ROWS
 from tidewheel.errors import TidewheelError
@@ -45,6 +45,9 @@ class OrcSplit(Split):
     size: int
     columns: pa.Schema
     reading = "cheap"
+
+    def narrowed(self, names: Collection[str]) -> Split:
+        return replace(self, columns=some_columns(self.columns, names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         from pyarrow import orc

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from tidewheel._connectors.direct import ReadBySpark, Split
-from tidewheel._connectors.files.fitting import Fitting, widens
+from tidewheel._connectors.files.fitting import Fitting, some_columns, widens
 from tidewheel._connectors.files.listed import gone
 from tidewheel.errors import TidewheelError
 
@@ -28,6 +28,9 @@ class ParquetSplit(Split):
     columns: pa.Schema
     groups: tuple[int, ...] | None = None
     reading = "cheap"
+
+    def narrowed(self, names: Collection[str]) -> Split:
+        return replace(self, columns=some_columns(self.columns, names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         try:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._core.keys import kinds_of, to_stored
-from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
 from tidewheel._values.exact import plain_array
 from tidewheel.errors import GraphError, OperatorError
@@ -53,6 +53,11 @@ class KeyBy(Operator):
         if not isinstance(self.key, str):
             return None
         return Reads((self.key,), (0,)) if self.value is None else Reads((self.key, self.value))
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        if isinstance(self.key, str) or self.value is not None:
+            return self.reads()
+        return reads_of_function(fields_read(self.key, 0), shape, (0,))
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         known = inputs[0].columns()

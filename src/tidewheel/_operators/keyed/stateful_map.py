@@ -12,7 +12,7 @@ from typing import Any
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import parameter, returned
-from tidewheel._operators.base import Context, Operator, Process, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, reads_of_function, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
@@ -100,6 +100,9 @@ class StatefulMap(Operator):
         """Take the declared type, or the first of the function's annotated pair."""
         annotated = typing.get_args(returned(self.function))
         return (shape_of(self.returns or (annotated[0] if len(annotated) == 2 else None)),)
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(fields_read(self.function, 1), shape)
 
     @property
     def codec_name(self) -> str:

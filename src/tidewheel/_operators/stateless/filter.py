@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._core.fields_read import fields_read
-from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
 
 
@@ -29,6 +29,9 @@ class Filter(Operator):
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return inputs
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(fields_read(self.function, 0), shape, (0,))
 
 
 class _Filtering(Process):

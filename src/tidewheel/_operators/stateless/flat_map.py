@@ -8,7 +8,7 @@ from typing import Any
 
 from tidewheel._core.fields_read import FieldsRead, fields_read
 from tidewheel._operators.annotations import item_of, returned
-from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel._values.shape import unwrap_optional
 from tidewheel.errors import OperatorError
@@ -28,6 +28,9 @@ class FlatMap(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type of an item, or the function's annotation."""
         return (shape_of(self.returns or item_of(returned(self.function))),)
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(fields_read(self.function, 0), shape)
 
     def all_items(self, value: Any) -> list[Any]:
         """Return the items of one value as a list, so that a generator fails here, where the record is known."""
@@ -51,6 +54,9 @@ class FilterMap(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or T where the function is annotated to return T or None: None is left out."""
         return (shape_of(self.returns or unwrap_optional(returned(self.function))[0]),)
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(fields_read(self.function, 0), shape)
 
     def at_most_one(self, value: Any) -> list[Any]:
         """Return the value as a list of one, or of none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import returned
-from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape, shape_of
 
 
@@ -26,6 +26,9 @@ class Map(Operator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or the function's annotation."""
         return (shape_of(self.returns or returned(self.function)),)
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(fields_read(self.function, 0), shape)
 
 
 class _Mapping(Process):

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._core.fields_read import FieldsRead, fields_read
-from tidewheel._operators.base import Context, Operator, Process, each, without
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError
 
@@ -39,6 +39,13 @@ class Split(Operator):
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return (inputs[0],) * self.outputs
 
+    def fields_read(self) -> FieldsRead | None:
+        """Return the fields of a value that the function reads; None: it may do anything with it."""
+        return self.function.fields_read() if isinstance(self.function, Chooser) else fields_read(self.function, 0)
+
+    def reads_by_code(self, shape: Shape) -> Reads | None:
+        return reads_of_function(self.fields_read(), shape, tuple(range(self.outputs)))
+
 
 @dataclass(frozen=True)
 class Chooser:
@@ -63,8 +70,7 @@ class Chooser:
 class _Splitting(Process):
     def __init__(self, operator: Split, context: Context) -> None:
         self.operator, self.context = operator, context
-        function = operator.function
-        self.read = function.fields_read() if isinstance(function, Chooser) else fields_read(function, 0)
+        self.read = operator.fields_read()
 
     def on_batch(self, batch: Batch, port: int) -> None:
         chosen, rejected = each(self.context, batch, self._outputs, self.read)
