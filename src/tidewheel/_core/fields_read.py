@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Literal, NamedTuple
 
-_LOOKS_AT_FRAMES = {
+LOOKS_AT_FRAMES = {
     "locals",
     "vars",
     "dir",
@@ -53,7 +53,7 @@ def fields_read(function: Any, position: int) -> FieldsRead | None:
 
 @lru_cache(maxsize=256)
 def _read_in(code: CodeType, position: int) -> FieldsRead | None:
-    if position >= code.co_argcount or not _LOOKS_AT_FRAMES.isdisjoint(code.co_names):
+    if position >= code.co_argcount or not LOOKS_AT_FRAMES.isdisjoint(code.co_names):
         return None
     argument = code.co_varnames[position]
     if argument in code.co_cellvars:

@@ -44,7 +44,8 @@ def rows(batch: Batch, edge: int, keyed: bool, n_shards: int, parallelism: int, 
         return
     batch = batch.with_key_codes()
     if parallelism == 1:
-        yield 0, edge, encode(batch)
+        # It stays in its process.
+        yield 0, edge, encode(batch, compresses=False)
     else:
         targets = shards_of(batch, n_shards) % parallelism
         for target in range(parallelism):
@@ -75,8 +76,8 @@ def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.B
             yield target, edge, payload.as_buffer()
 
 
-def encode(batch: Batch) -> bytes:
-    """Return the messages as bytes.
+def encode(batch: Batch, *, compresses: bool = True) -> bytes:
+    """Return the messages as bytes, compressed if they are many and it is asked for.
 
     Columns if they came as columns; plain values of one type, and dicts, rows and records of one kind that have nothing but
     plain fields, as columns too; all else as a pickle.
@@ -96,7 +97,7 @@ def encode(batch: Batch) -> bytes:
         names.append("time")
     out = pa.BufferOutputStream()
     whole = pa.RecordBatch.from_arrays(arrays, names, metadata=columns.schema.metadata)
-    compression = "lz4" if whole.nbytes >= _LARGE else None
+    compression = "lz4" if compresses and whole.nbytes >= _LARGE else None
     with pa.ipc.new_stream(out, whole.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(whole)
     body: bytes = out.getvalue().to_pybytes()

@@ -137,8 +137,7 @@ class BatchTasks(Closing):
         narrowed = None if self._whole else self._sources.direct.narrowed(splits)
         if narrowed is not None:
             try:
-                ran = self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
-                return Ran(spec, ran.reports, ran.tasks)
+                return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
             except WholeRecordsNeeded:
                 # Nothing is committed. Where records were rejected once, more may be.
                 self._whole = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import pyarrow as pa
 from tidewheel._core.fields_read import FieldsRead
 from tidewheel._values.columns import repeats
 from tidewheel._values.columns import values as column_values
-from tidewheel._values.exact import Origin, exact_columns, plain_array
-from tidewheel._values.shape import Shape, to_columns
+from tidewheel._values.exact import Origin, exact_columns, optional_array, plain_array
+from tidewheel._values.shape import DICT, Shape, to_columns
 
 Positions = list[int] | npt.NDArray[np.int64]
 
@@ -102,6 +103,43 @@ class Batch:
             if values is not None:
                 return values
         return self.values
+
+    def can_add(self, read: FieldsRead) -> bool:
+        """Tell whether a function that adds fields to dicts, and reads these, can be given what it reads alone.
+
+        Not where it could change a value that goes on: a list, say, is read and passed on.
+        """
+        columns = self._given
+        if self._values is not None or columns is None or not _gives_dicts(self.form or self.shape):
+            return False
+        return (self.form or self.shape).can_read(columns, read) and not any(
+            pa.types.is_nested(columns.schema.field(name).type) for name in read.names
+        )
+
+    def with_added(self, shape: Shape, fields: Mapping[str, list[Any]]) -> Batch:
+        """Return the same messages, which are dicts, with fields that are new or in the place of others."""
+        columns = typing.cast(pa.RecordBatch, self._columns)
+        arrays = dict(zip(columns.schema.names, columns.columns, strict=True))
+        for name, values in fields.items():
+            array = optional_array(values)
+            if array is None:
+                rows = zip(*fields.values(), strict=True)
+                return self.with_values(
+                    shape,
+                    [
+                        {**old, **dict(zip(fields, row, strict=True))}
+                        for old, row in zip(self.values, rows, strict=True)
+                    ],
+                )
+            arrays[name] = array
+        return Batch(
+            shape,
+            columns=pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)),
+            form=DICT,
+            keys=self._keys,
+            key_column=self.key_data,
+            times=self.times,
+        )
 
     @property
     def columns(self) -> pa.RecordBatch:
@@ -260,6 +298,10 @@ class Batch:
             key_column=None if self.key_data is None else self.key_data.take(indices),
             times=_picked(self.times, positions),
         )
+
+
+def _gives_dicts(shape: Shape) -> bool:
+    return shape.kind in ("dict", "any")
 
 
 def _alike(kinds: list[Any]) -> bool:

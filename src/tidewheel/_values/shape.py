@@ -107,21 +107,26 @@ class Shape:
         of_a_kind = self.kind == "row" or by_item
         return of_a_kind and not _is_private(read) and (read.by is None or (read.by == "item") is by_item)
 
+    def can_read(self, columns: pa.RecordBatch, read: FieldsRead) -> bool:
+        """Tell whether these fields are there, and a function that reads them cannot tell if there are others."""
+        there = columns.schema.names
+        if not there or any(there.count(name) != 1 for name in read.names):
+            return False
+        if self.kind == "record":
+            by_position = takes_positions(self.type) == tuple(there) and is_transparent(self.type)
+            return by_position and not _is_private(read) and read.by != "item"
+        return self.hides(read)
+
     def values_read(self, columns: pa.RecordBatch, read: FieldsRead, order: pa.Array | None = None) -> list[Any] | None:
         """Return for each row what a function that reads these fields cannot tell from the whole value.
 
         None where it might be told, or the fields are not all there: then it needs the values themselves. `order` are the
         positions of the rows; None: all, as they stand.
         """
+        if not self.can_read(columns, read):
+            return None
         names = sorted(read.names)
-        there = columns.schema.names
-        if self.kind == "scalar" or not there or _is_private(read) or any(there.count(name) != 1 for name in names):
-            return None
-        if self.kind == "record" and not (takes_positions(self.type) == tuple(there) and is_transparent(self.type)):
-            return None
         by_item = self.kind in ("dict", "any")
-        if read.by is not None and (read.by == "item") is not by_item:
-            return None
         chosen = [columns.column(name) if order is None else columns.column(name).take(order) for name in names]
         lists = [column_values(column) for column in chosen]
         rows = columns.num_rows if order is None else len(order)

@@ -186,6 +186,13 @@ def test_columns_that_functions_do_not_read_need_not_be_read(build, columns):
     assert columns_read(plan, plan.nodes[0], by_code=True) == columns
 
 
+def test_fields_that_functions_add_are_not_those_of_the_source():
+    dicts = source(value=dict).map("m", lambda order: {**order, "dear": order["n"] > 9})
+    dicts = dicts.map("more", lambda order: {**order, "most": order["dear"] + order["z"]})
+    plan = done(dicts.key_by("k", "user").map("last", lambda order: order["dear"] or order["m"]))
+    assert columns_read(plan, plan.nodes[0], by_code=True) == ["m", "n", "user", "z"]
+
+
 def test_columns_are_those_of_all_branches():
     stream = source()
     keyed = stream.key_by("k", "user")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import pickle
 import re
 
 import pytest
 
+from tidewheel._values import columns, shape
 from tidewheel.errors import GraphError
 from unit.operators.running import failure, run
 
@@ -110,3 +113,56 @@ def test_big_integers_text_that_is_no_unicode_and_other_objects_reach_the_next_l
 def test_something_that_is_no_function_is_refused_when_the_graph_is_built():
     with pytest.raises(GraphError, match="operator 'wrong': it takes a function as its second argument, not int"):
         run(lambda s: s.map("wrong", 3), [])
+
+
+ORDERS = [
+    {"user": "ada", "cents": 12, "tags": ["new"], "at": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)},
+    {"user": "bo", "cents": None, "tags": None, "at": None},
+    {"user": "cy", "cents": 5, "tags": [], "at": datetime.datetime(2026, 1, 3, tzinfo=datetime.UTC)},
+]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda order: {**order, "dear": order["cents"] == 12, "user": order["user"].upper()}, id="fields"),
+        pytest.param(lambda order: {**order, "pair": (order["user"], order["cents"])}, id="a value that is no column"),
+        pytest.param(lambda order: {**order, "euros": order["cents"] / 100}, id="one is rejected"),
+        pytest.param(lambda order: {**order, "first": order["tags"][0]}, id="two are rejected"),
+        pytest.param(lambda order: {**order, "again": order["tags"].append("seen")}, id="a value is changed"),
+        pytest.param(lambda order: {**order, "x": order["nothing"]}, id="no such field"),
+        pytest.param(lambda order: {**order}, id="nothing"),
+    ],
+)
+def test_a_function_that_adds_fields_gives_what_it_gives_for_the_whole_record(function):
+    def plain(order):
+        return function(order)  # Proves nothing: it passes the record on.
+
+    def values(mapped):
+        ran = run(
+            lambda s: s.map("m", mapped).key_by("k", lambda order: order["user"]).map("bytes", pickle.dumps),
+            ORDERS,
+            value=dict,
+            plain=False,
+            dead_letter=True,
+        )
+        return [pickle.loads(value) for value in ran.values()], [letter["record"] for letter in ran.dead]
+
+    assert values(function) == values(plain)
+
+
+def test_fields_that_are_not_read_are_not_made(monkeypatch):
+    made = []
+    values = columns.values
+    monkeypatch.setattr(shape, "column_values", lambda column: made.append(str(column.type)) or values(column))
+    ran = run(
+        lambda s: (
+            s.map("m", lambda order: {**order, "dear": order["cents"] == 12})
+            .key_by("k", "user")
+            .map("dear", lambda order: order["dear"])
+        ),
+        ORDERS,
+        value=dict,
+        plain=False,
+    )
+    assert (ran.values(), made) == ([True, False, False], ["int64", "bool"])
