@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidewheel._connectors.inbox.base import Block, Bytes
-from tidewheel._connectors.inbox.events import packed
+from tidewheel._connectors.inbox.events import compressed, packed
 
 EVENT_OVERHEAD = 16
 """Bytes that an event takes in a block besides its key and payload."""
@@ -132,20 +132,30 @@ class Part:
         """The number of the last event, if the numbers are the producer's own; else 0."""
         return 0 if self.numbers is None else int(self.numbers[-1])
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the events take."""
+        return len(self.keys.raw()) + len(self.lines.raw()) + self.count * EVENT_OVERHEAD
+
     def packed(self) -> list[Bytes]:
         """Return the block's data in pieces."""
         return packed(_TEXT if self.text else b"", self.keys.raw(), self.keys.ends(), self.lines.raw(), self.numbers)
 
 
-def blocks_of(parts: Sequence[Part]) -> list[Block]:
-    """Return blocks whose data is all in one piece of memory: many of middling size would be given back and got anew."""
+def blocks_of(parts: Sequence[Part], *, compress: bool) -> list[Block]:
+    """Return the blocks of these parts."""
     pieces = [part.packed() for part in parts]
-    whole = memoryview(b"".join(itertools.chain.from_iterable(pieces)))
-    ends = itertools.accumulate((sum(map(len, each)) for each in pieces), initial=0)
+    data: Sequence[Bytes] = compressed(pieces) if compress else _joined(pieces)
     return [
-        Block(part.shard, part.first, part.count, whole[begin:end], part.through)
-        for part, (begin, end) in zip(parts, itertools.pairwise(ends), strict=True)
+        Block(part.shard, part.first, part.count, each, part.through) for part, each in zip(parts, data, strict=True)
     ]
+
+
+def _joined(blocks: Sequence[Sequence[Bytes]]) -> list[memoryview]:
+    """Return the data of blocks, all in one piece of memory: many of middling size would be given back and got anew."""
+    whole = memoryview(b"".join(itertools.chain.from_iterable(blocks)))
+    ends = itertools.accumulate((sum(map(len, pieces)) for pieces in blocks), initial=0)
+    return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 class Cutter:

@@ -1,4 +1,8 @@
-"""Router: a producer that gathers events into blocks and appends them to an inbox in the background."""
+"""Router: a producer that gathers events into blocks and appends them to an inbox in the background.
+
+Three stages, each with its own thread: those who route gather events; the cutter makes rounds of blocks of what was gathered;
+the sender delivers them, one after the other. So the next round is ready when one is stored.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import itertools
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -14,13 +19,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._connectors.inbox.base import Block, Inbox, anonymous_producer, check_producer, is_anonymous, marks_s
+from tidewheel._connectors.inbox.base import Inbox, anonymous_producer, check_producer, is_anonymous, marks_s
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
 from tidewheel._connectors.inbox.events import one_line
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.hashing import shards_of_bytes
 from tidewheel._core.keys import shard_of_stored, to_stored
 from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._fleet.delivery import Delivery, Round
 from tidewheel._fleet.gathering import (
     EVENT_OVERHEAD,
     Chunk,
@@ -38,7 +44,7 @@ _encoder = msgspec.json.Encoder()
 _PLACES = 100_000
 _CHUNK = 10_000
 _BATCH_BYTES = 8 * 2**20
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
+_EARLY_EVENTS = 10_000
 
 
 class Router:
@@ -67,7 +73,7 @@ class Router:
         *,
         replay: bool = False,
         own_numbers: bool = False,
-        batch_events: int = 50_000,
+        batch_events: int = 100_000,
         linger: float = 0.05,
         max_waiting: int = 200_000,
         max_waiting_bytes: int = 64 * 2**20,
@@ -106,13 +112,13 @@ class Router:
         """The number of the last batch that is stored."""
         self._wanted = 0
         """The number of the last batch that somebody waits for."""
-        self._rounds: list[list[Part]] = []
-        self._blocks: list[Block] = []
-        """The first round, encoded."""
-        self._first_sent: float | None = None
-        """When the first round was sent for the first time; None if it was not, so nothing is in doubt."""
-        self._in_delivery = 0
-        self._oldest = self._last_stored = time.monotonic()
+        self._ahead_events = self._ahead_bytes = 0
+        """What was taken to be cut, or is cut, and is not in delivery yet."""
+        self._ready: deque[Round] = deque()
+        """Rounds to deliver, one at most besides that in delivery."""
+        self._sending: Round | None = None
+        """The round that is in delivery; after an error it is delivered again."""
+        self._oldest = time.monotonic()
         self._error: TidewheelError | None = None
         """Why the last delivery failed; `flush` clears it, and tries again."""
         self._failed: TidewheelError | None = None
@@ -124,9 +130,14 @@ class Router:
         # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._sender = BackgroundThread(self._send_batches, f"router {self.producer}", self._sender_failed)
+        self._delivery = Delivery(inbox, self.session, timeout, self._closing)
+        self._threads = [
+            BackgroundThread(work, f"router {self.producer} {name}", self._thread_failed)
+            for work, name in ((self._cut_batches, "cutter"), (self._send_rounds, "sender"))
+        ]
         guard(self)
-        self._sender.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def duplicates(self) -> int:
@@ -234,7 +245,7 @@ class Router:
         self._changed = threading.Condition(self._lock)
         self._failed = InboxError(opened_before_fork(f"the router of producer {self.producer!r}"))
         self._closed = True
-        self._gathered, self._rounds, self._in_delivery = Gathered(), [], 0
+        self._gathered, self._sending, self._ahead_events = Gathered(), None, 0
 
     def __enter__(self) -> Self:
         return self
@@ -313,8 +324,8 @@ class Router:
 
     def _has_room(self, count: int = 1) -> bool:
         """Tell whether so many events may be taken. What is empty takes all."""
-        waiting = self._gathered.count
-        return not waiting or (waiting + count <= self._max_waiting and self._gathered.size < self._max_bytes)
+        waiting, size = self._gathered.count + self._ahead_events, self._gathered.size + self._ahead_bytes
+        return not waiting or (waiting + count <= self._max_waiting and size < self._max_bytes)
 
     def _await_room(self, taken: int, count: int = 1) -> None:
         """Wait until so many events may be taken, or refuse them. Under the lock."""
@@ -350,18 +361,17 @@ class Router:
         return InboxError(f"the router of producer {self.producer!r} was closed")
 
     def _undelivered(self) -> int:
-        return self._gathered.count + self._in_delivery
+        return self._gathered.count + self._ahead_events + (0 if self._sending is None else self._sending.count)
 
     def _stop(self) -> None:
         with self._changed:
             self._closed = True
             self._closing.set()
             self._changed.notify_all()
-        self._sender.join()
+        for thread in self._threads:
+            thread.join()
 
-    # In the sender's thread.
-
-    def _sender_failed(self, error: BaseException) -> OnError:
+    def _thread_failed(self, error: BaseException) -> OnError:
         """Close the router with an error that nobody expected."""
         with self._changed:
             self._failed = InboxError(
@@ -373,94 +383,105 @@ class Router:
             self._changed.notify_all()
         return "end"
 
-    def _send_batches(self) -> None:
-        while self._await_work():
-            error = self._deliver()
-            with self._changed:
-                if error is None:
-                    stored = sum(block.count for block in self._blocks)
-                    self.delivered += stored
-                    self._in_delivery -= stored
-                    del self._rounds[0]
-                    self._blocks = []
-                    self._finish_batch()
-                elif not self._closed:
-                    self._error = error
-                self._changed.notify_all()
+    # In the cutter's thread. Nothing of a batch is referred to while the next is awaited: it may be large.
 
-    def _await_work(self) -> bool:
-        """Wait until there is a round to send; False when the router is closed."""
-        while True:
-            with self._changed:
-                while not self._closed and (self._error is not None or not (self._rounds or self._is_due())):
-                    waits = self._gathered.count and self._error is None
-                    self._changed.wait(self._oldest + self._linger - time.monotonic() if waits else None)
-                if self._closed:
-                    return False
-                if self._rounds:
-                    break
-                gathered, self._gathered = self._gathered, Gathered()
-                self._in_delivery = gathered.count
-                self._generation += 1
-                self._changed.notify_all()
-            self._cut(gathered)
-        if not self._blocks:
-            self._blocks = blocks_of(self._rounds[0])
-        return True
+    def _cut_batches(self) -> None:
+        while (rounds := self._next_rounds()) is not None:
+            batch = self._generation - 1
+            while rounds:
+                parts = rounds.popleft()
+                count, size = sum(part.count for part in parts), sum(part.size for part in parts)
+                self._hand_over(
+                    Round(
+                        self.producer,
+                        blocks_of(parts, compress=self.inbox.compresses),
+                        count,
+                        size,
+                        0 if rounds else batch,
+                    )
+                )
+                del parts
+
+    def _next_rounds(self) -> deque[list[Part]] | None:
+        """Wait until a batch is to be cut, and cut it; None when the router is closed."""
+        with self._changed:
+            while not self._closed and (self._error is not None or not self._is_due()):
+                lingers = self._gathered.count and self._error is None and self._is_idle()
+                self._changed.wait(self._oldest + self._linger - time.monotonic() if lingers else None)
+            if self._closed:
+                return None
+            gathered, self._gathered = self._gathered, Gathered()
+            self._ahead_events, self._ahead_bytes = gathered.count, gathered.size
+            self._generation += 1
+            forgotten = time.monotonic() - self._delivery.last_stored > marks_s(self.producer) / 2
+            if forgotten and is_anonymous(self.producer) and self._is_idle():
+                # The inbox may have forgotten this name; nothing that was sent under it is in doubt.
+                self.producer = anonymous_producer()
+                self._cutter = Cutter({}, {}, self._block_bytes)
+        rounds = deque(self._cutter.rounds(gathered) or [[]])
+        parts = list(itertools.chain.from_iterable(rounds))
+        with self._changed:
+            self._ahead_events, self._ahead_bytes = sum(part.count for part in parts), sum(part.size for part in parts)
+            self._changed.notify_all()
+        return rounds
 
     def _is_due(self) -> bool:
         gathered = self._gathered
-        if not gathered.count:
+        if not gathered.count or self._ready:
             return False
+        wanted = self._wanted >= self._generation
         full = gathered.count >= self._batch_events or gathered.size >= self._batch_bytes
-        return full or self._wanted >= self._generation or time.monotonic() >= self._oldest + self._linger
+        if self._is_idle():
+            return full or wanted or time.monotonic() >= self._oldest + self._linger
+        # It cannot be sent yet, and what comes until then would have to be sent by itself: only if cutting takes time.
+        return full or (wanted and gathered.count >= _EARLY_EVENTS)
 
-    def _cut(self, gathered: Gathered) -> None:
-        if is_anonymous(self.producer) and time.monotonic() - self._last_stored > marks_s(self.producer) / 2:
-            # The inbox may have forgotten this name; nothing that was sent under it is in doubt.
-            self.producer = anonymous_producer()
-            self._cutter = Cutter({}, {}, self._block_bytes)
-        passed = self._cutter.passed_over
-        rounds = self._cutter.rounds(gathered)
+    def _is_idle(self) -> bool:
+        return self._sending is None and not self._ready
+
+    def _hand_over(self, round: Round) -> None:
         with self._changed:
-            self._in_delivery -= self._cutter.passed_over - passed
-            self._rounds = rounds
-            self._finish_batch()
+            while self._ready and not self._closed:
+                self._changed.wait()
+            self._ready.append(round)
             self._changed.notify_all()
 
-    def _finish_batch(self) -> None:
-        """Note that a batch is stored, when it is. Under the lock."""
-        if not self._rounds:
-            self._done = self._generation - 1
+    # In the sender's thread.
 
-    def _deliver(self) -> TidewheelError | None:
-        """Append until it works, an error says that it never will, or the time is up."""
-        blocks, pause = self._blocks, _FIRST_PAUSE_S
-        began = time.monotonic()
-        if self._first_sent is None:
-            self._first_sent = began
-        while True:
-            if time.monotonic() - self._first_sent > marks_s(self.producer) / 2:
-                return InboxError(
-                    f"{sum(block.count for block in blocks)} events were sent to {self.inbox.url} and not answered, longer ago "
-                    "than the inbox remembers producers: whether they are stored cannot be told any more"
-                )
-            try:
-                self.inbox.append(self.producer, self.session, blocks)
-            except InboxUnavailable as error:
-                if time.monotonic() + pause > began + self._timeout or self._closing.wait(pause):
-                    return InboxUnavailable(
-                        f"{self._undelivered()} events could not be stored within {self._timeout} s: {error}. "
-                        "They are kept under their stamps; call flush() to try again, and do not route them again"
-                    )
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
-            except TidewheelError as error:
-                return error
-            except Exception as error:
-                return InboxError(f"appending to {self.inbox.url} failed: {type(error).__name__}: {error}")
-            else:
-                self._last_stored, self._first_sent = time.monotonic(), None
-                return None
+    def _send_rounds(self) -> None:
+        while self._await_round():
+            round = self._sending
+            assert round is not None
+            error = self._delivery.append(round) if round.blocks else None
+            with self._changed:
+                if error is None:
+                    self.delivered += round.count
+                    self._done = max(self._done, round.ends)
+                    self._sending = None
+                elif not self._closed:
+                    self._error = self._kept(error) if isinstance(error, InboxUnavailable) else error
+                self._changed.notify_all()
+            del round
+
+    def _await_round(self) -> bool:
+        """Wait until there is a round to send; False when the router is closed."""
+        with self._changed:
+            while not self._closed and (self._error is not None or self._is_idle()):
+                self._changed.wait()
+            if self._closed:
+                return False
+            if self._sending is None:
+                self._sending = self._ready.popleft()
+                self._ahead_events -= self._sending.count
+                self._ahead_bytes -= self._sending.size
+                self._changed.notify_all()
+            return True
+
+    def _kept(self, error: InboxUnavailable) -> InboxUnavailable:
+        return InboxUnavailable(
+            f"{self._undelivered()} events could not be stored within {self._timeout} s: {error}. "
+            "They are kept under their stamps; call flush() to try again, and do not route them again"
+        )
 
 
 def _encoded(payload: Any) -> bytes:

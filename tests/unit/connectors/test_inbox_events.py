@@ -7,11 +7,13 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._connectors.inbox import Block, Stored, decode_events, encode_events
-from tidewheel._connectors.inbox.events import packed
+from tidewheel._connectors.inbox.events import compressed, packed
+from tidewheel.errors import CorruptError
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**8 - 1, 2**8, 2**16 - 1, 2**16, 2**20])
@@ -30,7 +32,22 @@ def test_events_come_back(events, own_numbers):
     payloads = [payload.replace(b"\n", b" ") for _, payload, _ in events]
     numbers = list(itertools.accumulate(gap for _, _, gap in events)) if own_numbers else None
     through = numbers[-1] if numbers else 0
-    block = Block(0, 1, len(events), encode_events(keys, payloads, numbers), through)
-    found = decode_events(Stored(7, "p", block))
-    assert (found.keys, found.payloads) == (keys, payloads)
-    assert found.numbers == (numbers or list(range(1, len(events) + 1)))
+    data = encode_events(keys, payloads, numbers)
+    for each in (data, compressed([[data[:3], data[3:]]])[0]):
+        found = decode_events(Stored(7, "p", Block(0, 1, len(events), each, through)))
+        assert (found.keys, found.payloads) == (keys, payloads)
+        assert found.numbers == (numbers or list(range(1, len(events) + 1)))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (compressed([[bytes(2**26 + 1)]])[0], "larger than any block"),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90"), "does not say how large"),
+        (compressed([[encode_events([b"sk"], [b"1"])]])[0][:-3], "decompress"),
+        (compressed([[encode_events([b"sk"], [b"1"])]])[0] + b"more", "unused data"),
+    ],
+)
+def test_what_was_not_compressed_by_a_router_is_refused(data, why):
+    with pytest.raises(CorruptError, match=f"position 7 of shard 0, written by 'p', does not decode .*{why}"):
+        decode_events(Stored(7, "p", Block(0, 1, 1, data)))

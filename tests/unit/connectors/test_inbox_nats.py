@@ -215,3 +215,15 @@ def test_a_block_that_the_server_cannot_take_is_refused_at_once(inbox):
         inbox.append("p", "s", [block(0, 1, b'"' + b"x" * inbox.max_block_bytes + b'"')])
     inbox.append("p", "s", [block(0, 1, b"1")])
     assert len(whole(inbox)) == 1
+
+
+def test_an_inbox_that_an_older_version_made_stays_readable_by_it(nats, url):  # noqa: F811
+    name = url.rpartition("/")[2]
+    nats.make_stream(
+        name, f"{name}.*.*", allow_direct=True, metadata={"tidewheel-shards": "4", "tidewheel-format": "2"}
+    )
+    with open_inbox(url, 4) as inbox, Router(inbox) as router:
+        router.route_many((f"k{n}", n) for n in range(20))
+        router.flush()
+        # The first byte of what that version reads: an array.
+        assert {each.block.data[0] for each in whole(inbox)} == {0x95}

@@ -2,13 +2,14 @@
 
 Errors come before and after an append takes effect; producers are killed and come back by replaying, with numbers of their
 own, as somebody new, or as a bridge that begins at the offsets that Kafka knows; they fork; the inbox is trimmed behind its
-reader. A failure names its seed.
+reader. Appends take their time, so that the next rounds are cut behind one that fails. A failure names its seed.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter, defaultdict
 
 import msgspec
@@ -169,14 +170,23 @@ class Bridge(Producer):
 
 
 class Faults:
-    """Errors before and after an append takes effect."""
+    """Errors before and after an append takes effect; now and then an append waits until another round is cut behind it."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng, self.rate = rng, 0.3
+    def __init__(self, rng: random.Random, producers: list[Producer], happened: Counter[str]) -> None:
+        self.rng, self.rate, self.producers, self.happened = rng, 0.3, producers, happened
 
     def __call__(self) -> None:
-        if self.rng.random() < self.rate:
+        fails = self.rng.random() < self.rate
+        if self.rng.random() < 0.05:
+            until = time.monotonic() + 0.001
+            while not self.is_cut_ahead() and time.monotonic() < until:
+                time.sleep(0.0002)
+        if fails:
+            self.happened["failed with a round behind"] += self.is_cut_ahead()
             raise InboxUnavailable("the server is away")
+
+    def is_cut_ahead(self) -> bool:
+        return any(producer.router is not None and producer.router._ready for producer in self.producers)
 
 
 class Faulty:
@@ -201,14 +211,12 @@ def bridges_to_memory(monkeypatch):
     """Let bridges read from memory, tell Kafka often, and try again at once."""
     monkeypatch.setattr("tidewheel._fleet.kafka_bridge.client", to_memory)
     monkeypatch.setattr("tidewheel._fleet.kafka_bridge._FLUSH_S", 0.0)
-    monkeypatch.setattr("tidewheel._fleet.router._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("tidewheel._fleet.delivery._FIRST_PAUSE_S", 0.0)
 
 
 def history(seed: int, make, steps: int) -> Counter[str]:
     rng = random.Random(seed)
     inbox = make()
-    faults = Faults(random.Random(seed + 1))
-    inbox.before, inbox.after = faults, faults
     inbox.max_block_bytes = rng.choice([10_000, 2**20])
     reader = Reader(inbox)
     kinds = rng.choices(["replay", "numbers", "anonymous", "bridge"], k=3)
@@ -217,6 +225,8 @@ def history(seed: int, make, steps: int) -> Counter[str]:
         for number, kind in enumerate(kinds)
     ]
     happened: Counter[str] = Counter()
+    faults = Faults(random.Random(seed + 1), producers, happened)
+    inbox.before, inbox.after = faults, faults
     try:
         for _ in range(steps):
             producer = rng.choice(producers)
@@ -284,6 +294,7 @@ def test_whatever_happens_an_acknowledged_event_is_read_once_and_in_order():
     assert happened["trim"] > SEEDS
     assert happened["fork"] > 0
     assert happened["events"] > 20 * SEEDS
+    assert happened["failed with a round behind"] > SEEDS // 20
 
 
 def test_the_same_with_an_inbox_in_a_folder(tmp_path):

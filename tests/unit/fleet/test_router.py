@@ -141,6 +141,32 @@ def test_flush_waits_for_its_own_events_and_not_for_quiet():
             thread.join()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("own_numbers", [False, True])
+def test_a_round_that_is_ready_waits_until_the_one_before_it_is_stored(when, own_numbers):
+    inbox, gate, rounds = MemoryInbox(1), threading.Event(), []
+    fails = failing(2)
+
+    def slow():
+        rounds.append(len(inbox.log))
+        gate.wait()
+        fails()
+
+    setattr(inbox, when, slow)
+    with Router(inbox, "p", own_numbers=own_numbers, batch_events=1, timeout=0) as router:
+        for number in range(1, 4):
+            router.route("k", number, 10 * number if own_numbers else None)
+            eventually(lambda: rounds)
+        eventually(lambda: router._ready)
+        gate.set()
+        eventually(lambda: router._error is not None)
+        with pytest.raises(InboxUnavailable, match="3 events could not be stored"):
+            router.flush()
+        router.flush()
+    assert rounds[:3] == [0 if when == "before" else 1] * 3
+    assert events_of(inbox) == [("k", b"1"), ("k", b"2"), ("k", b"3")]
+
+
 def test_what_waits_is_limited_in_bytes_too():
     inbox, gate = MemoryInbox(1), threading.Event()
     inbox.before = gate.wait
@@ -148,7 +174,7 @@ def test_what_waits_is_limited_in_bytes_too():
         done = []
         thread = threading.Thread(target=lambda: [done.append(router.route("k", "x" * 1000)) for _ in range(100)])
         thread.start()
-        eventually(lambda: router._gathered.size >= 10_000)
+        eventually(lambda: router._gathered.size + router._ahead_bytes >= 10_000)
         assert len(done) < 30
         gate.set()
         thread.join()
@@ -247,7 +273,7 @@ def test_a_producer_waits_while_its_inbox_is_slower():
     done = []
     thread = threading.Thread(target=lambda: [done.append(router.route(n, n)) for n in range(20)])
     thread.start()
-    eventually(lambda: router._gathered.count == 4)
+    eventually(lambda: router._gathered.count + router._ahead_events == 4)
     assert len(done) < 20
     gate.set()
     thread.join()

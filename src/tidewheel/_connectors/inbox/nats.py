@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidewheel._connectors.inbox.base import (
+    FORMAT,
+    UNCOMPRESSED_FORMAT,
     Block,
     Inbox,
     Stored,
@@ -46,7 +48,6 @@ _STREAM_EXISTS = 10058
 _STREAM_NOT_FOUND = 10059
 _FETCH, _FETCH_BYTES = 500, 32 * 2**20
 _STAMPS = 5_000
-_FORMAT = "2"
 _HEADROOM = 1024
 
 
@@ -194,7 +195,7 @@ class NatsInbox(Inbox):
                 allow_direct=True,
                 metadata={
                     "tidewheel-shards": str(n_shards),
-                    "tidewheel-format": _FORMAT,
+                    "tidewheel-format": str(FORMAT),
                     "tidewheel-identity": str(new_identity()),
                 },
             )
@@ -209,11 +210,13 @@ class NatsInbox(Inbox):
         found = int(metadata.get("tidewheel-shards", 0))
         if not found or not info.config.allow_direct:
             raise ConfigError(f"the stream {self._name} at {self.url} was not made as an inbox; choose another name")
-        if (format := metadata.get("tidewheel-format", "1")) != _FORMAT:
+        format = metadata.get("tidewheel-format", "1")
+        if format not in (str(UNCOMPRESSED_FORMAT), str(FORMAT)):
             raise ConfigError(
-                f"the inbox at {self.url} has format {format}, this version knows {_FORMAT}: use the version of Tidewheel that "
-                "wrote it, or begin another inbox"
+                f"the inbox at {self.url} has format {format}, this version knows {UNCOMPRESSED_FORMAT} and {FORMAT}: use the "
+                "version of Tidewheel that wrote it, or begin another inbox"
             )
+        self.compresses = format != str(UNCOMPRESSED_FORMAT)
         if n_shards not in (None, found):
             raise ConfigError(
                 f"the inbox at {self.url} has {found} shards, not {n_shards}; the number is fixed for its life"
