@@ -164,3 +164,32 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
         run.finish()
     found = [(row["start"], row["end"], row["n"]) for row in out.records]
     assert sorted(found) == [(0, 10, 1), (10, 20, 1), (20, 30, 2), (30, 40, 1), (40, 60, 2)]
+
+
+def test_a_changed_window_of_a_function_is_refused_too():
+    state, out = f"memory:changing-{next(_names)}", collect()
+
+    def job(length: str) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        keyed = timed.limit_out_of_orderness("bound", "0 s")[0].key_by("by", "k")
+        keyed.window("tens", tumbling(length), lambda n, _: n + 1, default=0).sink("out", out)
+        return made
+
+    with MemoryRun(job("10 ns")) as run:
+        run.batch({"in": [{"k": "a", "at": 5}]})
+    with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 30 ns"):
+        MemoryRun(job("30 ns"))
+    with MemoryRun(job("10 ns")) as run:
+        run.batch({"in": [{"k": "a", "at": 7}, {"k": "a", "at": 12}]})
+        run.finish()
+    assert [row["value"] for row in out.records] == [2]
+
+
+def test_state_that_does_not_tell_of_which_windows_it_is_goes_on():
+    operator = Job("j").source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    keyed = operator.limit_out_of_orderness("bound", "0 s")[0].key_by("by", "k")
+    keyed.window("tens", tumbling("10 ns"), lambda n, _: n + 1, default=0)
+    window = keyed.job.graph.nodes[-1].operator
+    assert window.continuing("window").state_layout == "window"
+    assert window.continuing("windows of 20 ns every 20 ns from 0") is None
