@@ -70,11 +70,17 @@ def points_of_a_run() -> list[str]:
 def start(
     folder: Path, faults: str = "", program: Path = PROGRAM, reader: str = "auto", **options: str
 ) -> subprocess.Popen[str]:
-    """Start the program in a process group of its own; `reader` reads its sources, unless the environment chooses."""
+    """Start the program in a process group of its own; `reader` reads its sources, unless the environment chooses one."""
+    chosen = os.environ.get("TIDEWHEEL_READER", "auto")
     arguments = [f"{name}={value}" for name, value in options.items()]
     return subprocess.Popen(
         [sys.executable, str(program), str(folder), *arguments],
-        env={"TIDEWHEEL_READER": reader, **os.environ, "TIDEWHEEL_FAULTS": faults, "TEST_JAVA_OPTIONS": java_options()},
+        env={
+            **os.environ,
+            "TIDEWHEEL_READER": reader if chosen == "auto" else chosen,
+            "TIDEWHEEL_FAULTS": faults,
+            "TEST_JAVA_OPTIONS": java_options(),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
