@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark, may_be_shared
 from tidewheel._core.closing import Closing
 from tidewheel._engine import report as reports
@@ -29,7 +30,7 @@ from tidewheel._spark.worker_beside import BatchFailed, WorkerBeside
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
 SMALL_BYTES = 256 * 1024
-"""The same for a batch whose tasks read its files themselves, in bytes of the files."""
+"""The same for a batch whose tasks read its files themselves, in bytes of the files, and for the state where there are none."""
 SMALL_SECONDS = 0.25
 """The same on a local Spark, in the time that its tasks are expected to take: about what a query and a shuffle cost."""
 PLAIN_JOB_SECONDS = 0.1
@@ -70,8 +71,6 @@ class BatchTasks(Closing):
         self._local, self._work = beside, WorkEstimate()
         self._whole = False
         """Whether tasks read whole records, also where the program's functions read a part of them."""
-        self._in_one = False
-        """Whether the last batch that tasks read ran in one task."""
         self._few = False
         """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
 
@@ -95,13 +94,13 @@ class BatchTasks(Closing):
         self._few = rows_of(self._program.plan, ran.reports) <= SMALL_ROWS
         return ran
 
-    def run_without_input(self, spec: BatchSpec) -> list[Report]:
-        """Run the tasks of a batch that has no records."""
-        if self._in_one:
+    def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
+        """Run the tasks of a batch that has no records: its work is what is due in the state."""
+        if _is_small(state):
             alone = msgspec.structs.replace(spec, parallelism=1)
-            return _decoded(self._run_small([], alone), self._levels, alone)
+            return Ran(spec, _decoded(self._run_small([], alone), self._levels, alone), 1)
         rows = self._program.direct_query([[]], spec).collect()
-        return _reports(rows, self._levels, spec)
+        return Ran(spec, _reports(rows, self._levels, spec), spec.parallelism)
 
     def cancel(self) -> None:
         """End what runs beside this process in the middle of a batch. What Spark runs is Spark's to end."""
@@ -151,7 +150,6 @@ class BatchTasks(Closing):
             ran = Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
         else:
             ran = self._run_shared(splits, spec) if shared else self._run_large(splits, spec)
-        self._in_one = ran.tasks == 1
         if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
             self._work.note(size, ran.reports, ran.tasks)
         return ran
@@ -191,6 +189,12 @@ class BatchTasks(Closing):
             with contextlib.suppress(BatchFailed):
                 return self._worker.reports(spec, self._levels, splits)
         return self._program.in_tasks([splits], spec)
+
+
+def _is_small(state: ShardMap) -> bool:
+    """Tell whether all that a job has stored is soon gone through by one task."""
+    # A state with pages is large, and they need not be read to know it.
+    return not state.pages() and sum(file.size for file in state.files()) <= SMALL_BYTES
 
 
 def rows_of(plan: Plan, found: Sequence[Report]) -> int:

@@ -18,6 +18,7 @@ from pyspark.util import InheritableThread
 
 from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._core import faults
@@ -455,7 +456,9 @@ class Driver:
         spec = self._spec(epoch=epoch, asks=False)
         found: list[Report] = []
         if self.plan.driven_by_time():
-            found = self.tasks.run_without_input(spec)
+            head = self.run.head
+            ran = self.tasks.run_without_input(spec, ShardMap.of(head.shards, head.n_shards))
+            found, steps.tasks = ran.reports, ran.tasks
         steps.done("tasks")
         self.run.commit(spec, found, kind, self.spark, steps=steps)
         self._tell(spec, None, found, steps, kind)

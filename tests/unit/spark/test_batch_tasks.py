@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
@@ -13,6 +14,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.report import Report
 from tidewheel._spark import batch_tasks
 from tidewheel._spark.batch_tasks import BatchTasks, Offered
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 
 
 def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeypatch):
@@ -55,17 +57,18 @@ class Programs:
         return [reports.encode(Report(level, 0, took=self.seconds)) for level in (0, 1)]
 
 
-def run_batches(program: Programs, sizes: list[int], *, local: bool = True) -> list[str]:
-    """Run batches of these many bytes, then one without input, and tell how each ran."""
+PINNED = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
+
+
+def run_batches(program: Programs, sizes: list[int], *, local: bool = True) -> BatchTasks:
+    """Run batches of these many bytes."""
     sources = SimpleNamespace(lines=())
     tasks = BatchTasks(program, sources, in_driver=True, beside=local)
-    pinned = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
     for size in sizes:
         split = (0, SimpleNamespace(size=size))
         sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split], narrowed=lambda _: None)
-        tasks.run(Offered(None, None, "v1\n{}", (), {}), pinned, read_by_spark=False)
-    tasks.run_without_input(pinned)
-    return program.ran
+        tasks.run(Offered(None, None, "v1\n{}", (), {}), PINNED, read_by_spark=False)
+    return tasks
 
 
 MB = 1 << 20
@@ -74,12 +77,24 @@ MB = 1 << 20
 @pytest.mark.parametrize(
     ("seconds", "local", "sizes", "ran"),
     [
-        pytest.param(0.1, True, [MB, MB], ["query", "1 task", "1 task"], id="little work"),
-        pytest.param(0.1, True, [MB, 9 * MB], ["query", "query", "query"], id="nine times as much"),
-        pytest.param(0.1, True, [MB, 1_000, MB], ["query", "1 task", "1 task", "1 task"], id="a tiny one between"),
-        pytest.param(0.4, True, [MB, MB], ["query", "query", "query"], id="much work"),
-        pytest.param(0.1, False, [MB, MB], ["query", "query", "query"], id="a cluster"),
+        pytest.param(0.1, True, [MB, MB], ["query", "1 task"], id="little work"),
+        pytest.param(0.1, True, [MB, 9 * MB], ["query", "query"], id="nine times as much"),
+        pytest.param(0.1, True, [MB, 1_000, MB], ["query", "1 task", "1 task"], id="a tiny one between"),
+        pytest.param(0.4, True, [MB, MB], ["query", "query"], id="much work"),
+        pytest.param(0.1, False, [MB, MB], ["query", "query"], id="a cluster"),
     ],
 )
 def test_a_batch_that_should_take_less_time_than_a_shuffle_runs_in_one_task(seconds, local, sizes, ran):
-    assert run_batches(Programs(seconds), sizes, local=local) == ran
+    program = Programs(seconds)
+    run_batches(program, sizes, local=local)
+    assert program.ran == ran
+
+
+@pytest.mark.parametrize(("size", "ran", "tasks"), [(1_000, "1 task", 1), (MB, "query", 2)])
+def test_what_is_due_in_a_large_state_is_divided_among_tasks_however_small_the_last_batch_was(size, ran, tasks):
+    # At the end of a bounded job all that is open is due, and one task would need the shards of all hosts.
+    program = Programs(0.1)
+    last = run_batches(program, [1_000])
+    state = ShardMap.of({0: ShardParts(PartRef(FileRef("state/a", size, 0), 1, size, keys=1))}, 4)
+    assert last.run_without_input(PINNED, state).tasks == tasks
+    assert program.ran == ["1 task", ran]
