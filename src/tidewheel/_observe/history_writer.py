@@ -59,10 +59,16 @@ class HistoryWriter:
         self._commits: deque[CommitRecord] = deque(maxlen=_WAITING)
         self._others: deque[tuple[str, bytes]] = deque(maxlen=_WAITING)
         self._lag: LagRecord | None = None
+        self._noted: LagRecord | None = None
+        """What was told last of what waits, and the last of it that is written or that a commit has."""
         self._errors = 0
         self._wake, self._ending = threading.Event(), threading.Event()
         self._chunk: list[CommitRecord] = []
         self._chunk_bytes = 0
+        self._unwritten = False
+        """Whether the open chunk has commits that are not written, because the store did not take them."""
+        self._newest = 0
+        """When the newest commit was made."""
         self._chunks = 0
         self._failing = False
         self._thread = BackgroundThread(self._work, "tidewheel-history", self._failed)
@@ -123,22 +129,21 @@ class HistoryWriter:
             # First off the queue: one that cannot be written must not stop the others for ever.
             name, data = self._others.popleft()
             self._store.write(name, data)
-        lag, self._lag = self._lag, None
-        newest = self._commits[-1].at if self._commits else 0
-        if self._commits:
+        if self._commits or self._unwritten:
             self._write_commits()
+        lag = self._lag
         # A commit that was made since has what that look saw.
-        if lag is not None and lag.at > newest:
+        if lag is not None and lag is not self._noted and lag.at > self._newest:
             self._store.write(places.LAG, LAG.encode([lag]))
+        self._noted = lag
         self._failing = False
 
     def _write_commits(self) -> None:
-        fresh: list[CommitRecord] = []
         while self._commits:
-            fresh.append(self._commits.popleft())
-        for record in fresh:
+            record = self._commits.popleft()
             self._chunk.append(record)
             self._chunk_bytes += len(msgspec.msgpack.encode(record))
+            self._newest, self._unwritten = record.at, True
             if len(self._chunk) >= CHUNK_COMMITS or self._chunk_bytes >= CHUNK_BYTES:
                 self._write_chunk()
                 self._chunk, self._chunk_bytes = [], 0
@@ -151,6 +156,7 @@ class HistoryWriter:
         """Write the open chunk as it is now, in place of what was written of it before."""
         name = places.object_name(places.COMMITS, self._chunk[0].at, self._run, self._chunks)
         self._store.write(name, COMMITS.encode(self._chunk))
+        self._unwritten = False
 
     def _prune(self) -> None:
         """Remove what is too old or too much. Other runs of the job may do the same at the same time."""

@@ -14,7 +14,16 @@ from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._observe import history_writer, places
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter, surplus
-from tidewheel._observe.records import COMMITS, CommitRecord, ErrorRecord, OperatorRecord, RunRecord, Stored
+from tidewheel._observe.records import (
+    COMMITS,
+    Behind,
+    CommitRecord,
+    ErrorRecord,
+    LagRecord,
+    OperatorRecord,
+    RunRecord,
+    Stored,
+)
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._storage import Entry, open_store
 from tidewheel._storage.memory import MemoryStore
@@ -145,6 +154,32 @@ def test_a_store_that_fails_is_logged_once_and_the_run_goes_on(caplog):
     assert [record.message for record in caplog.records].count(
         "history cannot be written, and the job goes on without it: the server does not answer"
     ) == 1
+
+
+def test_what_a_store_did_not_take_is_written_when_it_answers_again(store, monkeypatch):
+    tried, away, stored = threading.Event(), threading.Event(), threading.Event()
+    away.set()
+    write = type(store).write
+
+    def when_it_answers(self, path, data):
+        if away.is_set():
+            tried.set()
+            raise StorageError("the server does not answer")
+        write(self, path, data)
+        stored.set()
+
+    monkeypatch.setattr(type(store), "write", when_it_answers)
+    writer = HistoryWriter(store, "orders", "r1")
+    waits = LagRecord(2 * 10**9, "r1", {"in": {"": Behind(7)}})
+    writer.waited(waits)
+    writer.committed(commit(1))
+    tried.wait()
+    away.clear()
+    writer.failed(ErrorRecord(3 * 10**9, "r1", "no"))
+    stored.wait()
+    writer.close()
+    assert History(store).latest("orders") == commit(1)
+    assert History(store).lag("orders", "r1") == waits
 
 
 def test_a_store_that_is_slow_delays_nobody():
