@@ -185,18 +185,25 @@ def run(
     options |= {name: value for name, value in choices.items() if value is not None}
     if history is not None:
         options["history"] = None if history == "none" else history
+    begun = False
     try:
         start_early(master, options["conf"])
         job = load_job(program)
         if state is not None:
             job.state = state
         with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
+
+            def on_phase(phase: str | None) -> None:
+                nonlocal begun
+                begun = True
+                progress.phase(phase)
+
             progress.started(job)
-            progress.ended(
-                job.run(**options, progress=progress.batch, on_phase=progress.phase, on_readers=progress.readers)
-            )
+            progress.ended(job.run(**options, progress=progress.batch, on_phase=on_phase, on_readers=progress.readers))
     except KeyboardInterrupt:
-        # A run that has begun takes the signal itself.
+        # A run takes the signal itself while it goes on; what comes after it, as it lets go of what it held, aborts.
+        if begun:
+            raise
         _leave()
 
 

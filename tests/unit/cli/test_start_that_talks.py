@@ -135,6 +135,13 @@ def test_ctrl_c_while_the_program_is_loaded_ends_in_one_line(program):
     assert "Traceback" not in text
 
 
+def test_ctrl_c_while_a_run_lets_go_of_what_it_held_is_an_abort(program):
+    text, status = on_a_terminal("-c", RUN.format(program=program, end="raise KeyboardInterrupt"))
+    assert status == 130, text
+    assert "Traceback" not in text
+    assert "before the run began" not in text
+
+
 def test_ctrl_c_while_spark_starts_ends_in_order(program):
     text, status = on_a_terminal("-m", "tidewheel", "run", program, interrupted_at=b"starting: Spark")
     assert status == 0, text
