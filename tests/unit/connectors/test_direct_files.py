@@ -144,6 +144,15 @@ def test_an_orc_file_that_spark_may_read_otherwise_is_left_to_it(tmp_path):
     assert "the day 1500-01-01" in left(old, a=pa.date32())
 
 
+@pytest.mark.parametrize(("split", "write"), [(ParquetSplit, parquet.write_table), (OrcSplit, orc.write_table)])
+def test_a_file_without_any_of_the_columns_that_are_read_has_its_records_all_the_same(tmp_path, split, write):
+    # As files have that were written before a column was thought of.
+    write(pa.table({"user": ["ada", "bob"]}), str(tmp_path / "a"))
+    columns = pa.schema([("vip", pa.bool_())])
+    (batch,) = split(str(tmp_path / "a"), 1, columns).read()
+    assert batch.to_pylist() == [{"vip": None}] * 2
+
+
 def test_an_orc_file_that_is_gone_or_cut_off_is_named(tmp_path):
     path = tmp_path / "a.orc"
     with pytest.raises(StorageError, match=r"a\.orc is gone"):

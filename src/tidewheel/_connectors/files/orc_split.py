@@ -55,8 +55,10 @@ class OrcSplit(Split):
         try:
             file = orc.ORCFile(self.path)
             fitting = self._fitting(file.schema)
+            # Without any column Arrow would tell of no record at all.
+            wanted = fitting.wanted or file.schema.names[:1]
             for stripe in range(file.nstripes):
-                whole = file.read_stripe(stripe, columns=fitting.wanted)
+                whole = file.read_stripe(stripe, columns=wanted)
                 for start in range(0, whole.num_rows, ROWS):
                     yield self._checked(fitting.fitted(whole.slice(start, ROWS)))
         except FileNotFoundError as error:
