@@ -104,6 +104,7 @@ class Driver:
         self._polls = 0
         self._read_by_spark = False
         """Whether tasks could not read a batch as Spark would, so that Spark's own rows must be at hand from then on."""
+        self._interrupts = Interrupts(self)
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -123,8 +124,8 @@ class Driver:
             unread=UnreadFiles(self.seen, lambda: self.run.head).of,
         )
         try:
-            with Interrupts(self) as interrupts:
-                self._run(interrupts)
+            with self._interrupts:
+                self._run()
         except _Stopped:
             pass  # It had not begun.
         except (Py4JError, OSError) as error:
@@ -143,7 +144,7 @@ class Driver:
         sequence, events = (0, 0) if head is None else (head.sequence, head.event_count)
         return RunResult(self.job.name, sequence, events, self.batches, self.stopping)
 
-    def _run(self, interrupts: Interrupts) -> None:
+    def _run(self) -> None:
         """Claim the job and run its batches to the end."""
         self._enter("checking")
         self.run.reserve()
@@ -156,7 +157,6 @@ class Driver:
             elif isinstance(node.operator, SourceOperator):
                 node.operator.source.check()
         self._start_spark()
-        interrupts.take()
         self._continued(self.run.checkpoints.latest())
         self._enter("claiming")
         self.run.begin()
@@ -181,6 +181,7 @@ class Driver:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
         self._enter("Spark")
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
+        self._interrupts.take()
         check_session(self.spark)
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
         self._enter("hosts")

@@ -150,6 +150,27 @@ def test_ctrl_c_while_spark_starts_ends_in_order(program):
     assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
 
 
+def test_a_signal_is_for_the_run_again_as_soon_as_spark_has_started(spark, tmp_path, monkeypatch):
+    taken = []
+
+    def session(*_):
+        # Spark does so in the main thread, also where a run starts it anew.
+        signal.signal(signal.SIGINT, lambda *_: taken.append("by Spark"))
+        return spark
+
+    monkeypatch.setattr("tidewheel._spark.driver.session", session)
+    job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
+    job.source("in", sources.iterable([1, 2, 3])).sink("out", sinks.discard())
+    before = signal.getsignal(signal.SIGINT)
+    result = job.run(
+        local=str(tmp_path / "local"),
+        trigger="available-now",
+        on_phase=lambda phase: signal.raise_signal(signal.SIGINT) if phase == "hosts" else None,
+    )
+    assert (result.stopped, taken) == (True, [])
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_a_run_can_be_stopped_at_every_phase_of_its_start(spark, tmp_path):
     job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
     out: list = []
