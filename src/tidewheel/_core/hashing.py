@@ -25,6 +25,9 @@ _P1, _P2, _P3, _P4, _P5 = (
 _STRIPE = 32
 """Keys of this many bytes and more are hashed in a way of their own."""
 
+_AT_ONCE = 32 * 1024
+"""How many keys are hashed at once: as many as the processor's cache holds all steps of."""
+
 Shards = npt.NDArray[np.int64]
 
 
@@ -40,18 +43,25 @@ def shards_of_ints(keys: npt.NDArray[np.int64], n_shards: int) -> Shards:
 
 def shards_of_bytes(keys: pa.Array, n_shards: int) -> Shards:
     """Return the shard of each key of a string or binary column without nulls."""
-    mask = n_shards - 1
     column = keys.cast(pa.binary())
+    shards: Shards = np.empty(len(column), np.int64)
+    for start in range(0, len(column), _AT_ONCE):
+        hashes = _hashes(column.slice(start, _AT_ONCE)) & np.uint64(n_shards - 1)
+        shards[start : start + _AT_ONCE] = hashes.astype(np.int64)
+    return shards
+
+
+def _hashes(column: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return the xxh64 of each key of a binary column without nulls."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
-    hashes = np.empty(len(column), np.uint64)
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     # Keys of one length take the same steps, each of which is done for all of them at once.
     steps = np.minimum(lengths, _STRIPE)
     present = np.flatnonzero(np.bincount(steps)).tolist()
     if len(present) == 1 and present[0] < _STRIPE:
-        rows = _Rows(data, int(offsets[0]), present[0], len(column))
-        return (_short_hashes(rows, present[0]) & np.uint64(mask)).astype(np.int64)
+        return _short_hashes(_Rows(data, int(offsets[0]), present[0], len(column)), present[0])
+    hashes = np.empty(len(column), np.uint64)
     for length in present:
         chosen = np.flatnonzero(steps == length)
         if length < _STRIPE:
@@ -59,7 +69,7 @@ def shards_of_bytes(keys: pa.Array, n_shards: int) -> Shards:
         else:
             raw = column.take(pa.array(chosen)).to_pylist()
             hashes[chosen] = np.fromiter((xxh64_intdigest(key, SEED) for key in raw), np.uint64, len(raw))
-    return (hashes & np.uint64(mask)).astype(np.int64)
+    return hashes
 
 
 @dataclass(frozen=True, slots=True)

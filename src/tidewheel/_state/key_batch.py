@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._core.hashing import shards_of_bytes, shards_of_ints
-from tidewheel._values.columns import with_used_values
+from tidewheel._core.hashing import Shards, shards_of_bytes, shards_of_ints
+from tidewheel._state.key_order import SortedColumn, sorted_column
+from tidewheel._values.columns import repeats, with_used_values
 
 _LETTERS = {pa.string(): b"s", pa.binary(): b"b"}
 _MANY = 10_000
@@ -39,22 +40,45 @@ class KeyBatch:
     Every message has a place, that of its key in `keys` and `states`; the operator reads and sets `states` by place.
     """
 
-    __slots__ = ("_places", "encoded", "keys", "read", "shards", "states", "stored")
+    __slots__ = ("_keys", "_order", "_places", "encoded", "read", "shards", "states", "stored")
 
     def __init__(
-        self, keys: list[Any], places: list[int] | Places, stored: list[bytes], shards: dict[int, slice]
+        self,
+        keys: list[Any] | pa.Array,
+        places: list[int] | Places,
+        stored: list[bytes],
+        shards: dict[int, slice],
+        order: Places | None = None,
     ) -> None:
-        """Begin without states; `stored` and `shards` are empty where the keys are not in the order of the store."""
-        self.keys, self._places, self.stored, self.shards = keys, places, stored, shards
+        """Begin without states; `stored` and `shards` are empty where the keys are not in the order of the store.
+
+        Keys given as a column are made Python objects when they are asked for. `order` is that of the messages by place, where it
+        is known.
+        """
+        self._keys, self._places, self.stored, self.shards, self._order = keys, places, stored, shards, order
         self.states: list[Any] = []
         self.read: list[bytes | None] = []
         """What the states were read from, where the keys are in the order of the store."""
         self.encoded: list[bytes | None] = []
         """What the operator left, once it is given back."""
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def keys(self) -> list[Any]:
+        """The distinct keys as Python objects."""
+        if not isinstance(self._keys, list):
+            self._keys = self._keys.to_pylist()
+        return self._keys
+
     def places(self) -> list[int]:
         """Return the place of each message."""
         return self._places if isinstance(self._places, list) else self._places.tolist()
+
+    def place_array(self) -> Places:
+        """Return the place of each message as an array."""
+        return np.asarray(self._places, np.int64)
 
     def together(self) -> tuple[pa.Array, list[int]] | None:
         """Return the messages' order by place, and how many each place has; None where they are few.
@@ -65,7 +89,8 @@ class KeyBatch:
         places = self._places
         if isinstance(places, list) or len(places) < _MANY:
             return None
-        return pa.array(_sorted(places)), np.bincount(places, minlength=len(self.keys)).tolist()
+        order = _sorted(places) if self._order is None else self._order
+        return pa.array(order), np.bincount(places, minlength=len(self)).tolist()
 
     def changes(self, shard: int) -> list[tuple[bytes, bytes | None]]:
         """Return the stored keys of a shard whose state is not what was read, each with its encoded state."""
@@ -93,29 +118,60 @@ def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
 
     A column that is dictionary-encoded has its distinct keys in its dictionary.
     """
-    encoded = with_used_values(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    distinct = encoded.dictionary
-    if distinct.type in _LETTERS:
-        shards = shards_of_bytes(distinct, n_shards)
-        stored = pc.binary_join_element_wise(pa.scalar(_LETTERS[distinct.type]), distinct.cast(pa.binary()), b"")
-    elif pa.types.is_int64(distinct.type):
-        numbers = distinct.to_numpy()
-        shards = shards_of_ints(numbers, n_shards)
-        rows = np.empty((len(numbers), 9), np.uint8)
-        rows[:, 0] = ord("i")
-        rows[:, 1:] = numbers.astype("<i8").view(np.uint8).reshape(len(numbers), 8)
-        fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(9), len(numbers), [None, pa.py_buffer(rows)])
-        stored = fixed.cast(pa.binary())
-    else:
+    encoded = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if encoded else column.type
+    if kind not in _LETTERS and not pa.types.is_int64(kind):
         return None
+    if not encoded and len(column) >= _MANY and not repeats(column):
+        by_bytes = sorted_column(column)
+        if by_bytes is not None:
+            return _sorted_by_bytes(column, by_bytes, n_shards)
+    codes = with_used_values(column) if encoded else column.dictionary_encode()
+    shards, stored = _shards(codes.dictionary, n_shards), _stored(codes.dictionary)
     table = pa.table({"shard": shards, "stored": stored})
     order = pc.sort_indices(table, sort_keys=[("shard", "ascending"), ("stored", "ascending")])
     place = np.empty(len(shards), np.int64)
     place[order.to_numpy()] = np.arange(len(shards))
-    places = place[encoded.indices.to_numpy()]
-    present, starts = np.unique(shards[order.to_numpy()], return_index=True)
-    ends = [*starts.tolist()[1:], len(shards)]
-    slices = {
-        shard: slice(start, end) for shard, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)
-    }
-    return KeyBatch(distinct.take(order).to_pylist(), places, stored.take(order).to_pylist(), slices)
+    places = place[codes.indices.to_numpy()]
+    slices = _slices(shards[order.to_numpy()])
+    return KeyBatch(codes.dictionary.take(order), places, stored.take(order).to_pylist(), slices)
+
+
+def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) -> KeyBatch:
+    """Return the distinct keys of a column whose order by bytes is known."""
+    distinct = column.take(pa.array(by_bytes.order[by_bytes.starts]))
+    shards = _shards(distinct, n_shards)
+    by_shard = np.argsort(shards.astype(np.uint16), kind="stable")
+    starts, counts = by_bytes.starts[by_shard], by_bytes.counts[by_shard]
+    ends = np.cumsum(counts)
+    # The messages of each key, one key after the other.
+    order = by_bytes.order[np.repeat(starts - ends + counts, counts) + np.arange(len(column))]
+    places = np.empty(len(column), np.int64)
+    places[order] = np.repeat(np.arange(len(counts)), counts)
+    distinct = distinct.take(pa.array(by_shard))
+    return KeyBatch(distinct, places, _stored(distinct).to_pylist(), _slices(shards[by_shard]), order)
+
+
+def _shards(distinct: pa.Array, n_shards: int) -> Shards:
+    if pa.types.is_int64(distinct.type):
+        return shards_of_ints(distinct.to_numpy(), n_shards)
+    return shards_of_bytes(distinct, n_shards)
+
+
+def _stored(distinct: pa.Array) -> pa.Array:
+    """Return the bytes of keys in the store."""
+    if not pa.types.is_int64(distinct.type):
+        return pc.binary_join_element_wise(pa.scalar(_LETTERS[distinct.type]), distinct.cast(pa.binary()), b"")
+    rows = np.empty((len(distinct), 9), np.uint8)
+    rows[:, 0] = ord("i")
+    rows[:, 1:] = distinct.to_numpy().astype("<i8").view(np.uint8).reshape(len(distinct), 8)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(9), len(distinct), [None, pa.py_buffer(rows)]).cast(
+        pa.binary()
+    )
+
+
+def _slices(ascending: Shards) -> dict[int, slice]:
+    """Return where each shard is among shards that ascend."""
+    present, starts = np.unique(ascending, return_index=True)
+    ends = [*starts.tolist()[1:], len(ascending)]
+    return {shard: slice(start, end) for shard, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)}

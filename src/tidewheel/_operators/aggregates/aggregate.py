@@ -102,7 +102,7 @@ class _Aggregating(Process):
         keys = fresh.column(KEY).combine_chunks()
         key_batch = key_batch_of(keys, self.table.n_shards)
         rank = np.empty(len(keys), np.int64)
-        rank[key_batch.places()] = np.arange(len(keys))
+        rank[key_batch.place_array()] = np.arange(len(keys))
         packing = Packing(len(accumulators))
         old: list[bytes] = []
         for shard, part in key_batch.shards.items():

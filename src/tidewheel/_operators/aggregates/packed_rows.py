@@ -38,7 +38,7 @@ class PackedRows:
     def write(self, key_batch: KeyBatch, places: Array, numbers: list[Array]) -> None:
         """Store the rows of the keys, given in the order of their places; a key without rows is dropped."""
         data, width = self.packing.pack(numbers), self.packing.width
-        counts = np.bincount(places, minlength=len(key_batch.keys))
+        counts = np.bincount(places, minlength=len(key_batch))
         ends = (np.cumsum(counts) * width).tolist()
         raws: list[bytes | None] = []
         for count, end in zip(counts.tolist(), ends, strict=True):

@@ -139,7 +139,7 @@ class _Windowing(Process):
         self.partial_results = []
         key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         stored = self._read(key_batch)
-        fresh = fresh.set_column(0, KEY, pa.array(key_batch.places(), pa.int64()))
+        fresh = fresh.set_column(0, KEY, pa.array(key_batch.place_array()))
         # By numbers, since the keys are in the order of the store.
         whole = merged([stored, fresh], self.accumulators, self.context.operator, (PANE,)) if len(stored) else fresh
         last = self.context.last_epoch
@@ -207,6 +207,6 @@ class _Windowing(Process):
 
     def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""
-        times = np.full(len(key_batch.keys), NEVER, np.int64)
+        times = np.full(len(key_batch), NEVER, np.int64)
         np.minimum.at(times, ints(table, KEY), self.panes.next(ints(table, PANE), epoch))
         return times

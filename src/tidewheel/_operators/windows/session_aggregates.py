@@ -166,7 +166,7 @@ class _Sessions(Process):
         key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         stored = self._read(key_batch)
         partial = self._sessions(
-            np.array(key_batch.places(), np.int64),
+            key_batch.place_array(),
             ints(fresh, _FIRST),
             ints(fresh, LATEST) + self.gap,
             np.full(len(fresh), _PARTIAL, np.int64),
@@ -278,7 +278,7 @@ class _Sessions(Process):
         """Return when each key has something due: a session that ends, or one that takes no messages from then on."""
         closed = ints(sessions, _STATUS) == CLOSED
         due = ints(sessions, _END) - 1 + np.where(closed, self.operator.lateness, 0)
-        times = np.full(len(key_batch.keys), NEVER, np.int64)
+        times = np.full(len(key_batch), NEVER, np.int64)
         np.minimum.at(times, ints(sessions, KEY), due)
         return times
 
