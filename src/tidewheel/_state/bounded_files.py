@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from tidewheel._state.references import FileRef, PartRef
@@ -36,7 +36,7 @@ class BoundedFiles:
 
     def add(self, shard: int, table: Table, items: Iterable[Item]) -> None:
         """Take items, ascending by key; a second run of the same shard and table goes on where the first one ended."""
-        for chunk in _sliced(items) if isinstance(items, list) else chunked(items):
+        for chunk in _sliced(items) if isinstance(items, Sequence) else chunked(items):
             self._writer.add(shard, table, chunk)
             if self._writer.size > self._file_bytes:
                 self._close()
@@ -55,7 +55,7 @@ class BoundedFiles:
             self._parts.setdefault(shard, []).append(part)
 
 
-def _sliced(items: list[Item]) -> Iterator[list[Item]]:
+def _sliced(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Yield slices of what is in memory anyway: a sample tells how large they are, nobody looks at each item."""
     sample = items[:: len(items) // 32 + 1]
     mean = sum(len(value or b"") for _, value in sample) // max(len(sample), 1)

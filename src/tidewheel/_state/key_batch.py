@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidewheel._core.hashing import Shards, shards_of_bytes, shards_of_ints
 from tidewheel._state.key_order import SortedColumn, sorted_column
+from tidewheel._state.key_run import KeyRun
 from tidewheel._values.columns import repeats, with_used_values
 
 _LETTERS = {pa.string(): b"s", pa.binary(): b"b"}
@@ -92,13 +93,10 @@ class KeyBatch:
         order = _sorted(places) if self._order is None else self._order
         return pa.array(order), np.bincount(places, minlength=len(self)).tolist()
 
-    def changes(self, shard: int) -> list[tuple[bytes, bytes | None]]:
+    def changes(self, shard: int) -> KeyRun:
         """Return the stored keys of a shard whose state is not what was read, each with its encoded state."""
-        part = self.shards.get(shard)
-        if part is None:
-            return []
-        left = zip(self.stored[part], self.encoded[part], self.read[part], strict=True)
-        return [(stored, encoded) for stored, encoded, read in left if encoded != read]
+        part = self.shards.get(shard, slice(0))
+        return KeyRun.changed(self.stored[part], self.encoded[part], self.read[part])
 
     def entries(self) -> Iterator[tuple[int, list[tuple[bytes, Any, bytes | None]]]]:
         """Yield each shard with the stored form of its keys, the keys, and what their states were read from."""

@@ -47,6 +47,7 @@ _MAX_DATABASES = 512
 _MAX_READERS = 1024
 _FETCHED_AHEAD = 64 << 20
 _MANY_KEYS = 2000
+_MANY_PAGES = 512
 _OPEN_ATTEMPTS = 100
 
 _OUT_OF_DATE = "If a newer batch is at work on this machine, this one is out of date and must end. If not: "
@@ -92,7 +93,7 @@ class ShardCopy:
         while todo := self._missing_parts(parts, sequence, applied):
             applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
             lacked += sum(part.bytes for part in todo)
-            if sum(part.keys for part in todo) <= _MANY_KEYS or not self._reopen():
+            if not self._wrote_many_pages(todo) or not self._reopen():
                 break
             self.was_filled = True
             # The folder may have been removed since it was opened first; then all is lacking again.
@@ -134,6 +135,10 @@ class ShardCopy:
                 return False
             self._environment.close()
             return True
+
+    def _wrote_many_pages(self, parts: list[PartRef]) -> bool:
+        """Tell whether parts that were taken in at once may have changed more pages than LMDB should keep in memory."""
+        return sum(part.keys for part in parts) > _MANY_KEYS and self._environment.info()["last_pgno"] > _MANY_PAGES
 
     def _reopen(self) -> bool:
         """Close the environment and open it again, unless somebody reads; tell whether it was done.

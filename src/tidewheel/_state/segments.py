@@ -130,7 +130,7 @@ class SegmentTable:
     def divide(self, shard: int, items: Items) -> Items:
         """Return the changes of the operator's table without the segments in them; `changes` has these from now on."""
         before = self._stored_numbers(shard, items)
-        heads: Items = []
+        heads: list[tuple[bytes, bytes | None]] = []
         segments: dict[bytes, bytes | None] = {}
         for (stored, raw), numbers in zip(items, before, strict=True):
             rows = _segments(raw) if raw is not None and is_head(raw) else []

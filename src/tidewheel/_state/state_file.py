@@ -27,6 +27,7 @@ import msgspec
 import zstandard
 from xxhash import xxh64_intdigest
 
+from tidewheel._state.key_run import KeyRun
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel.errors import CorruptError, StateError
 
@@ -136,12 +137,11 @@ class StateFileWriter:
 
     def add(self, shard: int, table: Table, items: Sequence[Item]) -> None:
         """Add a run of items, ascending by key; the value `None` says that the key was dropped."""
-        size = self._block_keys(len(items), items[:: len(items) // _SAMPLES + 1])
+        size = self._block_keys(len(items), list(items[:: len(items) // _SAMPLES + 1]))
         for start in range(0, len(items), size):
-            run = items[start : start + size]
-            keys = [key for key, _ in run]
-            self._check(shard, table, keys)
-            self._add_block(shard, table, keys, [value for _, value in run])
+            run = KeyRun.of(items[start : start + size])
+            self._check(shard, table, run.keys)
+            self._add_block(shard, table, run.keys, run.values)
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from xxhash import xxh64_intdigest
 from tidewheel._core.keys import SEED, from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, decode_all, encode_all
 from tidewheel._state.key_batch import KeyBatch, RefusedState, sorted_keys
+from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.segments import SUFFIX, SegmentedCodec, SegmentTable
@@ -27,7 +28,7 @@ from tidewheel._state.timers import TimerTable
 from tidewheel._values.columns import values
 from tidewheel.errors import CorruptError, OperatorError, StateError
 
-Items = list[tuple[bytes, bytes | None]]
+Items = Sequence[tuple[bytes, bytes | None]]
 """Stored keys in order, each with its encoded state, or None where the key was dropped."""
 Entry = tuple[bytes, Any, bytes | Absent | None]
 """A stored key, the key, and what its state was read from; MISSING where it was not read."""
@@ -389,7 +390,7 @@ class KeyedState:
         if self._spill is not None:
             self._spill.close()
 
-    def _encoded(self, entries: list[Entry]) -> Items:
+    def _encoded(self, entries: list[Entry]) -> list[tuple[bytes, bytes | None]]:
         """Return the stored keys whose state is not what was read, in order, each with its encoded state."""
         entries.sort(key=_STORED)
         states = [self.states[key] for _, key, _ in entries]
@@ -425,19 +426,21 @@ class RawTable:
         """Made by `TaskState.raw`."""
         self.n_shards = task.n_shards
         self._task, self._table = task, table
-        self._read: dict[int, dict[bytes, bytes | None]] = {}
-        self._changed: dict[int, dict[bytes, bytes | None]] = {}
+        self._read: dict[int, list[KeyRun]] = {}
+        """What was read of each shard, run by run."""
+        self._changed: dict[int, list[KeyRun]] = {}
+        """What was put into each shard, run by run; a later one goes before an earlier one."""
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
         """Return the state of each stored key; the keys must be sorted."""
         states = self._task.reader(shard).get_many(self._table, stored)
-        self._read.setdefault(shard, {}).update(zip(stored, states, strict=True))
-        changed = self._changed.get(shard)
+        self._read.setdefault(shard, []).append(KeyRun(stored, states))
+        changed = _merged(self._changed.get(shard, ()))
         return states if not changed else [changed.get(key, raw) for key, raw in zip(stored, states, strict=True)]
 
-    def put(self, shard: int, items: Items) -> None:
-        """Set states."""
-        self._changed.setdefault(shard, {}).update(items)
+    def put(self, shard: int, stored: list[bytes], states: list[bytes | None]) -> None:
+        """Set the states of stored keys, which must be sorted."""
+        self._changed.setdefault(shard, []).append(KeyRun(stored, states))
 
     def touched(self) -> set[int]:
         """Return the shards with changes."""
@@ -445,11 +448,19 @@ class RawTable:
 
     def changes(self, shard: int) -> Items:
         """Return the stored keys of the shard whose state is not what was read, in order."""
-        read = self._read.get(shard, {})
-        return [item for item in sorted(self._changed.get(shard, {}).items()) if item[1] != read.get(item[0], MISSING)]
+        changed, read = self._changed.get(shard, []), self._read.get(shard, [])
+        if len(changed) == len(read) == 1 and changed[0].keys == read[0].keys:
+            return KeyRun.changed(changed[0].keys, changed[0].values, read[0].values)
+        before = _merged(read)
+        return [item for item in sorted(_merged(changed).items()) if item[1] != before.get(item[0], MISSING)]
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _merged(runs: Iterable[KeyRun]) -> dict[bytes, bytes | None]:
+    """Return the last value of each key."""
+    return {key: value for run in runs for key, value in run}
 
 
 class ShardStates(MutableMapping[Any, Any]):

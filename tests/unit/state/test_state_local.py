@@ -349,6 +349,7 @@ def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
 
 def test_a_large_commit_gives_its_memory_back(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
     history, copy = History(folders.new()), folders.copy()
     for number in range(3):
         history.commit({"t": {bytes([65 + number, letter]): b"1" for letter in b"abc"}})
@@ -423,6 +424,7 @@ def test_a_folder_that_is_removed_is_made_again_from_the_files(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, many_keys: int
 ) -> None:
     monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", many_keys)
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
     catch_up(copy, history)
@@ -450,6 +452,7 @@ def test_a_folder_that_is_removed_while_a_commit_is_applied_is_made_again(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
     removed: list[Path] = []

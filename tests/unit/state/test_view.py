@@ -241,7 +241,7 @@ def test_tables_are_apart(jobs):
     left.put("a", 1)
     right.put("a", 2)
     raw = task.raw("raw")
-    raw.put(shard_of("a", N_SHARDS), [(to_stored("a"), b"\x03")])
+    raw.put(shard_of("a", N_SHARDS), [to_stored("a")], [b"\x03"])
     assert job.commit(task) == {"left": {"a": b"\x01"}, "left/timers": {"a": b"\x02"}, "raw": {"a": b"\x03"}}
 
 
@@ -249,14 +249,14 @@ def test_a_raw_table_gives_what_was_put_before_what_is_committed(jobs):
     job, stored = jobs(), to_stored("a")
     shard = shard_of("a", N_SHARDS)
     task = job.task()
-    task.raw(TABLE).put(shard, [(stored, b"old")])
+    task.raw(TABLE).put(shard, [stored], [b"old"])
     job.commit(task)
     task = job.task()
     raw = task.raw(TABLE)
     assert raw.get_many(shard, [stored, b"sz"]) == [b"old", None]
-    raw.put(shard, [(stored, b"new")])
+    raw.put(shard, [stored], [b"new"])
     assert raw.get_many(shard, [stored]) == [b"new"]
-    raw.put(shard, [(stored, None)])
+    raw.put(shard, [stored], [None])
     assert raw.get_many(shard, [stored]) == [None]
     assert task.touched() == {shard}
     assert job.commit(task) == {TABLE: {"a": None}}
@@ -331,6 +331,7 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
 
 def test_a_task_that_fills_many_copies_lets_go_of_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
+    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
     monkeypatch.setattr(view, "FILLED_COPIES", 2)
     job = jobs()
     task = job.task()

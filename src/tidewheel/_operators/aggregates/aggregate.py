@@ -109,9 +109,9 @@ class _Aggregating(Process):
             old += [raw or packing.nothing for raw in self.table.get_many(shard, key_batch.stored[part])]
         new = [fresh.column(a.name).to_numpy()[rank] for a in accumulators]
         totals = _added(accumulators, packing.unpack(b"".join(old), len(old), name), new, name)
-        raws = packing.rows([totals[a] for a in accumulators])
+        raws: list[bytes | None] = list(packing.rows([totals[a] for a in accumulators]))
         for shard, part in key_batch.shards.items():
-            self.table.put(shard, list(zip(key_batch.stored[part], raws[part], strict=True)))
+            self.table.put(shard, key_batch.stored[part], raws[part])
         times = fresh.column(LATEST).to_numpy()[rank].tolist() if LATEST in fresh.schema.names else None
         self.context.emit(self._results(keys.take(pa.array(rank)), totals, times))
 

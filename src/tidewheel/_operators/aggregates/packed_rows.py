@@ -44,7 +44,7 @@ class PackedRows:
         for count, end in zip(counts.tolist(), ends, strict=True):
             raws.append(_head(count) + data[end - count * width : end] if count else None)
         for shard, part in key_batch.shards.items():
-            self.table.put(shard, list(zip(key_batch.stored[part], raws[part], strict=True)))
+            self.table.put(shard, key_batch.stored[part], raws[part])
 
 
 def packed_list(rows: Sequence[Sequence[int | float]], size: int) -> bytes:
