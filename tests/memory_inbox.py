@@ -15,6 +15,7 @@ class MemoryInbox(Inbox):
     """`before` is called with each append before it is stored, `after` when it is: either may raise."""
 
     max_block_bytes = 2**20
+    compresses = True
 
     def __init__(self, n_shards: int = 8) -> None:
         self.url, self.n_shards = "memory:inbox", n_shards

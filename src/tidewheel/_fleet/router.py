@@ -55,9 +55,9 @@ class Router:
     under the same stamp for `timeout` seconds. Then `flush` raises; the events are kept, and the next `flush` tries again.
     Until one succeeds, `route` refuses events with `NotTaken`: route those again afterwards, and only those.
 
-    **Limits.** Events are sent when `batch_events` wait, when 8 MiB wait, or when the oldest has waited for `linger`
-    seconds. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route` waits too, so a producer is never
-    faster than its inbox for long.
+    **Limits.** Events are sent when `batch_events` wait (by default what suits the inbox, 50,000 or 100,000), when 8 MiB wait,
+    or when the oldest has waited for `linger` seconds. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route`
+    waits too, so a producer is never faster than its inbox for long.
 
     **Names.** Without a `producer` the router takes a name that nobody else has, and the inbox forgets it afterwards. With
     one, it goes on after the last event stored under that name. With `replay=True` the program gives the same events in
@@ -73,7 +73,7 @@ class Router:
         *,
         replay: bool = False,
         own_numbers: bool = False,
-        batch_events: int = 100_000,
+        batch_events: int | None = None,
         linger: float = 0.05,
         max_waiting: int = 200_000,
         max_waiting_bytes: int = 64 * 2**20,
@@ -83,6 +83,7 @@ class Router:
             raise ConfigError(
                 "replay=True and own_numbers=True need the name of the producer whose events are given again"
             )
+        batch_events = inbox.batch_events if batch_events is None else batch_events
         if batch_events < 1 or max_waiting < 1 or max_waiting_bytes < 1:
             raise ConfigError(
                 f"batch_events, max_waiting and max_waiting_bytes are at least 1, not {batch_events}, {max_waiting} and "

@@ -351,28 +351,12 @@ def test_what_cannot_be_an_inbox_is_refused(tmp_path, inbox):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         open_inbox(f"{tmp_path}/file/x", 4)
-    (tmp_path / "inbox" / "inbox.json").write_text('{"format": 4, "n_shards": 4}')
+    (tmp_path / "inbox" / "inbox.json").write_text('{"format": 3, "n_shards": 4}')
     with pytest.raises(ConfigError, match="newer Tidewheel"):
         open_inbox(inbox.url)
     (tmp_path / "inbox" / "inbox.json").write_text('{"format": 1, "n_shards": 4}')
-    with pytest.raises(ConfigError, match="has format 1, this version knows 2 and 3"):
+    with pytest.raises(ConfigError, match="has format 1, this version knows 2"):
         open_inbox(inbox.url)
     inbox.close()
     with pytest.raises(InboxError, match="was closed"):
         inbox.append("p", "s", [Block(0, 1, 1, b"")])
-
-
-def test_an_inbox_that_an_older_version_made_stays_readable_by_it(tmp_path):
-    where, stored = tmp_path / "inbox", {}
-    for format in (2, 3):
-        open_inbox(f"{where}-{format}", 4).close()
-        described = f'{{"format": {format}, "n_shards": 4}}'
-        Path(f"{where}-{format}/inbox.json").write_text(described)
-        with open_inbox(f"{where}-{format}") as inbox:
-            with Router(inbox, "p") as router:
-                router.route_many((f"k{n % 5}", {"n": n}) for n in range(100))
-            stored[format] = whole(inbox)
-    # The first byte of what older versions read: an array.
-    assert {each.block.data[0] for each in stored[2]} == {0x95}
-    assert {each.block.data[0] for each in stored[3]} == {0x28}
-    assert [decode_events(each) for each in stored[2]] == [decode_events(each) for each in stored[3]]

@@ -227,3 +227,7 @@ def test_an_inbox_that_an_older_version_made_stays_readable_by_it(nats, url):  #
         router.flush()
         # The first byte of what that version reads: an array.
         assert {each.block.data[0] for each in whole(inbox)} == {0x95}
+    with open_inbox(f"{url}-new", 4) as inbox, Router(inbox) as router:
+        router.route_many((f"k{n}", n) for n in range(20))
+        router.flush()
+        assert {each.block.data[0] for each in whole(inbox)} == {0x28}

@@ -29,11 +29,6 @@ _ANONYMOUS = re.compile(r"_[0-9a-f]{16}")
 
 Bytes = bytes | memoryview
 
-FORMAT = 3
-"""What new inboxes have: their blocks may be compressed. An older version refuses to open them."""
-UNCOMPRESSED_FORMAT = 2
-"""What may be used still; its blocks are written as older versions read them."""
-
 NAMED_MARKS_S = 30 * 86400.0
 ANONYMOUS_MARKS_S = 86400.0
 
@@ -74,8 +69,10 @@ class Inbox(ABC):
     """A number that no other inbox has, also none that is made later under the same URL; 0: an older version made it."""
     max_block_bytes: int
     """The most bytes that one block may have."""
-    compresses: bool = True
-    """Whether blocks may be compressed; not in an inbox that an older version made, and may read."""
+    compresses: bool = False
+    """Whether blocks are to be compressed: where storing a byte takes longer than that, and all readers know of it."""
+    batch_events: int = 50_000
+    """How many events a router sends at once by itself: more where each block is made durable by itself."""
 
     @abstractmethod
     def append(self, producer: str, session: str, blocks: Sequence[Block]) -> None:

@@ -3,7 +3,7 @@
 A block's data is a msgpack array: the letter that all its keys have in common (or none), the keys one after the other,
 where each of them ends, the payloads as lines of JSON, and, if the producer's numbers have gaps, the numbers. So a block is
 cut out of columns without looking at single events, and its lines are read as they are. The data may be compressed, as one
-frame of zstd: events are alike, and a server or a disk that makes each message durable is slower than the compressor.
+frame of zstd: events are alike, and a server that makes each message durable takes longer for their bytes than that.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.inbox import entry as entries
 from tidewheel._connectors.inbox.base import (
-    FORMAT,
-    UNCOMPRESSED_FORMAT,
     Block,
     Bytes,
     Inbox,
@@ -53,6 +51,7 @@ WRITTEN = faults.declare(
 DURABLE = faults.declare("inbox.durable", "an entry is on the disk; the end does not include it yet")
 ENDED = faults.declare("inbox.ended", "the end includes the entry; its producer has not been answered")
 
+_FORMAT = 2
 _DESCRIPTION = "inbox.json"
 _SKIPPED = "skipped.json"
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -78,7 +77,6 @@ class FileInbox(Inbox):
         self.url, self._folder, self._segment_bytes = store.url, store.root, segment_bytes
         described = _described(store, n_shards)
         self.n_shards, self.identity = described.n_shards, described.identity
-        self.compresses = described.format != UNCOMPRESSED_FORMAT
         self._lock = threading.Lock()
         self._forked = False
         self._marks: dict[str, Mark] = {}
@@ -410,21 +408,19 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
             ) from None
         check_n_shards(n_shards)
         # Whoever else makes it now may have another number in mind: what is there counts.
-        store.create(_DESCRIPTION, msgspec.json.encode(_Description(FORMAT, n_shards, new_identity())))
+        store.create(_DESCRIPTION, msgspec.json.encode(_Description(_FORMAT, n_shards, new_identity())))
         raw = store.read(_DESCRIPTION)
     try:
         found = msgspec.json.decode(raw, type=_Description)
     except msgspec.DecodeError as error:
         raise CorruptError(f"{_DESCRIPTION} at {store.url} does not decode ({error}); is it an inbox?") from None
-    if found.format not in (UNCOMPRESSED_FORMAT, FORMAT):
+    if found.format != _FORMAT:
         advice = (
             "install a newer Tidewheel"
-            if found.format > FORMAT
+            if found.format > _FORMAT
             else "let its job read all of it with the version that wrote it, then begin another inbox"
         )
-        raise ConfigError(
-            f"the inbox at {store.url} has format {found.format}, this version knows {UNCOMPRESSED_FORMAT} and {FORMAT}: {advice}"
-        )
+        raise ConfigError(f"the inbox at {store.url} has format {found.format}, this version knows {_FORMAT}: {advice}")
     if n_shards not in (None, found.n_shards):
         raise ConfigError(
             f"the inbox at {store.url} has {found.n_shards} shards, not {n_shards}; the number is fixed for its life"

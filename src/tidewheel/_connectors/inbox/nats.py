@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidewheel._connectors.inbox.base import (
-    FORMAT,
-    UNCOMPRESSED_FORMAT,
     Block,
     Inbox,
     Stored,
@@ -48,6 +46,10 @@ _STREAM_EXISTS = 10058
 _STREAM_NOT_FOUND = 10059
 _FETCH, _FETCH_BYTES = 500, 32 * 2**20
 _STAMPS = 5_000
+_FORMAT = 3
+"""What new inboxes have: their blocks are compressed. An older version refuses to open them."""
+_UNCOMPRESSED_FORMAT = 2
+"""What may be used still; its blocks are written as older versions read them."""
 _HEADROOM = 1024
 
 
@@ -64,6 +66,8 @@ class _Last(msgspec.Struct, frozen=True):
 
 class NatsInbox(Inbox):
     """`nats://user:password@host:4222,host:4222/name?replicas=3`, otherwise as `nats_server`. `timeout` is for each request."""
+
+    batch_events = 100_000
 
     def __init__(self, url: str | Url, n_shards: int | None = None, *, timeout: float = 5.0) -> None:
         server = nats_server(url, "replicas")
@@ -195,7 +199,7 @@ class NatsInbox(Inbox):
                 allow_direct=True,
                 metadata={
                     "tidewheel-shards": str(n_shards),
-                    "tidewheel-format": str(FORMAT),
+                    "tidewheel-format": str(_FORMAT),
                     "tidewheel-identity": str(new_identity()),
                 },
             )
@@ -211,12 +215,12 @@ class NatsInbox(Inbox):
         if not found or not info.config.allow_direct:
             raise ConfigError(f"the stream {self._name} at {self.url} was not made as an inbox; choose another name")
         format = metadata.get("tidewheel-format", "1")
-        if format not in (str(UNCOMPRESSED_FORMAT), str(FORMAT)):
+        if format not in (str(_UNCOMPRESSED_FORMAT), str(_FORMAT)):
             raise ConfigError(
-                f"the inbox at {self.url} has format {format}, this version knows {UNCOMPRESSED_FORMAT} and {FORMAT}: use the "
+                f"the inbox at {self.url} has format {format}, this version knows {_UNCOMPRESSED_FORMAT} and {_FORMAT}: use the "
                 "version of Tidewheel that wrote it, or begin another inbox"
             )
-        self.compresses = format != str(UNCOMPRESSED_FORMAT)
+        self.compresses = format != str(_UNCOMPRESSED_FORMAT)
         if n_shards not in (None, found):
             raise ConfigError(
                 f"the inbox at {self.url} has {found} shards, not {n_shards}; the number is fixed for its life"
