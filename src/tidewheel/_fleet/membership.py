@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection
+from datetime import timedelta
 
 import msgspec
 
@@ -19,7 +20,7 @@ from tidewheel._cells.lease import Lease, Tenure
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._fleet.assignment import Assignment
 from tidewheel._fleet.coordinator import NAMESPACE, Coordinator
-from tidewheel._fleet.errors import CoordinatorError, NotCommitted, ProgramDiffers
+from tidewheel._fleet.errors import AlreadyMember, ProgramDiffers, UnknownNode
 from tidewheel.errors import HeldError
 
 LEASE_SECONDS = 5.0
@@ -77,7 +78,7 @@ class Membership:
         self.job, self.node, self.ttl = job, node, ttl
         self.coordinator = Coordinator(connection, job, node, n_shards, idempotent=True)
         self._fingerprint = fingerprint
-        self._lease = Lease(connection, f"fleet/{job}/{node}", ttl=ttl)
+        self._lease = Lease(connection, f"fleet/{job}/{node}", ttl=timedelta(seconds=ttl))
         self._watch = Watch(connection, job)
         self._program = connection.writer(
             f"{job}/program", Program, namespace=NAMESPACE, type_name="tidewheel.FleetProgram"
@@ -120,8 +121,8 @@ class Membership:
         return self.node in self._drains
 
     def keep_up(self) -> None:
-        """Stay a member, and remove those who are gone. What the cells cannot do now is tried again next time."""
-        with contextlib.suppress(CellError, NotCommitted, CoordinatorError):
+        """Stay a member, and remove those who are gone. What fails is to be tried again: the next call does."""
+        with contextlib.suppress(AlreadyMember, UnknownNode):  # Another did the same at this moment.
             if not self._lease.held:
                 self._lease.release()
                 if not self._lease.try_acquire():
@@ -140,9 +141,10 @@ class Membership:
         self._drains.remove(self.node)
 
     def close(self) -> None:
-        """Let go of the lease."""
-        self._lease.close()
-        self.coordinator.close()
+        """Let go of the lease; if the cells do not answer, it lapses, which comes to the same."""
+        with contextlib.suppress(CellError):
+            self._lease.close()
+            self.coordinator.close()
 
     def _agree(self) -> None:
         """See that all living nodes run one program; the first of them says which."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidewheel._cells import open_cells
+from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import folder
@@ -25,7 +26,7 @@ from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import publish_output, stop_sinks
 from tidewheel._fleet.chains import Chains, take
-from tidewheel._fleet.errors import CoordinatorError, NotCommitted, Overtaken
+from tidewheel._fleet.errors import NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
 from tidewheel._fleet.ledger import check_inbox, ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
@@ -109,6 +110,8 @@ class Node:
         self._held: frozenset[int] = frozenset()
         self._asked = False
         """Whether this node asked its run to end."""
+        self._failing: set[str] = set()
+        """What does not work at present, beside the run, and was told."""
 
     def execute(self) -> None:
         """Join, work, and leave: on SIGTERM, on Ctrl-C, or when drained."""
@@ -126,22 +129,26 @@ class Node:
                 ttl=options.lease,
                 fingerprint=fingerprint(self.plan, job.n_shards),
             )
-            try:
+            with contextlib.closing(self._membership):
                 self._membership.enter()
-                self.engine.start()
-                # Only now: from here on the shards wait for this node.
-                self._membership.join()
-                self._names = NodeNames(connection, job.name)
-                options.tell("joined", {"members": sorted(self._membership.assignment().members)})
-                with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
-                    self._work()
-            finally:
-                self._leave()
+                self._take_part(connection)
 
     def leave(self) -> None:
         """Let the batch that is running finish and commit, then leave the fleet."""
         self._leaving.set()
         self._stop_run()
+
+    def _take_part(self, connection: Connection) -> None:
+        try:
+            self.engine.start()
+            # Only now: from here on the shards wait for this node.
+            self._membership.join()
+            self._names = NodeNames(connection, self.job.name)
+            self.options.tell("joined", {"members": sorted(self._membership.assignment().members)})
+            with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
+                self._work()
+        finally:
+            self._leave()
 
     def _work(self) -> None:
         failures = 0
@@ -251,8 +258,22 @@ class Node:
             done.set()
             thread.join()
 
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Do what is done again soon, and what no run waits for. That it fails is told once, until it has worked again."""
+        try:
+            yield
+        except Exception as error:
+            text = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
+            if what not in self._failing:
+                self._failing.add(what)
+                self.options.tell("failed", {"in": what, "error": text})
+        else:
+            self._failing.discard(what)
+
     def _watch(self) -> None:
-        self._membership.keep_up()
+        with self._told("staying a member of the fleet"):
+            self._membership.keep_up()
         if self._membership.is_draining:
             self._leaving.set()
         if self._driving is not None and self._is_over():
@@ -262,15 +283,14 @@ class Node:
         """Remove what nobody needs any more: of runs that are over, of names, and in the inbox. The node of shard 0 does it."""
         if 0 not in self._membership.shards():
             return
-        # What cannot be looked at now is looked at next time; nothing waits for it.
-        with contextlib.suppress(TidewheelError):
+        with self._told("removing files of runs that are over"):
             sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace / 1e9)
-        with contextlib.suppress(TidewheelError):
+        with self._told("letting go of the markers and chains of runs that are over"):
             let_go(Chains(open_store(self.job.state), self.job.name), self._forget)
-        with contextlib.suppress(TidewheelError):
+        with self._told("removing the cells of nodes that are gone"):
             self._names.tidy(self._membership.assignment().members)
         if self.options.retention is not None:
-            with contextlib.suppress(TidewheelError), open_inbox(self.options.inbox) as inbox:
+            with self._told("trimming the inbox"), open_inbox(self.options.inbox) as inbox:
                 trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)
 
     def _forget(self, runs: Sequence[int]) -> None:
@@ -298,8 +318,6 @@ class Node:
     def _leave(self) -> None:
         """Leave the fleet. If the cells do not answer, the lease lapses, which comes to the same."""
         began = time.monotonic()
-        with contextlib.suppress(CoordinatorError, CellError):
+        with self._told("leaving the fleet: the others wait until the lease lapses"):
             self._membership.leave()
             self.options.tell("left", {"seconds": round(time.monotonic() - began, 3)})
-        with contextlib.suppress(CellError):
-            self._membership.close()

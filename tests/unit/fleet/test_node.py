@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import SimpleNamespace
 
@@ -10,9 +11,10 @@ import pytest
 from fleet_nodes import SHARDS, Fleet, MemoryNode, counting
 from memory_inbox import whole
 from tidewheel._fleet import node as nodes
+from tidewheel._fleet.membership import Membership
 from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._fleet.node_names import NodeNames
-from tidewheel.errors import ConnectorUnavailable, StorageError
+from tidewheel.errors import ConnectorUnavailable, HeldError, StorageError
 
 
 class Engine:
@@ -102,3 +104,42 @@ def test_what_runs_beside_a_node_tells_what_it_did_not_expect_and_goes_on(fleet)
     with node._beside(work, 0.001):
         assert again.wait(10)
     assert events == [("failed", {"in": "work", "error": "KeyError: 'a bug'"})]
+
+
+def test_what_cannot_be_tidied_is_told_once_until_it_works_again_and_keeps_nothing_else_from_being_done(
+    fleet, monkeypatch
+):
+    events, trimmed, away = [], [], [StorageError("the store is away")]
+
+    def sweep(*_):
+        if away:
+            raise away[0]
+
+    monkeypatch.setattr(nodes, "sweep", sweep)
+    monkeypatch.setattr(nodes, "trim", lambda *_: trimmed.append(1))
+    node = Node(counting(fleet.where), Engine(), options(fleet, events, retention=0.0))
+    node._membership = SimpleNamespace(shards=lambda: {0}, assignment=lambda: SimpleNamespace(members=()))
+    node._names = SimpleNamespace(tidy=lambda _: {}["a bug"])
+    node._tidy()
+    swept = ("failed", {"in": "removing files of runs that are over", "error": "the store is away"})
+    named = ("failed", {"in": "removing the cells of nodes that are gone", "error": "KeyError: 'a bug'"})
+    assert events == [swept, named]
+    node._tidy()
+    assert events == [swept, named]
+    worked = away.pop()
+    node._tidy()
+    away.append(worked)
+    node._tidy()
+    assert events == [swept, named, swept]
+    assert len(trimmed) == 4
+
+
+def test_a_second_node_of_a_name_leaves_the_first_in_its_place(fleet):
+    first = Membership(fleet.connection, "orders", "b", SHARDS, ttl=1.0, fingerprint="f")
+    first.enter()
+    first.join()
+    events, before = [], first.assignment()
+    with contextlib.closing(first), pytest.raises(HeldError, match="there is a node 'b'"):
+        Node(counting(fleet.where), Engine(), options(fleet, events)).execute()
+    assert events == []
+    assert first.assignment() == before
