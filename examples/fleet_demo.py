@@ -91,7 +91,7 @@ class Fleet:
         """Start a node in a process group of its own."""
         command = [sys.executable, "-m", "tidewheel", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
         command += ["--cells", self.cells, "--inbox", self.inbox, "--state", self.state, "--name", name, "--json"]
-        command += ["--lease", str(LEASE), "--master", "local[1]", "--local", f"{self.folder}/local"]
+        command += ["--lease", f"{LEASE} s", "--master", "local[1]", "--local", f"{self.folder}/local"]
         command += ["--conf", "spark.driver.memory=768m"]
         command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
         self._start(name, command)

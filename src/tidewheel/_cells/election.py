@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidewheel._cells.errors import Offline
 from tidewheel._cells.lease import Lease
+from tidewheel._time.duration import Duration
 
 if TYPE_CHECKING:
     from tidewheel._cells.connection import Connection
@@ -17,7 +18,7 @@ _LOOK_S = 0.2
 
 
 def leader_election(
-    connection: Connection, name: str, candidate: str, *, ttl: float = 15.0, stop: threading.Event | None = None
+    connection: Connection, name: str, candidate: str, *, ttl: Duration = "15 s", stop: threading.Event | None = None
 ) -> Iterator[Lease]:
     """Give the lease each time this candidate becomes leader; after the loop's body, stand for election again.
 

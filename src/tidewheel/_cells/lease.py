@@ -23,11 +23,14 @@ import msgspec
 from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.deadline import Deadline, seconds_since_boot
 from tidewheel._cells.errors import CellError, Closed, LeaseLost, Offline
-from tidewheel._core.threads import BackgroundThread
-from tidewheel.errors import ConfigError
+from tidewheel._core.logs import logger
+from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._time.duration import Duration, seconds
 
 if TYPE_CHECKING:
     from tidewheel._cells.connection import Connection
+
+_LOG = logger(__name__)
 
 NAMESPACE = "leases"
 _PAUSE_S = 0.05
@@ -49,7 +52,7 @@ class Tenure(msgspec.Struct, frozen=True):
 class Lease:
     """One candidate for the lease `name`. Not shared between threads, except for `held`, `token` and `release`.
 
-    In a `with` block it is acquired, renewed in the background, and released.
+    In a `with` block it is acquired, renewed in the background, and released. `ttl` is a duration, such as "15 s".
     """
 
     def __init__(
@@ -58,13 +61,12 @@ class Lease:
         name: str,
         *,
         holder: str | None = None,
-        ttl: float = 15.0,
+        ttl: Duration = "15 s",
         clock: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        if ttl <= 0:
-            raise ConfigError(f"the lease {name!r} needs a ttl above 0 seconds, not {ttl}")
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
-        self.ttl = ttl
+        self.ttl = seconds(ttl, f"the ttl of the lease {name!r}", least=1)
+        """For how many seconds the lease is held without being renewed."""
         self._cell = connection.writer(name, Tenure, namespace=NAMESPACE)
         self._clock = clock
         self._id = ""
@@ -148,7 +150,7 @@ class Lease:
     def keep(self) -> Self:
         """Renew in the background until released; `held` tells if that no longer works."""
         self._stop.clear()
-        self._keeper = BackgroundThread(self._keep, f"lease {self._cell.name}", lambda _: "go on")
+        self._keeper = BackgroundThread(self._keep, f"lease {self._cell.name}", self._not_expected)
         self._keeper.start()
         return self
 
@@ -173,6 +175,10 @@ class Lease:
                 return
             except CellError:
                 continue  # Until it lapses.
+
+    def _not_expected(self, error: BaseException) -> OnError:
+        _LOG.warning("the lease %s is not renewed now: %s: %s", self._cell.name, type(error).__name__, error)
+        return "go on"
 
     def _free_in(self, snapshot: Snapshot[Tenure]) -> float:
         """Return in how many seconds the lease may be taken; its time runs anew with every version seen."""

@@ -51,8 +51,13 @@ def node(
         str | None, typer.Option("--name", help="This node's name; by default made from the host's and the process's.")
     ] = None,
     lease: Annotated[
-        float, typer.Option(min=1.0, help="Seconds without a sign of life after which others take the shards.")
-    ] = LEASE_SECONDS,
+        str,
+        typer.Option(
+            callback=duration,
+            metavar="TIME",
+            help="The time without a sign of life after which others take the shards; at least '1 s'.",
+        ),
+    ] = f"{LEASE_SECONDS:g} s",
     parallelism: Annotated[int | None, typer.Option(min=1, help="Tasks per batch.")] = None,
     trigger: Annotated[str | None, typer.Option(help="How often to look for events, such as '2 seconds'.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")] = None,
@@ -61,9 +66,11 @@ def node(
         str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state.")
     ] = None,
     retention: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            min=0.0, help="Let go of events that nobody needs when they are so many seconds old; by default all stay."
+            callback=duration,
+            metavar="TIME",
+            help="Let go of events that nobody needs when they are so old, such as '7 days'; by default all stay.",
         ),
     ] = None,
     conf: Annotated[
@@ -121,6 +128,8 @@ def node(
         progress=lambda batch: events("batch", facts(batch) if as_json else {"": line(batch)}),
     )
     run.history_seconds  # noqa: B018  # It refuses what is no duration.
+    lease_s = seconds(lease, "--lease", least=10**9)
+    retention_s = None if retention is None else seconds(retention, "--retention")
     chosen = name or default_name()
     events.node = chosen
     with contextlib.ExitStack() as endpoints:
@@ -131,7 +140,7 @@ def node(
             figures = Metrics(loaded.name, chosen, ready_within=seconds(ready_within, "ready_within"))
             endpoints.enter_context(MetricsEndpoint(figures, metrics))
             run = dataclasses.replace(run, metrics=figures)
-        options = NodeOptions(chosen, cells, inbox, lease, restarts, retention, events)
+        options = NodeOptions(chosen, cells, inbox, lease_s, restarts, retention_s, events)
         Node(loaded, SparkEngine(chosen, run), options).execute()
 
 

@@ -13,7 +13,7 @@ from tidewheel import cells
 from tidewheel._cells.backends import memory
 from tidewheel._cells.lease import Tenure
 from tidewheel.cells import Lease, LeaseLost, Offline, leader_election
-from tidewheel.errors import ConfigError
+from tidewheel.errors import GraphError
 
 
 class Clock:
@@ -35,7 +35,7 @@ def clock():
     return Clock()
 
 
-def candidate(connection, holder, clock, ttl=10.0):
+def candidate(connection, holder, clock, ttl="10 s"):
     return Lease(connection, "boss", holder=holder, ttl=ttl, clock=clock)
 
 
@@ -156,7 +156,7 @@ def _lapsed(lease):
 
 def test_in_a_with_block_it_is_renewed_in_the_background(connection):
     reader = connection.reader("boss", Tenure, namespace="leases")
-    with Lease(connection, "boss", holder="a", ttl=0.3) as lease:
+    with Lease(connection, "boss", holder="a", ttl="300 ms") as lease:
         token = lease.token
         reader.when.reaches(token + 3, timeout=SOON)
         assert lease.held
@@ -167,7 +167,7 @@ def test_in_a_with_block_it_is_renewed_in_the_background(connection):
 
 def test_the_background_renewal_survives_a_short_outage(connection):
     reader = connection.reader("boss", Tenure, namespace="leases")
-    with Lease(connection, "boss", holder="a", ttl=5.0) as lease:
+    with Lease(connection, "boss", holder="a", ttl="5 s") as lease:
         lease._stop.set()
         lease._keeper.join()
         lease.ttl = 0.6
@@ -180,16 +180,17 @@ def test_the_background_renewal_survives_a_short_outage(connection):
 
 
 def test_the_background_renewal_ends_when_the_lease_is_lost(connection):
-    with Lease(connection, "boss", holder="a", ttl=0.3) as lease:
+    with Lease(connection, "boss", holder="a", ttl="300 ms") as lease:
         lease._cell.clear()
         eventually(lambda: not lease.held)
         with pytest.raises(LeaseLost):
             _ = lease.token
 
 
-def test_a_ttl_must_be_positive(connection):
-    with pytest.raises(ConfigError, match="ttl above 0"):
-        Lease(connection, "boss", ttl=0)
+@pytest.mark.parametrize(("ttl", "why"), [(15, "a number without a unit; write '15 s'"), ("0 s", "at least 1 ns")])
+def test_a_ttl_is_a_duration_above_0(connection, ttl, why):
+    with pytest.raises(GraphError, match=f"the ttl of the lease 'boss' .*{why}"):
+        Lease(connection, "boss", ttl=ttl)
 
 
 @settings(max_examples=50, deadline=None)
@@ -203,7 +204,7 @@ def test_never_two_holders_and_tokens_only_grow(steps):
     """Three candidates with one clock, in any interleaving."""
     with cells.open(f"memory:{uuid.uuid4()}") as connection:
         clock = Clock()
-        leases = [candidate(connection, str(number), clock, ttl=5.0) for number in range(3)]
+        leases = [candidate(connection, str(number), clock, ttl="5 s") for number in range(3)]
         highest = 0
         for number, verb, passed in steps:
             lease = leases[number]
@@ -227,7 +228,7 @@ def test_elections_one_leader_at_a_time_with_growing_tokens(connection):
     alone = threading.Lock()
 
     def run(name):
-        for leadership in leader_election(connection, "chief", name, ttl=5.0, stop=stop):
+        for leadership in leader_election(connection, "chief", name, ttl="5 s", stop=stop):
             assert leadership.held
             assert alone.acquire(blocking=False)
             led.append(leadership.token)
@@ -240,7 +241,7 @@ def test_elections_one_leader_at_a_time_with_growing_tokens(connection):
 
 
 def test_a_candidate_stands_through_an_outage(connection, monkeypatch):
-    holder, stop, leaders, refusals = Lease(connection, "boss", holder="a", ttl=60), threading.Event(), [], []
+    holder, stop, leaders, refusals = Lease(connection, "boss", holder="a", ttl="1 min"), threading.Event(), [], []
     holder.acquire()
     load = memory.MemoryBackend.load
 
@@ -253,7 +254,7 @@ def test_a_candidate_stands_through_an_outage(connection, monkeypatch):
 
     def stand():
         with cells.open(connection.url, timeout=0.1) as own:
-            for leadership in leader_election(own, "boss", "b", ttl=2, stop=stop):
+            for leadership in leader_election(own, "boss", "b", ttl="2 s", stop=stop):
                 leaders.append(leadership.token)
                 stop.set()
 
