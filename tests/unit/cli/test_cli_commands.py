@@ -170,7 +170,7 @@ def test_options_that_cannot_work_are_refused(program, ran, arguments):
 def test_times_of_a_node_are_durations(program, arguments):
     found = call("node", "--job", program, "--cells", "mem:", "--inbox", "none", *arguments)
     assert found.exit_code in (1, 2)
-    assert "write it as" in found.output or "at least" in found.output
+    assert "'90 s'" in found.output or "at least" in found.output
 
 
 def test_a_stop_that_was_asked_for_is_no_failure(program, ran):

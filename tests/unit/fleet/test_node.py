@@ -139,7 +139,8 @@ def test_a_second_node_of_a_name_leaves_the_first_in_its_place(fleet):
     first.enter()
     first.join()
     events, before = [], first.assignment()
-    with contextlib.closing(first), pytest.raises(HeldError, match="there is a node 'b'"):
-        Node(counting(fleet.where), Engine(), options(fleet, events)).execute()
-    assert events == []
-    assert first.assignment() == before
+    with contextlib.closing(first):
+        with pytest.raises(HeldError, match="there is a node 'b'"):
+            Node(counting(fleet.where), Engine(), options(fleet, events)).execute()
+        assert events == []
+        assert first.assignment() == before
