@@ -18,6 +18,12 @@ class WorkEstimate:
     >>> work.note(2000, [Report(0, 0, took=0.25), Report(0, 1, took=0.25)], tasks=2)
     >>> work.seconds(1000)
     0.25
+
+    What each task read for itself, where all read the whole batch, one task would read once:
+
+    >>> work.note(2000, [Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)], tasks=2)
+    >>> work.seconds(2000)
+    0.375
     """
 
     def __init__(self) -> None:
@@ -27,8 +33,11 @@ class WorkEstimate:
     def note(self, size: int, reports: Sequence[Report], tasks: int) -> None:
         """Take what the tasks of a batch of this many bytes reported."""
         took = [report.took for report in reports]
+        readings = [report.reading for report in reports if report.looked_through is not None]
+        repeated = sum(readings) - max(readings, default=0.0)
         # In one task a level runs while the next one reads from it.
-        self._per_byte = (max(took, default=0.0) if tasks == 1 else sum(took)) / max(size, 1)
+        work = max(took, default=0.0) if tasks == 1 else sum(took) - repeated
+        self._per_byte = work / max(size, 1)
 
     def seconds(self, size: int) -> float | None:
         """Return how long a batch of this many bytes would take in one task; None: no batch has run yet."""
