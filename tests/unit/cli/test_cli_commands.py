@@ -46,13 +46,13 @@ def program(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Stands in for `Job.run`: keeps the options, begins, tells two batches; a test may put an error in its way."""
+    """Stands in for `Job.run`: keeps the options, tells two batches; a test may put an error in its way."""
     calls = {}
 
     def run(self, *, progress, on_phase, on_readers, **options):
         calls.update(options, state=self.state)
-        on_phase("checking")
         if "error" in calls:
+            on_phase("checking")
             raise calls["error"]
         for batch in BATCHES:
             progress(batch)
