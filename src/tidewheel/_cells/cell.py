@@ -116,7 +116,7 @@ class Cell(Observed, Closing, Generic[T]):
         self.ignored: tuple[Version, str] | None = None
         """The last version that was not shown because its writer had no valid ticket, and why."""
         self._connection = connection
-        self._codec: ValueCodec[T] = ValueCodec(declared)
+        self._codec: ValueCodec[T] = declared if isinstance(declared, ValueCodec) else ValueCodec(declared)
         self._held = NOTHING
         self._snapshot: Snapshot[T] | _Hidden = Snapshot(0, None)
         self._author: Author | None = None
@@ -341,7 +341,7 @@ class CellWriter(Cell[T]):
     def compare_exchange(self, current: T | None, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
         """Put `new` there if the cell holds `current`; None means empty."""
         before = self._encoded(current)
-        return self._command(lambda held: self._encoded(self._seen(held)) == before, self._encoded(new), new, timeout)
+        return self._command(lambda held: self._codec.same(self._seen(held), before), self._encoded(new), new, timeout)
 
     def compare_exchange_at(self, version: Version, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
         """Put `new` there if the cell is still at `version`; 0 means never written."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 import msgspec
 
 from tidewheel._cells.errors import Encoding
+from tidewheel._cells.type_description import described_type
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
@@ -67,13 +68,21 @@ class ValueCodec(Generic[T]):
         if value is None:
             raise Encoding(f"None cannot be written to {where}: it means empty; use clear()")
         try:
-            return _encode(self._decode(_encode(value)))
+            return _encode(self._fitted(value))
         except Exception as error:  # A class may check its own values, and raise what it likes.
             refused = Encoding(
                 f"{value!r:.200} cannot be written to {where}, which is declared as {name}: {_reason(error)}"
             )
             refused.value = value
             raise refused from None
+
+    def _fitted(self, value: T) -> Any:
+        """Return the value as a reader will see it, or raise."""
+        return self._decode(_encode(value))
+
+    def same(self, seen: T | None, encoded: bytes | None) -> bool:
+        """Whether a value that was decoded here is the one of these bytes, which were encoded here."""
+        return (None if seen is None else _encode(seen)) == encoded
 
     def decode(self, data: bytes, where: str, name: str) -> T:
         """Return the value of these bytes."""
@@ -84,6 +93,20 @@ class ValueCodec(Generic[T]):
             raise Encoding(
                 f"what was written to {where} is not a {name}: {_reason(error)}; its writer declares the type otherwise"
             ) from error
+
+
+class CheckedCodec(ValueCodec[Any]):
+    """Values of a type that is known by its description alone, as plain numbers, texts, lists and dicts.
+
+    What is encoded is checked. What is decoded is not: it is shown as it stands.
+    """
+
+    def __init__(self, description: Any) -> None:
+        super().__init__(Any)
+        self._type = described_type(description)
+
+    def _fitted(self, value: Any) -> Any:
+        return self._decode(_encode(msgspec.convert(self._decode(_encode(value)), self._type)))
 
 
 def _reason(error: Exception) -> str:

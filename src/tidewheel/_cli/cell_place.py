@@ -17,12 +17,12 @@ import typer
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import DEFAULT_NAMESPACE
 from tidewheel._cli.stored import DEFAULT_STATE, State
-from tidewheel.errors import ConfigError, NotFound
+from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidewheel._cells.cell import CellWriter
     from tidewheel._cells.connection import Connection
-    from tidewheel._engine.declaration import Declaration
+    from tidewheel._engine.stored_cells import StoredCells
 
 _ANY_TYPE = ""
 
@@ -47,8 +47,8 @@ class CellPlace:
     namespace: str
     program: str
     """What changes are signed with: the command."""
-    job: str | None = None
-    declared: Declaration | None = None
+    stored: StoredCells | None = None
+    """The cells of a job; None: any cells of the namespace are meant."""
 
     def open(self) -> Connection:
         """Connect to the cells."""
@@ -57,17 +57,16 @@ class CellPlace:
     @contextmanager
     def cell(self, name: str) -> Iterator[CellWriter[Any]]:
         """Open a cell as whatever type it has. One of a job must be among those that the job declares."""
-        declared = None if self.declared is None or self.job is None else self.declared.cell(self.job, name)
+        if self.stored is not None:
+            self.stored.declared(name)
         with self.open() as connection:
-            cell = found(connection, name, self.namespace)
-            if declared is not None:
-                cell.type_name = cell.type_name or declared.type
-            yield cell
+            yield self.found(connection, name)
 
-
-def found(connection: Connection, name: str, namespace: str) -> CellWriter[Any]:
-    """Return a cell, as whatever type it has."""
-    return connection.writer(name, Any, namespace=namespace, type_name=_ANY_TYPE)
+    def found(self, connection: Connection, name: str) -> CellWriter[Any]:
+        """Return a cell, as whatever type it has; what is written to one of a job is checked."""
+        if self.stored is not None:
+            return self.stored.open(connection, name)
+        return connection.writer(name, Any, namespace=self.namespace, type_name=_ANY_TYPE)
 
 
 def of_cells(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,24 +110,9 @@ def _place_of(
 
 
 def _of_job(program: str, job: str, state: str, cells: str | None) -> CellPlace:
-    from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-    from tidewheel._engine.control import CONFIGURATION, cells_of
-    from tidewheel._engine.declaration import declaration, place_of_job
+    from tidewheel._engine.control import CONFIGURATION
+    from tidewheel._engine.stored_cells import stored_cells
     from tidewheel._storage import open_store
 
-    store = open_store(state)
-    declared = declaration(store, job)
-    if declared is None and StreamCheckpoints(store, job).latest() is None:
-        known = CheckpointStore(store).streams()
-        there = f"; the jobs there are {', '.join(map(repr, known))}" if known else ""
-        raise NotFound(
-            f"job {job!r} has not been started at {store.url}, or is still starting{there}. Its cells are known once it has "
-            f"been: start it with tidewheel run PROGRAM --state {store.url}, and try again. Until then the defaults in its "
-            "program hold"
-        )
-    if declared is None:
-        raise ConfigError(
-            f"job {job!r} ran last in a version that did not write down its cells; start it once, or say where they are "
-            f"with --at URL --namespace {CONFIGURATION}"
-        )
-    return CellPlace(cells_of(place_of_job(store, job, cells)), CONFIGURATION, program, job, declared)
+    stored = stored_cells(open_store(state), job, cells)
+    return CellPlace(stored.url, CONFIGURATION, program, stored)

@@ -19,7 +19,7 @@ from rich.text import Text
 from tidewheel._cells.author import Author
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.errors import Encoding, WrongType
-from tidewheel._cli.cell_place import CellPlace, found, of_cells
+from tidewheel._cli.cell_place import CellPlace, of_cells
 from tidewheel._core.urls import Url
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
@@ -59,7 +59,7 @@ def set_(
     """Replace a cell's value; show the version at which that was committed."""
     with place.cell(name) as cell:
         _declare(cell, value, type_name)
-        typer.echo(cell.write(_parsed(value, cell.type_name)))
+        typer.echo(cell.write(_parsed(value, cell)))
 
 
 @app.command()
@@ -75,7 +75,7 @@ def cas(
     with place.cell(name) as cell:
         if new != "null":
             _declare(cell, new, type_name)
-        exchange = cell.compare_exchange(_or_empty(current, cell.type_name), _or_empty(new, cell.type_name))
+        exchange = cell.compare_exchange(_or_empty(current, cell), _or_empty(new, cell))
         typer.echo(_json(exchange._asdict()))
         if not exchange.applied:
             raise typer.Exit(1)
@@ -131,7 +131,7 @@ def list_(
         for item in rows:
             typer.echo(_json(item))
         return
-    columns = ("name", "type", *(("default",) if place.job else ()), "value", "version", "author")
+    columns = ("name", "type", *(("default",) if place.stored else ()), "value", "version", "author")
     table = Table(*columns)
     for item in rows:
         # As Text: rich would take the brackets of dict[str, int] for its own.
@@ -155,22 +155,20 @@ def _author_text(author: dict[str, Any] | None) -> str:
 def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
     """Return what is known of each cell of a place, by name."""
     with place.open() as connection:
-        if place.declared is None:
+        if place.stored is None:
             names = connection.names(place.namespace, prefix)
-            return [_described(found(connection, name, place.namespace)) for name in names]
+            return [_described(place.found(connection, name)) for name in names]
         rows = []
-        for declared in place.declared.cells:
+        for declared in place.stored.declaration.cells:
             if declared.name.startswith(prefix):
-                written = _described(found(connection, declared.name, place.namespace))
+                written = _described(place.found(connection, declared.name))
                 rows.append({**written, "type": declared.type, "default": declared.default})
         return rows
 
 
 def _default(place: CellPlace, name: str) -> dict[str, Any]:
     """Return the default that a job declares for a cell, as `default`; nothing for cells that no job declares."""
-    if place.declared is None or place.job is None:
-        return {}
-    return {"default": place.declared.cell(place.job, name).default}
+    return {} if place.stored is None else {"default": place.stored.declared(name).default}
 
 
 def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:
@@ -190,16 +188,19 @@ def _guessed(value: str) -> str:
     return name
 
 
-def _or_empty(value: str, type_name: str) -> Any:
-    return None if value == "null" else _parsed(value, type_name)
+def _or_empty(value: str, cell: CellWriter[Any]) -> Any:
+    return None if value == "null" else _parsed(value, cell)
 
 
-def _parsed(value: str, type_name: str) -> Any:
+def _parsed(value: str, cell: CellWriter[Any]) -> Any:
     """Return the value meant: JSON, checked against a simple type; for a text cell, unquoted text will do."""
+    type_name = cell.type_name
     if type_name == "str" and not value.startswith('"'):
         return value
     loaded = _loaded(value)
     if type_name not in SIMPLE_TYPES:
+        if loaded is value and value.lstrip().startswith(("{", "[")):
+            raise Encoding(f"{value} cannot be written to {cell.where}: it is no JSON; is it whole, and quoted?")
         return loaded
     try:
         return msgspec.convert(loaded, SIMPLE_TYPES[type_name])

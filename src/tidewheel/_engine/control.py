@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,11 +11,13 @@ import msgspec
 from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.connection import Connection
-from tidewheel._cells.errors import CellError
+from tidewheel._cells.declared import type_name
+from tidewheel._cells.errors import CellError, Encoding
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.manifest import PinnedCell
-from tidewheel._checkpoint.names import CELLS, folder
+from tidewheel._checkpoint.names import CELLS, DEFAULT_STATE, folder
 from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 
 NAMESPACE = "job"
@@ -77,14 +81,21 @@ def _control(connection: Connection) -> CellWriter[Control]:
 class JobCells:
     """A run's connection to the job's cells. Reads are local: a batch never waits for the cells' server."""
 
-    def __init__(self, url: str, declared: tuple[JobCell[Any], ...]) -> None:
-        """Connect and follow the control cell and the declared ones."""
+    def __init__(self, url: str, declared: tuple[JobCell[Any], ...], place: JobPlace | None = None) -> None:
+        """Connect and follow the control cell and the declared ones. `place` is for errors: which job's cells these are."""
+        self._place = place
         self.connection = open_cells(url)
         self._control = _control(self.connection)
         self._stop = _stop(self.connection)
-        self._declared = [
-            (cell, self.connection.reader(cell.name, cell.declared, namespace=CONFIGURATION)) for cell in declared
-        ]
+        self._declared = []
+        try:
+            for cell in declared:
+                with self._telling(cell):
+                    reader = self.connection.reader(cell.name, cell.declared, namespace=CONFIGURATION)
+                self._declared.append((cell, reader))
+        except BaseException:
+            self.connection.close()
+            raise
 
     def parallelism(self) -> int | None:
         """Return the number of tasks that was ordered for the job, or None."""
@@ -103,10 +114,27 @@ class JobCells:
         """Return what the next batch sees of each declared cell."""
         pinned = {}
         for cell, reader in self._declared:
-            snapshot = reader.snapshot()
+            with self._telling(cell):
+                snapshot = reader.snapshot()
             value = None if snapshot.value is None else cell.encode(snapshot.value)
             pinned[cell.name] = PinnedCell(int(snapshot.version), value)
         return pinned
+
+    @contextlib.contextmanager
+    def _telling(self, cell: JobCell[Any]) -> Iterator[None]:
+        """Say of a value that the program cannot take whose it is, and how to be rid of it."""
+        try:
+            yield
+        except Encoding as error:
+            if self._place is None:
+                raise
+            job, state = self._place.job, self._place.state
+            where = f"--job {job}" if state == DEFAULT_STATE else f"--job {job} --state {Url(state)}"
+            raise Encoding(
+                f"the cell {cell.name!r} of job {job!r} holds a value that is not of its declared type, "
+                f"{type_name(cell.declared)}: {error.__cause__ or error}. Set a right one with tidewheel cells set {cell.name} "
+                f"VALUE {where}, or go back to the default with tidewheel cells clear {cell.name} {where}"
+            ) from error
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidewheel._cells.declared import type_name
+from tidewheel._cells.type_description import ANY, describe
 from tidewheel._checkpoint.names import PROGRAM, folder
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.urls import Url
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-"""The types, by name, that a value can be checked against without the program."""
+"""The types, by name, that a value can be checked against without a description."""
 
 
 class DeclaredCell(msgspec.Struct, frozen=True):
@@ -28,6 +29,15 @@ class DeclaredCell(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: msgspec.Raw
+    description: Any = None
+    """What its values are, see `_cells.type_description`; None: the job ran last before this was written down."""
+
+    @property
+    def checked_as(self) -> Any:
+        """The description that values are checked against."""
+        if self.description is not None:
+            return self.description
+        return self.type if self.type in SIMPLE_TYPES else ANY
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -70,7 +80,7 @@ def declared_by(job: Job) -> Declaration:
 
 def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
     default = msgspec.json.encode(cell.default, enc_hook=repr)
-    return DeclaredCell(cell.name, type_name(cell.declared), msgspec.Raw(default))
+    return DeclaredCell(cell.name, type_name(cell.declared), msgspec.Raw(default), describe(cell.declared))
 
 
 def declare(store: Store, job: Job) -> None:

@@ -19,6 +19,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, Operato
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
+from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._checkpoint.unpublished import outputs_of, settled
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
@@ -73,7 +74,7 @@ class ChainRun(ABC):
         self.store = open_store(job.state)
         self.folder = self.store.at(folder(self.stream))
         self.checkpoints = StreamCheckpoints(self.store, self.stream)
-        self.cells = JobCells(job.cells_url, plan.cells)
+        self.cells = JobCells(job.cells_url, plan.cells, JobPlace(job.name, job.state))
         self._to_release = contextlib.ExitStack()
         self._to_release.callback(self.cells.close)
         self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))

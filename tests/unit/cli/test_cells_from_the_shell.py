@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tidewheel import Job, sinks, sources
 from tidewheel._cells import open_cells
+from tidewheel._cells.errors import Encoding
 from tidewheel._cli import app
 from tidewheel._engine.declaration import declaration, declared_by
 from tidewheel._storage import open_store
@@ -27,6 +30,23 @@ def live(state: str, out: list | None = None, **options) -> Job:
     job.cell("names", dict[str, int], default={"ada": 1})
     numbers = job.source("in", sources.iterable([]), value=int)
     numbers.filter("large", lambda n: n > limit.value).sink("out", sinks.collect(out))
+    return job
+
+
+@dataclass
+class Limits:
+    low: int
+    high: int = 9
+
+
+def larger(state: str) -> Job:
+    job = Job("c2", state=state, n_shards=4)
+    job.cell("rates", dict[str, float], default={"EUR": 1.0})
+    job.cell("words", list[str])
+    job.cell("limits", Limits, default=Limits(1))
+    job.cell("maybe", float | None)
+    job.cell("anything", dict)
+    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
     return job
 
 
@@ -56,6 +76,50 @@ def test_a_value_of_another_type_is_refused(state):
     assert "is no float" in cli("cells", "set", "threshold", "high", "--job", "live", "--state", state, status=1)
     refused = cli("cells", "set", "threshold", "2", "--type", "int", "--job", "live", "--state", state, status=1)
     assert "is declared as float, not as int" in refused
+
+
+def test_values_are_checked_against_larger_types_too(tmp_path):
+    state = str(tmp_path)
+    MemoryRun(larger(state)).close()
+    place = ("--job", "c2", "--state", state)
+    refused = [
+        ("rates", "hello", "[1]", '{"EUR": 1.0, "USD": "0.92"}', '{"EUR": 1.0'),
+        ("words", "hello", "[1]", "{}"),
+        ("limits", '{"low":"x"}', "{}", '{"low": 1, "hihg": 2}', "7"),
+        ("maybe", "hello", "[1]"),
+        ("anything", "hello", "[1]"),
+    ]
+    for name, *values in refused:
+        for value in values:
+            assert f"the cell '{name}' of job 'c2'" in cli("cells", "set", name, value, *place, status=1)
+            assert f"the cell '{name}' of job 'c2'" in cli("cells", "cas", name, "null", value, *place, status=1)
+    cli("cells", "set", "rates", '{"EUR": 1, "USD": 0.92}', *place)
+    cli("cells", "cas", "rates", '{"USD": 0.92, "EUR": 1}', '{"EUR": 1.0, "USD": 0.9}', *place)
+    cli("cells", "set", "words", '["a"]', *place)
+    cli("cells", "set", "limits", '{"low": 2}', *place)
+    cli("cells", "set", "maybe", "2", *place)
+    with MemoryRun(larger(state)) as run:
+        run.batch({"in": [1]})
+
+
+def test_a_job_tells_how_to_be_rid_of_a_value_that_it_cannot_take(tmp_path):
+    state = f"memory:{tmp_path.name}"  # Where a change arrives at once.
+    remedy = f"tidewheel cells clear limits --job c2 --state {state}"
+    with MemoryRun(larger(state)) as run:
+        run.batch({"in": [1]})
+        with open_cells(larger(state).cells_url) as connection:
+            connection.writer("limits", Any, namespace="cells", type_name="Limits").write({"low": "x"})
+        with pytest.raises(
+            Encoding, match=r"the cell 'limits' of job 'c2' .* Limits: Expected `int`.*"
+        ) as while_running:
+            run.batch({"in": [1]})
+    with pytest.raises(Encoding) as at_start:
+        MemoryRun(larger(state))
+    assert remedy in str(while_running.value)
+    assert remedy in str(at_start.value)
+    cli(*remedy.split()[1:])
+    with MemoryRun(larger(state)) as run:
+        run.batch({"in": [1]})
 
 
 def test_cells_list_of_a_job_shows_type_default_value_and_version(state, monkeypatch):
