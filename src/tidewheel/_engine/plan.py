@@ -127,9 +127,11 @@ def source_key(plan: Plan, types: Mapping[str, str]) -> str | None:
     `types` are Spark's names of the columns' types. There must be one source, which is read by nothing but one `key_by` on a
     string or integer column: whoever has the source's columns then knows the task of each record.
     """
-    if len(plan.levels) < 2 or len(plan.levels[0]) != 2:
+    # The sink of rejected records reads no operator: it has no level of its own.
+    first = [plan.nodes[number] for number in plan.levels[0] if number != plan.dead_letter]
+    if len(plan.levels) < 2 or len(first) != 2:
         return None
-    source, keyed = (plan.nodes[number] for number in plan.levels[0])
+    source, keyed = first
     if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy):
         return None
     key = keyed.operator.key
@@ -151,11 +153,13 @@ def _declared(shape: Shape, column: str) -> pa.DataType | None:
 def keyed_by_spark(plan: Plan, types: Mapping[str, str]) -> str | None:
     """Return the key column where Spark itself can do level 0, else None. `types` are Spark's names of the columns' types.
 
-    It can where the key is a column of the source, and its readers take messages as they are. The JVM then computes the shard,
-    rows cross the shuffle as Spark rows, and Python starts at level 1.
+    It can where the key is a column of the source, its readers take messages as they are, and no sink takes rejected records.
+    The JVM then computes the shard, rows cross the shuffle as Spark rows, and Python starts at level 1.
     """
     key = source_key(plan, types)
-    return None if key is None or plan.crossing(Port(plan.levels[0][1]))[0].combines else key
+    if key is None or plan.dead_letter is not None:
+        return None
+    return None if plan.crossing(Port(plan.levels[0][1]))[0].combines else key
 
 
 Schemas = Mapping[Port, pa.Schema | None]

@@ -17,13 +17,14 @@ from tidewheel._core.keys import shard_of
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.plan import keyed_by_spark, source_key
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel.errors import OperatorError, TidewheelError
-from tidewheel.sinks import discard
+from tidewheel.sinks import collect, discard
 
 _names = itertools.count()
 COLUMNS = pa.schema([("user", pa.string()), ("n", pa.int64())])
@@ -144,6 +145,24 @@ def test_a_record_without_a_key_is_refused_once(tmp_path):
     assert [report.failure is not None for report in found] == [True, False]
     with pytest.raises(OperatorError, match="the key column 'user' is null"):
         check_reports(found, [1], 2)
+    run.release()
+
+
+def test_a_record_without_a_key_is_a_dead_letter_once(tmp_path):
+    job = Job(f"shared-{next(_names)}", state=f"memory:unit-shared-{next(_names)}", n_shards=8)
+    job.dead_letter("dead", dead := collect())
+    source = job.source("in", lambda spark: None)
+    source.key_by("k", "user", value="n").stateful_map("all", joined).sink("out", discard())
+    assert source_key(job.plan(), {"user": "string", "n": "bigint"}) == "user"
+    assert keyed_by_spark(job.plan(), {"user": "string", "n": "bigint"}) is None
+    run = JobRun(job, job.plan())
+    run.begin()
+    run.local = str(tmp_path)
+    rows = [{"user": user, "n": number} for number, user in enumerate(["a", None, "b", "c", None])]
+    commit(run, 0, 3, reports_of(run, 3, [ParquetSplit(str(write(tmp_path / "a.parquet", rows, 2)), 1, COLUMNS)]))
+    run.publish(None)
+    assert sorted(letter["record"] for letter in dead.records) == ['{"user": null, "n": 1}', '{"user": null, "n": 4}']
+    assert stored(run, "all") == {"a": [0], "b": [2], "c": [3]}
     run.release()
 
 
