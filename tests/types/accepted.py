@@ -19,6 +19,7 @@ from tidewheel import (
     Output,
     Row,
     StatefulLogic,
+    StoredJob,
     Stream,
     Timer,
     WindowedStream,
@@ -31,7 +32,7 @@ from tidewheel import (
     sum_,
     tumbling,
 )
-from tidewheel.cells import CellMapWriter, Once
+from tidewheel.cells import CellMapWriter, CellWriter, Once
 from tidewheel.connectors import Sink, Source
 
 HOUR = datetime.timedelta(hours=1)
@@ -269,6 +270,8 @@ assert_type(limit, JobCell[int])
 assert_type(limit.value, int)
 assert_type(job.cell("empty", str).value, str | None)
 assert_type(job.cell("words", list[str], default=[]).value, list[str])
+assert_type(StoredJob("live", state="memory:").cell("limit", int), CellWriter[int])
+assert_type(StoredJob("live", state="memory:").cell("limit"), CellWriter[Any])
 
 assert_type(tidewheel.codecs.raw().decode(b"x"), bytes)
 

@@ -44,6 +44,7 @@ class Connection(Closing):
         self._maps: weakref.WeakSet[CellMapReader[Any]] = weakref.WeakSet()
         self._online = False
         self._closed = False
+        self._closes_with: weakref.ref[Cell[Any]] | None = None
         try:
             backend.start(self, Deadline(timeout))
         except BaseException:
@@ -54,6 +55,11 @@ class Connection(Closing):
     def is_online(self) -> bool:
         """Whether the backend answers, as far as is known here."""
         return self._online
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     @overload
     def reader(
@@ -136,6 +142,10 @@ class Connection(Closing):
             observed.close()
         self._backend.close()
 
+    def close_with(self, cell: Cell[Any]) -> None:
+        """Close the connection when this cell of it is closed."""
+        self._closes_with = weakref.ref(cell)
+
     def __repr__(self) -> str:
         return f"Connection({self.url!r})"
 
@@ -214,6 +224,8 @@ class Connection(Closing):
                 cells.discard(observed)
                 if not cells:
                     del self._cells[observed.path]
+        if self._closes_with is not None and self._closes_with() is observed:
+            self.close()
 
 
 def check_name(name: str) -> str:

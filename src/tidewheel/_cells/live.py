@@ -17,7 +17,7 @@ class JobCell(Generic[T]):
     """A cell of a job, made by `Job.cell`. Its value can change while the job runs, between batches.
 
     Inside an operator `value` is what the batch pinned: the same for every record and task of the batch, and the manifest
-    says which version it was. Elsewhere it is an error; write the cell with `tidewheel cells set`.
+    says which version it was. Elsewhere it is an error: `StoredJob.cell`, or `tidewheel cells` in a shell, read and write it.
     """
 
     def __init__(self, name: str, declared: Any, default: T) -> None:
@@ -32,8 +32,8 @@ class JobCell(Generic[T]):
         except KeyError:
             raise RuntimeError(
                 f"the cell {self.name!r} has a value inside the functions of a running job only. What is built once, such as an "
-                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere read it with "
-                "tidewheel.cells"
+                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere read and "
+                f"write it with StoredJob(JOB, state=…).cell({self.name!r}), or with tidewheel cells get and set"
             ) from None
         return value
 

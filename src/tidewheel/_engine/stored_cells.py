@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.declared import CheckedCodec, type_name
 from tidewheel._cells.errors import WrongType
@@ -44,13 +45,27 @@ class StoredCells:
                 f"the cell {name!r} of job {self.job!r} is declared as {cell.type} there, here as {type_name(declared)}; "
                 "open it as its program declares it, or without a type"
             )
+        opened: CellWriter[Any]
         if declared is not None:
-            return connection.writer(name, declared, namespace=CONFIGURATION)
-        codec = CheckedCodec(cell.checked_as)
-        # As whatever type it has: one that another version of the program wrote can be seen too.
-        opened: CellWriter[Any] = connection.writer(name, codec, namespace=CONFIGURATION, type_name=_ANY_TYPE)
-        opened.type_name = opened.type_name or cell.type
+            opened = connection.writer(name, declared, namespace=CONFIGURATION)
+        else:
+            codec = CheckedCodec(cell.checked_as)
+            # As whatever type it has: one that another version of the program wrote can be seen too.
+            opened = connection.writer(name, codec, namespace=CONFIGURATION, type_name=_ANY_TYPE)
+            opened.type_name = opened.type_name or cell.type
         opened.where = f"the cell {name!r} of job {self.job!r}"
+        return opened
+
+    def connect(self, name: str, declared: Any = None) -> CellWriter[Any]:
+        """Open a declared cell with a connection of its own, which is closed with the cell."""
+        self.declared(name)
+        connection = open_cells(self.url)
+        try:
+            opened = self.open(connection, name, declared)
+        except BaseException:
+            connection.close()
+            raise
+        connection.close_with(opened)
         return opened
 
 

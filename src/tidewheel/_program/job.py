@@ -212,8 +212,8 @@ class Job:
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
 
-        Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python through `tidewheel.cells`,
-        at `cells_url` in the namespace `cells`. Each batch's manifest records the version that it saw.
+        Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with `StoredJob.cell`. Each
+        batch's manifest records the version that it saw.
 
         - `name`: of the cell, unique in the job.
         - `declared`: the type of its values.

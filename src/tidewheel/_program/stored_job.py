@@ -1,4 +1,4 @@
-"""StoredJob: a job as it is stored, without its program: its checkpoints and its state.
+"""StoredJob: a job as it is stored, without its program: its checkpoints, its state and its cells.
 
 The newest state of a fleet is that of all its nodes' runs together, each shard as its holder's last commit left it. Its older
 checkpoints are those of the runs, which are jobs of their own: `orders/17`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
@@ -21,6 +21,7 @@ from tidewheel._time.duration import Duration, nanoseconds
 if TYPE_CHECKING:
     import os
 
+    from tidewheel._cells.cell import CellWriter
     from tidewheel._checkpoint.garbage import Collected
     from tidewheel._checkpoint.pins import Pin
     from tidewheel._checkpoint.tools.diff import TableDiff
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     _Diffs = list[TableDiff]
 
 _States = list[Manifest]
+
+T = TypeVar("T")
 
 # What only some methods need is imported by them: a look-up from a cold start must not pay for it.
 
@@ -175,6 +178,24 @@ class StoredJob:
 
         with self._reading(at) as reader:
             return export(reader, operator, path, type)
+
+    # Cells.
+
+    @overload
+    def cell(self, name: str, declared: type[T], *, cells: str | None = None) -> CellWriter[T]: ...
+    @overload
+    def cell(self, name: str, declared: Any = None, *, cells: str | None = None) -> CellWriter[Any]: ...
+    def cell(self, name: str, declared: Any = None, *, cells: str | None = None) -> CellWriter[Any]:
+        """Open a cell that the job's program declares, to read, follow and change it. Close it, or use it in a `with` block.
+
+        `read()` is None while nobody has written the cell: the job then works with its default. `declared` is the type, as
+        the program has it; `WrongType` if it has another. Without it values are plain numbers, texts, lists and dicts. What
+        is written is checked in either case. `ConfigError`: the program declares no such cell. `cells` is what the program
+        gives as `Job(cells=…)`, if that needs a login.
+        """
+        from tidewheel._engine.stored_cells import stored_cells
+
+        return stored_cells(self.store, self.name, cells).connect(name, declared)
 
     @contextlib.contextmanager
     def _reading(self, at: At) -> Iterator[StateReader]:

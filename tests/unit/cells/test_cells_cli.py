@@ -146,3 +146,17 @@ def test_an_unset_cell_is_null(run):
 def test_the_place_must_be_given():
     result = CliRunner().invoke(app, ["get", "x"], env={"TIDEWHEEL_CELLS": ""})
     assert result.exit_code != 0
+
+
+def test_negative_numbers_are_values(run):
+    run("set", "n", "-5")
+    assert run("get", "n") == "-5"
+    run("cas", "n", "-5", "-7", "--type", "int")
+    assert run("get", "n") == "-7"
+    run("set", "x", "-1.5e-3")
+    assert run("get", "x") == "-0.0015"
+
+
+def test_an_option_that_does_not_exist_is_refused_as_such(run):
+    assert "No such option" in run("set", "n", "5", "--tipe", "int", status=2)
+    assert "No such option" in run("set", "n", "-5", "--tipe", "int", status=2)
