@@ -29,20 +29,25 @@ class Share:
 
     def of(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         """Return the task's own records among these, in their order."""
-        own = columns.filter(pa.array(self._tasks(columns.column(self._key)) == self._task))
+        own = columns.filter(pa.array(self._is_own(columns.column(self._key))))
         self.looked_through += columns.num_rows
         self.kept += own.num_rows
         return own
 
-    def _tasks(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the task of each key; a record without one, which `key_by` refuses, is the first task's to refuse."""
+    def _is_own(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Tell of each key whether it is the task's; a record without one, which `key_by` refuses, is the first task's."""
         is_text = pa.types.is_string(keys.type)
         present = pc.fill_null(keys, "" if is_text else 0) if keys.null_count else keys
-        if not is_text:
-            present = present.cast(pa.int64())
-        elif repeats(present):
-            present = present.dictionary_encode()
-        tasks = task_of_each(shards_of_column(present, self._n_shards), self._parallelism)
+        if is_text and repeats(present):
+            # Each distinct key is asked once.
+            codes = present.dictionary_encode()
+            own: npt.NDArray[np.bool_] = self._has(codes.dictionary)[codes.indices.to_numpy()]
+        else:
+            own = self._has(present if is_text else present.cast(pa.int64()))
         if keys.null_count:
-            tasks[keys.is_null().to_numpy(zero_copy_only=False)] = 0
-        return tasks
+            own[keys.is_null().to_numpy(zero_copy_only=False)] = self._task == 0
+        return own
+
+    def _has(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        tasks = task_of_each(shards_of_column(keys, self._n_shards), self._parallelism)
+        return np.equal(tasks, self._task)
