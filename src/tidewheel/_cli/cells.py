@@ -20,6 +20,7 @@ from tidewheel._cells.author import Author
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.errors import Encoding, WrongType
 from tidewheel._cli.cell_place import CellPlace, of_cells
+from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._core.urls import Url
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
@@ -48,7 +49,7 @@ def get(
         typer.echo(_json(described["value"]))
 
 
-@app.command("set")
+@app.command("set", cls=TakesNegativeNumbers)
 @of_cells
 def set_(
     place: CellPlace,
@@ -62,7 +63,7 @@ def set_(
         typer.echo(cell.write(_parsed(value, cell)))
 
 
-@app.command()
+@app.command(cls=TakesNegativeNumbers)
 @of_cells
 def cas(
     place: CellPlace,

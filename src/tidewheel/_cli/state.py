@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from tidewheel._cli.move import move
+from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, key_candidates, shown
 from tidewheel._program.stored_job import StoredJob
 
 app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
-app.command()(move)
+app.command(cls=TakesNegativeNumbers)(move)
 app.command()(reshard)
 
 _IMPORTED = "A Parquet file, or a folder of them: the key's column, and beside it one column called value, or one for each field."
@@ -38,7 +39,7 @@ def keys(
         typer.echo(shown(key))
 
 
-@app.command()
+@app.command(cls=TakesNegativeNumbers)
 def get(
     job: JobName,
     operator: OperatorName,
