@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
-from tidewheel._engine.window_change import way_to_another_window
+from tidewheel._engine.window_change import WAYS, way_to_another_window
 from tidewheel.errors import StateError
 
 
@@ -70,8 +70,8 @@ def check_program(
             )
         if was.fingerprint != now.fingerprint and name not in conversions:
             way = "; give the changed operator a new name"
-            if was.kind == now.kind == "window":
-                way = "." + way_to_another_window(job, name, was.fingerprint, now.fingerprint, state.epoch)
+            if was.kind == now.kind and now.kind in WAYS:
+                way = "." + way_to_another_window(job, name, now.kind, (was.fingerprint, now.fingerprint), state.epoch)
             raise StateError(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
                 f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"

@@ -58,12 +58,18 @@ def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[
 
 
 def conversions(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the operators whose stored state has another layout that they can make theirs, with what becomes of it."""
+    """Return the operators whose stored state has another layout that they can make theirs, with what becomes of it.
+
+    Empty: nothing begins anew, and nothing goes.
+    """
     former = renamed(stored, operator_infos(plan), aliases)
     found = {}
     for node in plan.nodes:
         was = stored.get(former.get(node.name, node.name))
         if was is not None and node.operator.stateful and was.fingerprint != node.operator.state_layout:
+            if node.operator.takes(was.fingerprint):
+                found[node.name] = ""
+                continue
             conversion = node.operator.conversion(was.fingerprint)
             if conversion is not None:
                 found[node.name] = conversion.said
@@ -76,19 +82,19 @@ def evolve(run: ChainRun) -> None:
     The program was checked before: operators that it lacks may be dropped. Shards that were adopted from other holders may
     have been kept by other versions of the program than the rest.
     """
-    head, infos = run.head, operator_infos(run.plan)
+    head = run.head
     fetch = opener(run.store, run.stream)
     files = DeltaFiles(run.store, head, run.token)
     evolved = False
     for stored, shards in _groups(head):
-        change = _change(stored, infos, run.job.aliases)
+        change = _change(stored, run.plan, run.job.aliases)
         if change.renamed or change.upgraded or change.dropped:
             evolved = True
             for shard in shards:
                 _evolve_shard(run.plan, stored, change, shard, head.shards[shard], fetch, files)
     if evolved:
         spec = run.spec(head.parallelism, "")
-        run.commit(spec, files.reports(), "upgrade", None, operators=infos)
+        run.commit(spec, files.reports(), "upgrade", None, operators=operator_infos(run.plan))
 
 
 @dataclass(frozen=True)
@@ -112,16 +118,21 @@ def _groups(head: Manifest) -> list[tuple[dict[str, OperatorInfo], list[int]]]:
     return groups
 
 
-def _change(
-    stored: Mapping[str, OperatorInfo], infos: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
-) -> _Change:
+def _change(stored: Mapping[str, OperatorInfo], plan: Plan, aliases: Mapping[str, Sequence[str]]) -> _Change:
+    infos = operator_infos(plan)
     former = renamed(stored, infos, aliases)
-    same = {name: name for name in infos if name in stored and _differs(stored[name], infos[name])}
+    known = {node.name: node for node in plan.nodes if node.name in infos and node.name in stored}
+    same = {name: name for name, node in known.items() if _differs(stored[name], infos[name], node)}
     return _Change(former, same, set(stored) - set(infos) - set(former.values()))
 
 
-def _differs(was: OperatorInfo, now: OperatorInfo) -> bool:
-    return was.version != now.version or was.fingerprint != now.fingerprint
+def _differs(was: OperatorInfo, now: OperatorInfo, node: Node) -> bool:
+    return was.version != now.version or _converts(node, was)
+
+
+def _converts(node: Node, was: OperatorInfo) -> bool:
+    """Tell whether stored state must be converted to be that of the node's operator."""
+    return was.fingerprint != node.operator.state_layout and not node.operator.takes(was.fingerprint)
 
 
 def _evolve_shard(
@@ -160,7 +171,7 @@ def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade) -> Iterato
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
-    if was.fingerprint != node.operator.state_layout:
+    if _converts(node, was):
         conversion = node.operator.conversion(was.fingerprint)
         assert conversion is not None, "the program was checked before"
         convert = conversion.convert

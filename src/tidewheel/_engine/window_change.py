@@ -13,27 +13,40 @@ time that is yet to come. In place of the changed line write:
 
     from datetime import datetime
     cut = {cut}
-    before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
-    old = before.key_by({by}, …).window({name}, …)        # as it was: its name, its length
-    new = after.key_by({new_by}, …).window({new}, …)    # as it is now, under a new name
+{lines}
     both = old.union("both", new)                         # goes to the sink
 
-where events is the stream with timestamps, and event.at the column of these. When `tidewheel state keys {job} {plain}` prints
+where {streams}, and event.at the column of these. When `tidewheel state keys {job} {plain}` prints
 nothing, take out all but the new window, and run once with --allow-dropped-state. docs/howto-change.md has it in full"""
+_STREAM = """\
+    before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
+    old = before.key_by('by', …).window({name}, …)        # as it was: its name, its length
+    new = after.key_by('by-2', …).window({new}, …)    # as it is now, under a new name"""
+_SIDES = """\
+    parts = (lambda event: event.at < cut, lambda event: event.at >= cut)
+    left_before, left_after = left.branch("left-cut", *parts)
+    right_before, right_after = right.branch("right-cut", *parts)
+    # As it was: its name, its length. Then as it is now, under a new name.
+    old = left_before.key_by('left-by', …).window_join({name}, right_before.key_by('right-by', …), …)
+    new = left_after.key_by('left-by-2', …).window_join({new}, right_after.key_by('right-by-2', …), …)"""
+WAYS = {
+    "window": (_STREAM, "events is the stream with timestamps"),
+    "window_join": (_SIDES, "left and right are the streams with timestamps"),
+}
+"""By kind of operator: the lines, and what their names stand for."""
 
 
-def way_to_another_window(job: str, name: str, was: str, now: str, epoch: int | None) -> str:
-    """Return the lines that let a window of one layout follow one of another; `epoch` is the clock of the data, in ns."""
-    moment = cut(was, now, epoch)
+def way_to_another_window(job: str, name: str, kind: str, layouts: tuple[str, str], epoch: int | None) -> str:
+    """Return the lines that let windows of one layout follow those of another; `epoch` is the clock of the data, in ns."""
+    moment = cut(*layouts, epoch)
     after = "after all that was read, and a window of each kind begins there"
     shown = f"datetime.fromisoformat({moment.isoformat()!r})" if moment is not None else "…"
+    lines, streams = WAYS[kind]
     return _WAY.format(
         cut=f"{shown}    # {after}",
-        name=repr(name),
+        lines=lines.format(name=repr(name), new=repr(f"{name}-2")),
+        streams=streams,
         plain=name,
-        new=repr(f"{name}-2"),
-        by=repr("by"),
-        new_by=repr("by-2"),
         job=job,
     )
 

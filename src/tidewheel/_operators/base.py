@@ -200,6 +200,10 @@ class Operator(ABC):
         """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
         return ""
 
+    def takes(self, layout: str) -> bool:
+        """Tell whether stored state of another layout is the operator's as it is: from the next commit on it has this layout."""
+        return False
+
     def continuing(self, layout: str) -> Operator | None:
         """Return the operator that goes on with stored state of another layout; None if there is none.
 

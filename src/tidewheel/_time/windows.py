@@ -15,6 +15,14 @@ class Fixed:
     every: int
     offset: int
 
+    def __str__(self) -> str:
+        """Return them as layouts of stored state name them.
+
+        >>> str(tumbling("10 ns"))
+        'windows of 10 ns every 10 ns from 0'
+        """
+        return f"windows of {self.length} ns every {self.every} ns from {self.offset}"
+
     def of(self, time: int) -> list[tuple[int, int]]:
         """Return start and end of each window that holds a timestamp, the earliest first; the end is not part of it."""
         last = time - (time - self.offset) % self.every

@@ -186,10 +186,110 @@ def test_a_changed_window_of_a_function_is_refused_too():
     assert [row["value"] for row in out.records] == [2]
 
 
-def test_state_that_does_not_tell_of_which_windows_it_is_goes_on():
-    operator = Job("j").source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-    keyed = operator.limit_out_of_orderness("bound", "0 s")[0].key_by("by", "k")
-    keyed.window("tens", tumbling("10 ns"), lambda n, _: n + 1, default=0)
-    window = keyed.job.graph.nodes[-1].operator
-    assert window.continuing("window").state_layout == "window"
-    assert window.continuing("windows of 20 ns every 20 ns from 0") is None
+def timed(job: Job):
+    stream = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    return stream.limit_out_of_orderness("bound", "0 s")[0]
+
+
+def at(*times, side="left"):
+    return [{"k": "a", "at": time, "side": side} for time in times]
+
+
+def joined_by(name: str, windows, stream, suffix: str = ""):
+    sides = stream.branch(
+        f"sides{suffix}", lambda event: event["side"] == "left", lambda event: event["side"] == "right"
+    )
+    left, right = (side.key_by(f"by-{number}{suffix}", "k") for number, side in enumerate(sides))
+    return left.window_join(name, right, windows, how="full", function=lambda a, b: [a and a["at"], b and b["at"]])
+
+
+def test_a_changed_window_of_a_join_is_refused_with_a_way_and_the_way_leads_there():
+    state, out = f"memory:changing-{next(_names)}", collect()
+
+    def job(build) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        build(timed(made))
+        return made
+
+    def of(length):
+        return lambda events: joined_by("pairs", tumbling(length), events).sink("out", out)
+
+    def both(events):
+        before, after = events.branch("cut", lambda event: event["at"] < 60, lambda event: event["at"] >= 60)
+        old = joined_by("pairs", tumbling("10 ns"), before)
+        old.union("both", joined_by("pairs-2", tumbling("30 ns"), after, "-2")).sink("out", out)
+
+    with MemoryRun(job(of("10 ns"))) as run:
+        run.batch({"in": at(31)})
+    with pytest.raises(StateError, match=r"both sides of windows of 10 ns.*both sides of windows of 30 ns") as refused:
+        MemoryRun(job(of("30 ns")))
+    assert "old = left_before.key_by('left-by', …).window_join('pairs', right_before" in str(refused.value)
+    assert "new = left_after.key_by('left-by-2', …).window_join('pairs-2', right_after" in str(refused.value)
+    assert "`tidewheel state keys changing pairs` prints" in str(refused.value)
+    with MemoryRun(job(both)) as run:
+        run.batch({"in": [*at(38, 55, 62, side="right"), *at(85)]})
+        run.finish()
+        run.flush()
+    assert sorted(map(str, (row["value"] for row in out.records))) == ["[31, 38]", "[85, 62]", "[None, 55]"]
+
+
+def test_sessions_that_become_windows_of_one_length_are_refused():
+    state = f"memory:changing-{next(_names)}"
+
+    def job(windows) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        keyed = timed(made).key_by("by", "k")
+        keyed.window("w", windows, lambda n, _: n + 1, default=0, merge=int.__add__).sink("out", collect())
+        return made
+
+    with MemoryRun(job(session("10 ns"))) as run:
+        run.batch({"in": at(30)})
+    with pytest.raises(StateError, match=r"kept sessions for each key, and now keeps windows of 10 ns"):
+        MemoryRun(job(tumbling("10 ns")))
+    MemoryRun(job(session("20 ns"))).close()
+
+
+def counted(windows):
+    return lambda events: events.key_by("by", "k").window(
+        "w", windows, lambda n, _: n + 1, default=0, merge=int.__add__
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "other", "layout"),
+    [
+        (counted(tumbling("10 ns")), counted(tumbling("30 ns")), "window"),
+        (counted(session("10 ns")), None, "window"),
+        (
+            lambda events: joined_by("w", tumbling("10 ns"), events),
+            lambda events: joined_by("w", tumbling("30 ns"), events),
+            "window join of tagged values",
+        ),
+    ],
+    ids=["windows", "sessions", "join"],
+)
+def test_state_that_does_not_tell_of_which_windows_it_is_goes_on_and_tells_it_then(build, other, layout, monkeypatch):
+    state, out = f"memory:changing-{next(_names)}", collect()
+
+    def job(build) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        build(timed(made)).sink("out", out)
+        return made
+
+    earlier = job(build)
+    operator = type(next(node.operator for node in earlier.graph.nodes if node.name == "w"))
+    with monkeypatch.context() as version:
+        version.setattr(operator, "state_layout", layout)
+        with MemoryRun(earlier) as run:
+            run.batch({"in": at(31)})
+    with MemoryRun(job(build)) as run:
+        run.batch({"in": at(33)})
+    kinds = [found.kind for found in StoredJob("changing", state=state).list()]
+    assert "upgrade" not in kinds, "nothing is rewritten"
+    if other is not None:
+        with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 30 ns"):
+            MemoryRun(job(other))
+    with MemoryRun(job(build)) as run:
+        run.batch({"in": at(70)})
+        run.finish()
+    assert [row["value"] for row in out.records] in ([2], [[31, None], [33, None]])

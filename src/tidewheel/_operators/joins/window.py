@@ -32,6 +32,15 @@ class WindowJoin(Join):
     kind = "window_join"
     ports = 2
 
+    @property
+    def state_layout(self) -> str:
+        """The windows: one of another length would be taken for the one that begins at the same time."""
+        return f"both sides of {self.windows}, as tagged values"
+
+    def takes(self, layout: str) -> bool:
+        """Take state of a version that did not record of which windows it is."""
+        return layout == super().state_layout
+
     def logic(self, timestamps: bool = False) -> WindowJoinLogic:
         return WindowJoinLogic(self)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.timed import time_of
 from tidewheel._operators.logic import Message
 from tidewheel._operators.windows.window import OPEN, Fold, Panes, WindowLogic, WindowOperator
@@ -17,18 +16,11 @@ class FixedWindows(WindowOperator):
     """Fold the values of each key by windows of one length."""
 
     windows: Fixed
-    unnamed: bool = False
-    """Whether its state was stored by a version that did not record of which windows it is."""
 
     @property
     def state_layout(self) -> str:
         """The windows: one of another length would be taken for the one that begins at the same time."""
-        windows = self.windows
-        named = f"windows of {windows.length} ns every {windows.every} ns from {windows.offset}"
-        return super().state_layout if self.unnamed else named
-
-    def continuing(self, layout: str) -> Operator | None:
-        return replace(self, unnamed=True) if layout == super().state_layout else None
+        return str(self.windows)
 
     def logic(self, timestamps: bool = False) -> FixedLogic:
         return FixedLogic(self.windows, self.fold, self.lateness, timestamps)

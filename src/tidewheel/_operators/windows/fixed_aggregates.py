@@ -59,11 +59,7 @@ class FixedAggregates(TimedAggregates):
     @property
     def state_layout(self) -> str:
         """The windows, whose panes and timers are stored, and the numbers that are kept of each pane."""
-        windows = self.panes.windows
-        return (
-            f"panes of windows of {windows.length} ns every {windows.every} ns from {windows.offset}: "
-            f"{names_of(self.accumulators)}"
-        )
+        return f"panes of {self.panes.windows}: {names_of(self.accumulators)}"
 
     def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
         own = self.state_layout.removesuffix(names_of(self.accumulators))

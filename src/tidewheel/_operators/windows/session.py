@@ -19,6 +19,11 @@ class SessionWindows(WindowOperator):
 
     windows: Session
 
+    @property
+    def state_layout(self) -> str:
+        """Sessions of whatever gap: each is stored with its end, which another gap leaves as it is."""
+        return "sessions"
+
     def check(self, inputs: tuple[Shape, ...]) -> None:
         if self.fold.merge is None:
             raise GraphError("two sessions can grow into one: give merge=, a function of two folded values")

@@ -92,6 +92,10 @@ class WindowOperator(TimedOperator):
     @abstractmethod
     def logic(self, timestamps: bool = False) -> WindowLogic: ...
 
+    def takes(self, layout: str) -> bool:
+        """Take state of a version that did not record of which windows it is."""
+        return layout == super().state_layout
+
     def spec(self) -> StateSpec:
         folded = Any if self.type is None else self.type
         return StateSpec(dict[int, tuple[int, int, folded]], dict)  # type: ignore[valid-type]
