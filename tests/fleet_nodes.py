@@ -136,6 +136,7 @@ class MemoryNode(MemoryRun):
 
     def begin(self) -> None:
         """Begin a run that adopts what the assignment gives this node."""
+        self.plan = self.job.plan()
         self.info = self.chains.begin(self.name, SHARDS)
         self.ledger = take(self.chains, self.info, self.shards, self.publish_for, self.check)
         self.run = FleetRun(self.job, self.plan, self.info, self.ledger)
@@ -143,6 +144,7 @@ class MemoryNode(MemoryRun):
         # Not in a thread: tests compare which files are there.
         self.run.merging.submit = at_once
         self.run.begin()
+        self.plan = self.run.plan
         self.positions = {shard: holding.position for shard, holding in self.ledger.held.items()}
 
     def publish_for(self, state) -> None:

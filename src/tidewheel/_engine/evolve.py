@@ -16,7 +16,7 @@ from tidewheel._checkpoint.state_files import opener
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
 from tidewheel._engine.commit import operator_infos
-from tidewheel._engine.compatibility import renamed
+from tidewheel._engine.compatibility import check_program, renamed
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
 from tidewheel._operators.graph import Node
@@ -44,6 +44,25 @@ def upgrades(plan: Plan) -> frozenset[str]:
     """Return the operators that can make their state from an older version's."""
     specs = {node.name: state_of(node) for node in plan.nodes}
     return frozenset(name for name, spec in specs.items() if spec is not None and spec.upgrade is not None)
+
+
+def fitted(
+    plan: Plan,
+    state: Manifest,
+    n_shards: int,
+    aliases: Mapping[str, Sequence[str]],
+    *,
+    allow_dropped_state: bool = False,
+    sizes: Mapping[str, str] | None = None,
+) -> tuple[Plan, dict[str, str]]:
+    """Return the plan that goes on with the state of a manifest, and what becomes of that where it must be converted.
+
+    Raise a `StateError` where the program cannot continue it. Runs of whole jobs and nodes of fleets both decide by this.
+    """
+    plan = continuing(plan, state.operators, aliases)
+    converted = conversions(plan, state.operators, aliases)
+    check_program(state, operator_infos(plan), n_shards, allow_dropped_state, aliases, upgrades(plan), converted, sizes)
+    return plan, converted
 
 
 def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> Plan:

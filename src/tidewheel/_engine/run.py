@@ -27,11 +27,11 @@ from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
-from tidewheel._engine.compatibility import check_program, dropped_operators
+from tidewheel._engine.compatibility import dropped_operators
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
-from tidewheel._engine.evolve import continuing, conversions, evolve, upgrades
+from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
@@ -308,18 +308,14 @@ class JobRun(ChainRun):
         newest = self.checkpoints.latest()
         if newest is not None:
             check_alone(newest)
-            self.plan = continuing(self._declared, newest.operators, self.job.aliases)
-            converted = conversions(self.plan, newest.operators, self.job.aliases)
             sizes = self._dropped_sizes(newest)
-            check_program(
+            self.plan, converted = fitted(
+                self._declared,
                 newest,
-                operator_infos(self.plan),
                 self.job.n_shards,
-                self.terms.allow_dropped_state,
                 self.job.aliases,
-                upgrades(self.plan),
-                converted,
-                sizes,
+                allow_dropped_state=self.terms.allow_dropped_state,
+                sizes=sizes,
             )
             self.notices = [f"operator {name!r}: {said}" for name, said in converted.items() if said]
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.commit import operator_infos
-from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.declaration import declare
-from tidewheel._engine.evolve import conversions, evolve, upgrades
+from tidewheel._engine.evolve import continuing, evolve, fitted
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun
 from tidewheel._fleet.handover import Ledger
@@ -31,11 +30,13 @@ class FleetRun(ChainRun):
     def __init__(self, job: Job, plan: Plan, run: Run, ledger: Ledger) -> None:
         """Take a run whose chain is begun, and the ledger of its newest record."""
         super().__init__(job, plan, stream_of(job.name, run.name), run.token)
+        self._declared = plan
         self.held: frozenset[int] = frozenset(ledger.held)
 
     def reserve(self) -> None:
         # The program was checked against each shard's state when it was adopted: what is left is that one may be gone.
         self.recall()
+        self.plan = continuing(self._declared, self.head.operators, self.job.aliases)
 
     def begin(self) -> None:
         self.reserve()
@@ -88,13 +89,11 @@ def check_adopted(
 ) -> None:
     """Refuse to adopt state that the program cannot continue; `aliases` are the names that its operators had before."""
     for operators in (state.operators, *state.former_operators.values()):
-        for name in conversions(plan, operators, aliases or {}):
+        _, converted = fitted(plan, state.replace(operators=operators), n_shards, aliases or {})
+        for name in (name for name, said in converted.items() if said):
             raise StateError(
                 f"operator {name!r} has other aggregates than the ones in its state, and job {state.id.stream_id!r} is run by "
                 "a fleet. A job that runs by itself begins the new ones empty; nodes of a fleet cannot, because nodes with "
                 "the old program may hold some of the shards. Give the changed operator a new name, which begins empty, or "
                 "its old aggregates back"
             )
-        check_program(
-            state.replace(operators=operators), operator_infos(plan), n_shards, False, aliases, upgrades(plan)
-        )

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleet_nodes import SHARDS, Fleet, MemoryNode, started
-from tidewheel import Job, max_, sum_
+from tidewheel import Job, max_, sum_, tumbling
 from tidewheel._connectors.inbox.source import inbox
+from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel.errors import StateError
 from tidewheel.sinks import files
 
@@ -118,3 +119,50 @@ def test_changed_aggregates_are_refused_because_it_is_a_fleet(fleet):
     changed = node(summed(amount=sum_("amount"), most=max_("amount")))
     with pytest.raises(StateError, match=r"'sums' has other aggregates .* run by a fleet\..* a new name"):
         started(fleet, "b", node=changed)
+
+
+def test_aggregates_in_another_order_go_on_as_in_a_single_run(fleet):
+    fleet.send(20, keys=10)
+    (old,) = started(fleet, "a", node=node(summed(amount=sum_("amount"), most=max_("amount"))))
+    old.step()
+    old.coordinator.leave(old.name)
+    fleet.send(10, keys=10)
+    (new,) = started(fleet, "b", node=node(summed(most=max_("amount"), amount=sum_("amount"))))
+    new.step()
+    new.close()
+    newest = {row["key"]: (row["amount"], row["most"]) for row in fleet.published()}
+    assert newest == {f"k{n}": (3 * n + 30, n + 20) for n in range(10)}
+
+
+def counted_by(length: str):
+    def build(where: Path) -> Job:
+        job = Job("orders", state=f"file://{where}/state", n_shards=SHARDS)
+        events = job.source("in", inbox(f"{where}/inbox", schema="key string, amount long"))
+        on_time, _ = events.assign_timestamps("at", "amount", unit="ns").limit_out_of_orderness("bound", "0 s")
+        windows = on_time.key_by("by-key", "key").window("counts", tumbling(length), lambda n, _: n + 1, default=0)
+        windows.sink("out", files(f"{where}/out", format="json"))
+        return job
+
+    return build
+
+
+def test_windows_of_an_earlier_version_go_on_and_other_lengths_are_refused_then(fleet, monkeypatch):
+    fleet.send(20, keys=10)
+    with monkeypatch.context() as version:
+        version.setattr(FixedWindows, "state_layout", "window")
+        (old,) = started(fleet, "a", node=node(counted_by("100 ns")))
+        old.step()
+        old.coordinator.leave("a")
+    fleet.send(20, keys=10)
+    (new,) = started(fleet, "b", node=node(counted_by("100 ns")))
+    new.step()
+    new.coordinator.leave("b")
+    with pytest.raises(StateError, match=r"'counts' kept windows of 100 ns .*, and now keeps windows of 300 ns"):
+        started(fleet, "c", node=node(counted_by("300 ns")))
+    new.coordinator.leave("c")
+    fleet.send(100, keys=10)
+    (last,) = started(fleet, "d", node=node(counted_by("100 ns")))
+    last.step()
+    last.step()
+    last.close()
+    assert sorted((row["key"], row["value"]) for row in fleet.published()) == [(f"k{n}", 10) for n in range(10)]
