@@ -77,6 +77,10 @@ class Panes:
         steps = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts) + newest[positions]
         return positions, last[positions] - steps * windows.every
 
+    def is_open(self, panes: Ints, after: int | None) -> Flags:
+        """Tell which panes are in a window that ends after an epoch."""
+        return self._oldest(panes, self._last(panes), after) >= 0
+
     def next(self, panes: Ints, after: int | None) -> Ints:
         """Return the first moment above `after` at which a window of each pane ends, or the pane is dropped."""
         last = self._last(panes)

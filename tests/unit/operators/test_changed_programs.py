@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidewheel import tumbling
+import pytest
+
+from tidewheel import count, session, tumbling
 from tidewheel.testing import OperatorTester
 
 
@@ -69,4 +71,65 @@ def test_a_window_that_was_emitted_goes_when_the_new_lateness_ends():
     op.epoch(15)
     assert [message.value.correction for message in op.send("k", 1, 4)] == [True]
     op.epoch(29)
+    assert op.state("k") is None
+
+
+def test_a_row_of_an_interval_join_is_emitted_once_where_the_new_interval_is_shorter():
+    before = joining("interval_join", after="20 ns")
+    before.send("k", "l1", 100)
+    op = continued(before, joining("interval_join", after="10 ns"))
+    assert values(op.send("k", "r1", 115)) == []
+    assert values([*op.epoch(110), *op.epoch(130)]) == [(["l1", None], 111)]
+    assert op.state("k", "join") is None
+
+
+def test_a_right_value_of_an_as_of_join_is_not_known_after_the_new_tolerance():
+    before = joining("as_of_join", tolerance="20 ns")
+    before.send("k", "r1", 100)
+    op = continued(before, joining("as_of_join", tolerance="10 ns"))
+    op.send("k", "l1", 110)
+    op.send("k", "l2", 111)
+    assert values(op.epoch(121)) == [(["l1", "r1"], 110), (["l2", None], 111)]
+    assert op.state("k", "join") is None
+
+
+def folding(windows, function):
+    if function:
+        return OperatorTester(
+            lambda keyed: keyed.window("w", windows, lambda n, _: n + 1, default=0, merge=int.__add__)
+        )
+    return OperatorTester(lambda keyed: keyed.window("w", windows, value=count()))
+
+
+@pytest.mark.parametrize("function", [True, False], ids=["function", "aggregates"])
+def test_a_session_ends_by_the_gap_that_its_last_message_had(function):
+    before = folding(session("10 ns"), function)
+    before.send("k", {}, 100)
+    op = continued(before, folding(session("30 ns"), function))
+    op.send("k", {}, 105)
+    assert op.epoch(133) == []
+    assert [(message.value.end, message.value.value) for message in op.epoch(134)] == [(135, 2)]
+    before = folding(session("30 ns"), function)
+    before.send("k", {}, 100)
+    op = continued(before, folding(session("10 ns"), function))
+    op.send("k", {}, 131)
+    found = [(message.value.start, message.value.end, message.value.value) for message in op.epoch(140)]
+    assert found == [(100, 130, 1), (131, 141, 1)]
+
+
+@pytest.mark.parametrize("lateness", ["0 s", "10 ns"])
+@pytest.mark.parametrize(
+    ("windows", "next_end"), [(tumbling("10 ns"), 20), (session("10 ns"), 23)], ids=["tumbling", "session"]
+)
+def test_a_window_comes_out_at_its_end_where_the_one_before_is_kept_for_a_longer_lateness(windows, next_end, lateness):
+    def counting(lateness):
+        return OperatorTester(lambda keyed: keyed.window("w", windows, n=count(), allowed_lateness=lateness))
+
+    before = counting("20 ns")
+    before.send("k", {}, 3)
+    assert len(before.epoch(12)) == 1
+    op = continued(before, counting(lateness))
+    op.send("k", {}, next_end - 10 if next_end == 23 else 15)
+    assert [(message.value.end, message.value.n) for message in op.epoch(next_end - 1)] == [(next_end, 1)]
+    assert op.epoch(100) == []
     assert op.state("k") is None

@@ -134,14 +134,17 @@ class _Windowing(Process):
         fresh = merged(self.partial_results, self.accumulators, self.context.operator, (PANE,))
         self.partial_results = []
         key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
+        last = self.context.last_epoch
         stored = self._read(key_batch)
+        if last is not None:
+            # A program whose lateness was longer has left panes that are over by now.
+            stored = stored.filter(pa.array(self.panes.dropped(ints(stored, PANE)) > last))
         fresh = fresh.set_column(0, KEY, pa.array(key_batch.place_array()))
         # By numbers, since the keys are in the order of the store.
         whole = merged([stored, fresh], self.accumulators, self.context.operator, (PANE,)) if len(stored) else fresh
-        last = self.context.last_epoch
         if last is not None and self.panes.lateness:
             self._correct(key_batch, stored, fresh, whole, last)
-        self._write(key_batch, self._timers(key_batch, stored, last), whole, last)
+        self._write(key_batch, self._armed(key_batch, stored, last), whole, last)
 
     def on_epoch(self, epoch: int) -> None:
         """Emit the windows that have ended, and drop the panes that no open window needs."""
@@ -200,6 +203,14 @@ class _Windowing(Process):
         numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
         self.rows.write(key_batch, keys[order], numbers)
         self.timers.move(key_batch.stored, key_batch.shards, armed, self._timers(key_batch, table, epoch))
+
+    def _armed(self, key_batch: KeyBatch, stored: pa.Table, last: int | None) -> Ints:
+        """Return which timer each key is sure to have: for the end of a window.
+
+        One for the moment at which a pane is dropped may be that of a program with another lateness, and be elsewhere.
+        """
+        is_open = self.panes.is_open(ints(stored, PANE), last)
+        return self._timers(key_batch, stored.filter(pa.array(is_open)), last)
 
     def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
         """Return when each key has something due: it has one timer, for the first moment after an epoch."""

@@ -178,7 +178,9 @@ class _Sessions(Process):
             ended = touched & (ints(whole, _END) - 1 <= last)
             self._emit(key_batch, whole.filter(pa.array(ended)))
             whole = _with_status(whole, np.where(ended, CLOSED, ints(whole, _STATUS)))
-        self._write(key_batch, self._timers(key_batch, stored), whole)
+        # When a closed session is dropped depends on the lateness: its timer may be that of a program with another.
+        waiting = stored.filter(pa.array(ints(stored, _STATUS) != CLOSED))
+        self._write(key_batch, self._timers(key_batch, waiting), whole)
 
     def on_epoch(self, epoch: int) -> None:
         """Emit the sessions that have ended, and drop those that take no messages any more."""
