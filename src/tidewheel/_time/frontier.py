@@ -51,6 +51,8 @@ class Input:
     idle_after: int | None
     advance_after: int | None = None
     """How long it may be silent before its time goes on as the clock does; None: it stands still until there is data."""
+    whole: bool = False
+    """Whether it has no partitions. Those of an earlier program are forgotten: they would hold the clock back for ever."""
 
     def time(self, frontier: Frontier) -> int | None:
         """Return how far its time has come."""
@@ -90,7 +92,11 @@ def advanced(
     where all are idle, they tell how far it has come.
     """
     known = {each.name: each for each in inputs}
-    before = {name: frontier for name, frontier in frontiers.items() if operator_of(name) in known}
+    before = {
+        name: frontier
+        for name, frontier in frontiers.items()
+        if (each := known.get(operator_of(name))) is not None and not ("/" in name and each.whole)
+    }
     after = {
         name: frontier if asked is None else known[operator_of(name)].silent(frontier, asked)
         for name, frontier in before.items()

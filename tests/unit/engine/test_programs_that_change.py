@@ -293,3 +293,21 @@ def test_state_that_does_not_tell_of_which_windows_it_is_goes_on_and_tells_it_th
         run.batch({"in": at(70)})
         run.finish()
     assert [row["value"] for row in out.records] in ([2], [[31, None], [33, None]])
+
+
+def test_the_clock_goes_on_where_its_input_has_no_partitions_any_more():
+    state, out = f"memory:changing-{next(_names)}", collect()
+
+    def job(**options) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        keyed = stream.limit_out_of_orderness("bound", "0 s", **options)[0].key_by("by", "k")
+        keyed.window("w", tumbling("10 ns"), n=count()).sink("out", out)
+        return made
+
+    with MemoryRun(job(partition="side")) as run:
+        run.batch({"in": [*at(5), *at(7, side="right")]})
+    with MemoryRun(job()) as run:
+        run.batch({"in": at(25)})
+        run.finish()
+    assert [row["n"] for row in out.records] == [2]

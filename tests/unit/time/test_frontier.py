@@ -145,3 +145,10 @@ def test_a_partition_that_is_never_idle_is_never_forgotten():
     for _ in range(3):
         frontiers = advanced(frontiers, inputs, [{"clock/1": 31}], Asked(waited=FORGOTTEN_AFTER))
     assert set(frontiers) == {"clock/0", "clock/1"}
+
+
+def test_partitions_that_an_operator_has_no_more_are_forgotten():
+    whole = Input("a", None, whole=True)
+    frontiers = advanced({"a/1": Frontier(5), "a/2": Frontier(8)}, [whole], [{"a": 9}], None)
+    assert frontiers == {"a": Frontier(9)}
+    assert merged(frontiers, [whole], 5) == 9

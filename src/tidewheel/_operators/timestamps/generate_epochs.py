@@ -54,7 +54,7 @@ class GenerateEpochs(Operator):
         return Reads(() if self.partition is None else (self.partition,), (ON_TIME, LATE))
 
     def input(self, name: str) -> Input:
-        return Input(name, self.idle_after, self.advance_after)
+        return Input(name, self.idle_after, self.advance_after, whole=self.partition is None)
 
 
 class _Generating(Process):
