@@ -192,7 +192,12 @@ def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade) -> Iterato
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
     if _converts(node, was):
         conversion = node.operator.conversion(was.fingerprint)
-        assert conversion is not None, "the program was checked before"
+        if conversion is None:
+            # Of each shard alone the program was checked before.
+            raise StateError(
+                f"operator {node.name!r}: some of its shards were kept as {was.fingerprint}, others as "
+                f"{node.operator.state_layout}, and one cannot be made of the other; give the operator a new name"
+            )
         convert = conversion.convert
         return lambda _, raw: convert(raw)
     spec = state_of(node)

@@ -295,6 +295,34 @@ def test_state_that_does_not_tell_of_which_windows_it_is_goes_on_and_tells_it_th
     assert [row["value"] for row in out.records] in ([2], [[31, None], [33, None]])
 
 
+@pytest.mark.parametrize(
+    ("horizons", "expected"),
+    [((30, 10), [100, 112, 85]), ((10, 30), [100, 65, 131]), ((10, 30, 10), [100, 131, 120, 85])],
+)
+def test_what_a_duplicate_is_the_new_horizon_says(horizons, expected):
+    """Each program but the first gets messages of the same id, 100 is the first of them all."""
+    state, out = f"memory:changing-{next(_names)}", collect()
+    times = {(30, 10): [[100, 95, 112, 85]], (10, 30): [[120, 75, 65, 131]], (10, 30, 10): [[120, 131], [120, 95, 85]]}
+
+    def job(horizon: int) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        keyed = stream.limit_out_of_orderness("bound", "100 ns")[0].key_by("by", "k")
+        keyed.deduplicate("once", f"{horizon} ns").sink("out", out)
+        return made
+
+    with MemoryRun(job(horizons[0])) as run:
+        run.batch({"in": at(100)})
+    for horizon, each in zip(horizons[1:], times[horizons], strict=True):
+        with MemoryRun(job(horizon)) as run:
+            run.batch({"in": at(*each)})
+    assert [row["at"] for row in out.records] == expected
+    with MemoryRun(job(horizons[-1])) as run:
+        run.batch({"in": [{"k": "later", "at": 400}]})
+        run.batch({"in": [{"k": "later", "at": 401}]})
+    assert list(StoredJob("changing", state=state).keys("once")) == ["later"]
+
+
 def test_the_clock_goes_on_where_its_input_has_no_partitions_any_more():
     state, out = f"memory:changing-{next(_names)}", collect()
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Message
 from tidewheel._operators.keyed import known_ids
+from tidewheel._operators.keyed.deduplicate import Deduplicate
 from tidewheel._state.segments import is_segments
 from tidewheel.testing import OperatorTester
 
@@ -118,3 +119,12 @@ def test_many_ids_of_a_key_may_be_all_that_can_be_stored():
     assert len(op.send_all([Message("k", name, time) for time, name in enumerate(ids)])) == len(ids)
     assert any(is_segments(table) for table, _ in op.snapshot())
     assert op.send_all([Message("k", name, 2_000) for name in ids]) == []
+
+
+def test_its_layout_tells_with_which_horizon_the_state_began_and_that_of_earlier_versions_is_taken():
+    began = Deduplicate(10)
+    later = Deduplicate(30).continuing(began.state_layout)
+    assert later.horizon == 30
+    assert later.state_layout == began.state_layout != Deduplicate(30).state_layout
+    assert began.takes("deduplicate")
+    assert not began.takes(Deduplicate(30).state_layout)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.known_ids import KnownIds, KnownIdsCodec
 from tidewheel._operators.keyed.stateful_map import StateSpec
@@ -16,6 +18,8 @@ from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._values import Shape
 from tidewheel.errors import OperatorError
+
+_LAYOUT = re.compile(r"ids until (\d+) ns after their messages")
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,30 @@ class Deduplicate(TimedOperator):
 
     horizon: int
     by: Callable[[Any], Any] | None = None
+    began_with: int | None = None
+    """The horizon of the program that began the state, if it was another: what is stored for an id is that long after it."""
     kind = "deduplicate"
     needs_time = True
 
+    @property
+    def _stored_after(self) -> int:
+        return self.horizon if self.began_with is None else self.began_with
+
+    @property
+    def state_layout(self) -> str:
+        """How long after its message the time is that is stored for an id."""
+        return f"ids until {self._stored_after} ns after their messages"
+
+    def takes(self, layout: str) -> bool:
+        """Take state of a version that did not record with which horizon it began."""
+        return layout == super().state_layout
+
+    def continuing(self, layout: str) -> Operator | None:
+        began = _LAYOUT.fullmatch(layout)
+        return None if began is None else replace(self, began_with=int(began[1]))
+
     def logic(self, timestamps: bool = False) -> DeduplicateLogic:
-        return DeduplicateLogic(self.horizon, self.by)
+        return DeduplicateLogic(self.horizon, self.by, self._stored_after)
 
     def spec(self) -> StateSpec:
         return StateSpec(default=KnownIds, codec=KnownIdsCodec())
@@ -46,24 +69,30 @@ class Deduplicate(TimedOperator):
 class DeduplicateLogic(CatchUpLogic[KnownIds]):
     """The ids of each key that are known: a horizon after each message that was let through."""
 
-    def __init__(self, horizon: int, by: Callable[[Any], Any] | None) -> None:
-        self.horizon, self.by = horizon, by
+    def __init__(self, horizon: int, by: Callable[[Any], Any] | None, stored_after: int) -> None:
+        self.horizon, self.by, self.stored_after = horizon, by, stored_after
+        self._ahead = stored_after - horizon
+        """How much later than the time until which an id is known the one is that is stored for it."""
 
     def on_data(self, message: Message, state: KnownIds, output: Any) -> KnownIds:
         """Let a message through whose id is not known at its time."""
         name = "" if self.by is None else self.by(message.value)
         if isinstance(name, bool) or not isinstance(name, str | int | bytes):
             raise OperatorError(f"the id of a message is a str, an int or bytes, not {name!r}")
-        time, epoch = time_of(message), output.last_epoch
-        if not any(until - 2 * self.horizon < time < until for until in state.until(name, epoch)):
-            until = time + self.horizon
+        time = time_of(message)
+        epoch = None if output.last_epoch is None else output.last_epoch + self._ahead
+        stored = time + self.stored_after
+        if not any(abs(other - stored) < self.horizon for other in state.until(name, epoch)):
             # An older message does not make the operator forget the newer one.
-            state.add(name, until, epoch)
-            output.set_timer(until)
+            state.add(name, stored, epoch)
+            output.set_timer(time + self.horizon)
             output.emit(message.value)
         return state
 
     def on_timer(self, timer: Timer, state: KnownIds, output: Any) -> KnownIds | None:
         """Forget the ids whose horizon has passed."""
-        state.forget(timer.time)
+        state.forget(timer.time + self._ahead)
+        if state and self._ahead:
+            # The timers may be those of a program whose horizon was shorter.
+            output.set_timer(state.latest() - self._ahead)
         return state or None

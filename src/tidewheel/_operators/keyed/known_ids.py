@@ -109,6 +109,12 @@ class KnownIds:
                 segment.forget(now)
         self.segments = [segment for segment in self.segments if not segment.is_read or segment.ids(None)]
 
+    def latest(self) -> int:
+        """Return the last time until which an id is known; segments that are not read count by when half of theirs are."""
+        return max(
+            max(map(_last, segment.ids(None).values())) if segment.is_read else segment.due for segment in self.segments
+        )
+
     def _segment(self, name: Any) -> Segment:
         segments = self.segments
         return (
