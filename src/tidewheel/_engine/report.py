@@ -73,6 +73,8 @@ class Report(msgspec.Struct, frozen=True):
     """When the task began, in ns since 1970, by the clock of its host."""
     took: float = 0.0
     """How many seconds it took."""
+    handing: float = 0.0
+    """How many of them went by while others took its rows."""
 
 
 _encoder = msgspec.msgpack.Encoder()

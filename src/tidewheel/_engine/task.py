@@ -84,7 +84,10 @@ def run_level(
     try:
         pin(plan.cells, spec.cell_values())
         step = _Step(plan, spec, level, task)
-        yield from step.run(batches, splits)
+        for rows in step.run(batches, splits):
+            handed = time.perf_counter()
+            yield rows
+            step.handing += time.perf_counter() - handed
     except (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
@@ -119,7 +122,7 @@ class _Step:
         self.combiners: dict[int, Combiner] = {}
         self.emitted: dict[str, int] = {}
         self.busy = BusyTime(spec.figures)
-        self.reading = 0.0
+        self.reading = self.handing = 0.0
         self.share = self._share()
         self.began, self._began = time.time_ns(), time.perf_counter()
         levels = (0, 1) if self._begins_at_source else (level,)
@@ -326,6 +329,7 @@ class _Step:
             caught_up=self.state.caught_up,
             began=self.began,
             took=time.perf_counter() - self._began,
+            handing=self.handing,
         )
 
 

@@ -19,6 +19,12 @@ class WorkEstimate:
     >>> work.seconds(1000)
     0.25
 
+    What went by while Spark took the rows of a task, no other task would spend:
+
+    >>> work.note(2000, [Report(0, 0, took=0.5, handing=0.25), Report(1, 0, took=0.25)], tasks=2)
+    >>> work.seconds(2000)
+    0.5
+
     What each task read for itself, where all read the whole batch, one task would read once:
 
     >>> work.note(2000, [Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)], tasks=2)
@@ -32,7 +38,7 @@ class WorkEstimate:
 
     def note(self, size: int, reports: Sequence[Report], tasks: int) -> None:
         """Take what the tasks of a batch of this many bytes reported."""
-        took = [report.took for report in reports]
+        took = [report.took - report.handing for report in reports]
         readings = [report.reading for report in reports if report.looked_through is not None]
         repeated = sum(readings) - max(readings, default=0.0)
         # In one task a level runs while the next one reads from it.
