@@ -75,8 +75,12 @@ def run(
         bool, typer.Option("--take-over", help="Fence whoever runs the job now: it stops at its next commit.")
     ] = False,
     allow_dropped_state: Annotated[
-        bool, typer.Option("--allow-dropped-state", help="Go on though the program lacks an operator that has state.")
-    ] = False,
+        list[str] | None,
+        typer.Option(
+            metavar="OPERATOR",
+            help="Remove the state of this operator, which the program lacks; may be given several times.",
+        ),
+    ] = None,
     allow_dropped_source: Annotated[
         bool,
         typer.Option(
@@ -165,7 +169,7 @@ def run(
     """
     start_telling(log_level, log_format, traces)
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
-    options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state, "conf": _settings(conf)}
+    options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state or (), "conf": _settings(conf)}
     options |= {
         "allow_dropped_source": allow_dropped_source,
         "shared_state": shared_state,

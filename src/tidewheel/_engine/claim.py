@@ -26,8 +26,8 @@ class ClaimTerms:
 
     take_over: bool = False
     """Fence whoever runs the job now, instead of being refused."""
-    allow_dropped_state: bool = False
-    """Go on though the program lacks an operator that has state."""
+    allow_dropped_state: Collection[str] = ()
+    """The operators whose state is let go, which the program lacks."""
     drop_unpublished: Collection[str] = ()
     """The sinks whose output is let go that a crash left unpublished; that of the others is published next."""
 

@@ -16,7 +16,7 @@ def check_program(
     state: Manifest,
     operators: dict[str, OperatorInfo],
     n_shards: int,
-    allow_dropped_state: bool,
+    allow_dropped_state: Collection[str],
     aliases: Mapping[str, Sequence[str]] | None = None,
     upgrades: Collection[str] = (),
     conversions: Collection[str] = (),
@@ -37,13 +37,20 @@ def check_program(
     former = renamed(state.operators, operators, aliases or {})
     stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}
     dropped = dropped_operators(state, operators, aliases or {})
-    if dropped and not allow_dropped_state:
-        held = (f"{name!r}{f' with {sizes[name]}' if sizes and name in sizes else ''}" for name in dropped)
+    _check_given_up(allow_dropped_state, operators, former)
+    lost = [name for name in dropped if name not in allow_dropped_state]
+    if lost:
+        held = (f"{name!r}{f' with {sizes[name]}' if sizes and name in sizes else ''}" for name in lost)
+        idle = idle_aliases(state.operators, operators, aliases or {})
+        unknown = [name for name in allow_dropped_state if name not in state.operators]
         raise StateError(
             f"the state of job {job!r} names the operator {', '.join(held)}, which the program lacks (it has "
             f"{', '.join(map(repr, sorted(operators))) or 'none with state'}). A name is the identity of an operator's state: "
-            f"give the operator its old name back; if it was renamed, write job.alias('its new name', {dropped[0]!r}); or go on "
-            "without that state, which is then removed, with --allow-dropped-state"
+            f"give the operator its old name back; if it was renamed, write {_alias_lines(lost, state.operators, operators)}; "
+            "or go on without that state, which is then removed, with "
+            f"{' '.join(f'--allow-dropped-state {name}' for name in lost)} (allow_dropped_state={lost!r})"
+            + "".join(f". {line} names nothing that is stored" for line in idle)
+            + "".join(f". Nothing is stored under {name!r}, which is to be dropped" for name in unknown)
         )
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
@@ -76,6 +83,37 @@ def check_program(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
                 f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"
             )
+
+
+def idle_aliases(
+    stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the aliases, as the program has them, of operators that have no state under any of their names."""
+    return [
+        f"job.alias({', '.join(map(repr, (name, *former)))})"
+        for name, former in sorted(aliases.items())
+        if name in operators and not {name, *former} & set(stored)
+    ]
+
+
+def _check_given_up(names: Collection[str], operators: Collection[str], former: Mapping[str, str]) -> None:
+    """Refuse to give up state that the program goes on with. What is not stored is gone already, or nothing is lost by it."""
+    heirs = {old: name for name, old in former.items()}
+    for name in names:
+        if name in operators or name in heirs:
+            who = "the program has that operator" if name in operators else f"{heirs[name]!r} takes over its state"
+            raise StateError(f"--allow-dropped-state {name}: {who}, and nothing of it is dropped; leave the option out")
+
+
+def _alias_lines(lost: Sequence[str], stored: Mapping[str, OperatorInfo], operators: Mapping[str, OperatorInfo]) -> str:
+    """Return an alias for each lost operator, with its new name where only one can be meant."""
+    lines = []
+    for old in lost:
+        alike = [name for name in operators if name not in stored and operators[name].kind == stored[old].kind]
+        rivals = [other for other in lost if stored[other].kind == stored[old].kind]
+        new = alike[0] if len(alike) == len(rivals) == 1 else "its new name"
+        lines.append(f"job.alias({new!r}, {old!r})")
+    return ", ".join(lines)
 
 
 def dropped_operators(state: Manifest, operators: Collection[str], aliases: Mapping[str, Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ earlier names and versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def fitted(
     n_shards: int,
     aliases: Mapping[str, Sequence[str]],
     *,
-    allow_dropped_state: bool = False,
+    allow_dropped_state: Collection[str] = (),
     sizes: Mapping[str, str] | None = None,
 ) -> tuple[Plan, dict[str, str]]:
     """Return the plan that goes on with the state of a manifest, and what becomes of that where it must be converted.

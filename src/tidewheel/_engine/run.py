@@ -27,7 +27,7 @@ from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
-from tidewheel._engine.compatibility import dropped_operators
+from tidewheel._engine.compatibility import dropped_operators, idle_aliases
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
@@ -319,6 +319,8 @@ class JobRun(ChainRun):
             )
             self.notices = [f"operator {name!r}: {said}" for name, said in converted.items() if said]
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
+            idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
+            self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]
             self._check_retraction(newest)
             check_sinks(self.plan, newest, self.terms.drop_unpublished)
 

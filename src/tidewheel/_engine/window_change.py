@@ -17,7 +17,7 @@ time that is yet to come. In place of the changed line write:
     both = old.union("both", new)                         # goes to the sink
 
 where {streams}, and event.at the column of these. When `tidewheel state keys {job} {plain}` prints
-nothing, take out all but the new window, and run once with --allow-dropped-state. docs/howto-change.md has it in full"""
+nothing, take out all but the new window, and run once with --allow-dropped-state {plain}. docs/howto-change.md has it in full"""
 _STREAM = """\
     before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
     old = before.key_by('by', …).window({name}, …)        # as it was: its name, its length

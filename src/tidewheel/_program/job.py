@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -191,7 +192,25 @@ class Job:
     def plan(self) -> Plan:
         """Check the graph and return it cut into levels."""
         self.graph.check()
+        self._check_aliases()
         return make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
+
+    def _check_aliases(self) -> None:
+        names = [node.name for node in self.graph.nodes]
+        for name, former in self.aliases.items():
+            if name not in names:
+                line = f"job.alias({', '.join(map(repr, (name, *former)))})"
+                present = next((old for old in former if old in names), None)
+                if present is not None:
+                    raise GraphError(
+                        f"{line}: the other way round? {present!r} is in the program: the present name comes first, "
+                        f"job.alias({present!r}, {name!r})"
+                    )
+                near = get_close_matches(name, names, 1)
+                raise GraphError(
+                    f"{line}: the program has no step or source {name!r}; the present name comes first"
+                    + (f": did you mean {near[0]!r}?" if near else "")
+                )
 
     @property
     def declared_cells(self) -> tuple[JobCell[Any], ...]:
@@ -302,7 +321,7 @@ class Job:
         restarts: int = 0,
         backoff: Duration = "1 s",
         take_over: bool = False,
-        allow_dropped_state: bool = False,
+        allow_dropped_state: Collection[str] = (),
         allow_dropped_source: bool = False,
         drop_unpublished: Collection[str] = (),
         local: str | None = None,
@@ -330,7 +349,8 @@ class Job:
         - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart, which
           doubles. A program error that repeats on the same batch stops at once.
         - `take_over`: fence whoever runs the job now. Without it a second run is refused.
-        - `allow_dropped_state`: go on though the program lacks a step that has state.
+        - `allow_dropped_state`: the names of steps that the program lacks and whose state is let go, `["last"]`.
+          Without it the program is refused. What is gone already may be named again.
         - `allow_dropped_source`: go on though the program lacks a source that the job has read, and forget its offsets.
         - `drop_unpublished`: after a crash, output that was committed and not published needs its sink. These are the names of
           sinks whose output is let go instead. After a clean stop the program's sinks may change freely.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpac
 
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration, seconds
+from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ class RunArguments(TypedDict, total=False):
     restarts: int
     backoff: Duration
     take_over: bool
-    allow_dropped_state: bool
+    allow_dropped_state: Collection[str]
     allow_dropped_source: bool
     drop_unpublished: Collection[str]
     local: str | None
@@ -254,6 +255,10 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
     for name, least in (("backoff", 0), ("tick", _LEAST_TICK)):
         if name in chosen:
             chosen[name] = seconds(chosen[name], name, least)
+    for name in ("allow_dropped_state", "drop_unpublished"):
+        names = chosen.get(name, ())
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise ConfigError(f'{name} is a list of names, such as ["last"], not {names!r}')
     options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
     options.check_trigger()
     options.history_seconds  # noqa: B018  # It refuses what is no duration.

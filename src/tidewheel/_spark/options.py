@@ -28,7 +28,7 @@ class RunOptions:
     restarts: int = 0
     backoff: float = 1.0
     take_over: bool = False
-    allow_dropped_state: bool = False
+    allow_dropped_state: Collection[str] = ()
     allow_dropped_source: bool = False
     drop_unpublished: Collection[str] = ()
     local: str | None = None

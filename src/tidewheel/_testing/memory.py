@@ -44,7 +44,7 @@ class MemoryRun(Closing):
         parallelism: int = 1,
         partitions: int = 1,
         take_over: bool = False,
-        allow_dropped_state: bool = False,
+        allow_dropped_state: Collection[str] = (),
         drop_unpublished: Collection[str] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
-from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.compatibility import check_program, idle_aliases
 from tidewheel.errors import StateError
 
 MAP = OperatorInfo("stateful_map", "msgpack", 1)
 SUM = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n")
+MANIFEST = Manifest(CheckpointId("job", 3), n_shards=64, operators={"total": MAP})
 
 
-def check(was: dict[str, OperatorInfo], now: dict[str, OperatorInfo], n_shards: int = 64, allow: bool = False) -> None:
+def check(
+    was: dict[str, OperatorInfo], now: dict[str, OperatorInfo], n_shards: int = 64, allow: tuple[str, ...] = ()
+) -> None:
     check_program(Manifest(CheckpointId("job", 3), n_shards=64, operators=was), now, n_shards, allow)
 
 
@@ -30,26 +33,59 @@ def test_another_number_of_shards_says_which_to_set():
 def test_an_operator_that_the_program_lacks_is_named_with_those_that_it_has():
     with pytest.raises(StateError, match=r"names the operator 'a', 'b', which the program lacks \(it has 'c'\)"):
         check({"a": MAP, "b": MAP}, {"c": MAP})
-    with pytest.raises(StateError, match=r"it has none with state.*--allow-dropped-state"):
+    with pytest.raises(StateError, match=r"it has none with state.*--allow-dropped-state a "):
         check({"a": MAP}, {})
 
 
 def test_an_alias_with_its_names_swapped_is_asked_about():
-    manifest = Manifest(CheckpointId("job", 3), n_shards=64, operators={"total": MAP})
-    for allow in (False, True):
+    for allow in ((), ("total",)):
         with pytest.raises(StateError, match=r"the other way round\?.*job\.alias\('sum', 'total'\)"):
-            check_program(manifest, {"sum": MAP}, 64, allow, {"total": ("sum",)})
+            check_program(MANIFEST, {"sum": MAP}, 64, allow, {"total": ("sum",)})
 
 
 def test_its_state_can_be_given_up():
-    check({"a": MAP}, {"c": MAP}, allow=True)
+    check({"a": MAP}, {"c": MAP}, allow=("a",))
+
+
+def test_only_the_state_of_the_operators_that_are_named_is_given_up():
+    with pytest.raises(StateError, match=r"the operator 'total', which.*--allow-dropped-state total "):
+        check({"last": MAP, "total": MAP}, {"sum": MAP}, allow=("last",))
+    with pytest.raises(StateError, match=r"Nothing is stored under 'lst', which is to be dropped"):
+        check({"last": MAP}, {}, allow=("lst",))
+
+
+def test_an_operator_that_the_program_has_cannot_be_given_up():
+    with pytest.raises(StateError, match=r"--allow-dropped-state total: .*the program has"):
+        check({"total": MAP}, {"total": MAP}, allow=("total",))
+    with pytest.raises(StateError, match=r"--allow-dropped-state total: .*'sum' takes over"):
+        check_program(MANIFEST, {"sum": MAP}, 64, ("total",), {"sum": ("total",)})
+
+
+def test_what_is_gone_already_may_be_given_up_again():
+    """A start that is repeated, by `--restarts` or a supervisor, has the same options."""
+    check({"total": MAP}, {"total": MAP}, allow=("last",))
+
+
+def test_each_lost_operator_gets_its_alias():
+    with pytest.raises(StateError, match=r"job\.alias\('its new name', 'a'\), job\.alias\('its new name', 'b'\)"):
+        check({"a": MAP, "b": MAP}, {"c": MAP, "d": MAP})
+    with pytest.raises(StateError, match=r"job\.alias\('c', 'a'\), job\.alias\('its new name', 'b'\)"):
+        check({"a": MAP, "b": SUM}, {"c": MAP})
+
+
+def test_an_alias_of_which_nothing_is_stored_is_told():
+    with pytest.raises(StateError, match=r"job\.alias\('sum', 'totl'\) names nothing that is stored"):
+        check_program(MANIFEST, {"sum": MAP}, 64, (), {"sum": ("totl",)})
+    assert idle_aliases({"other": MAP}, {"sum": MAP}, {"sum": ("totl",)}) == ["job.alias('sum', 'totl')"]
+    assert not idle_aliases({"sum": MAP}, {"sum": MAP}, {"sum": ("total",)}), "it has moved over before"
+    assert not idle_aliases({"total": MAP}, {"sum": MAP}, {"sum": ("older", "total")}), "it moves over now"
 
 
 def test_another_codec_is_refused():
     with pytest.raises(
         StateError, match="operator 'a': its state is stored as msgpack, and the program would read it as pickle"
     ):
-        check({"a": MAP}, {"a": OperatorInfo("stateful_map", "pickle", 1)}, allow=True)
+        check({"a": MAP}, {"a": OperatorInfo("stateful_map", "pickle", 1)})
 
 
 def test_kinds_whose_states_are_alike_may_take_each_others_place():

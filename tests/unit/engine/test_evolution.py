@@ -10,7 +10,7 @@ from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._engine.stopped_job import states
 from tidewheel._storage import open_store
-from tidewheel.errors import StateError
+from tidewheel.errors import ConfigError, GraphError, StateError
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -148,10 +148,37 @@ def test_how_many_keys_go_is_said_before_and_when_they_are_dropped(url):
         StateError, match=r"names the operator 'total' with 30 keys, which the program lacks \(it has 'sum'\)"
     ):
         send(total(url, "sum"), ("ada", 1))
-    with MemoryRun(total(url, "sum"), allow_dropped_state=True) as run:
+    with MemoryRun(total(url, "sum"), allow_dropped_state=["total"]) as run:
         assert run.run.notices == ["operator 'total': its state is removed, 30 keys"]
     reader = StateReader(open_store(url), StoredJob("orders", state=url).show(2))
     assert reader.count("total", exactly=10) == (30, False)
+
+
+def test_an_alias_of_a_step_that_is_not_there_is_refused_when_the_graph_is_checked(url):
+    job = total(url)
+    job.alias("totl", "sum")
+    with pytest.raises(
+        GraphError, match=r"job\.alias\('totl', 'sum'\): .*no step or source 'totl'.*did you mean 'total'"
+    ):
+        job.plan()
+    job = total(url, "sum")
+    job.alias("total", "sum")
+    with pytest.raises(GraphError, match=r"the other way round\?.*job\.alias\('sum', 'total'\)"):
+        job.plan()
+
+
+def test_an_alias_without_state_is_told_at_the_start(url):
+    send(counting(url, "a"), ("ada", 1))
+    job = counting(url, "a", "b")
+    job.alias("b", "c")
+    with MemoryRun(job) as run:
+        assert run.run.notices == ["job.alias('b', 'c') names nothing that is stored: the step begins without state"]
+
+
+@pytest.mark.parametrize("given", [True, "total"])
+def test_state_is_given_up_by_a_list_of_names_only(url, given):
+    with pytest.raises(ConfigError, match=r"allow_dropped_state is a list of names"):
+        total(url).run(allow_dropped_state=given)
 
 
 def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_again(url):
@@ -160,7 +187,7 @@ def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_agai
         run.batch(records)
     with pytest.raises(StateError, match="names the operator 'b'"):
         MemoryRun(counting(url, "a"))
-    with MemoryRun(counting(url, "a"), allow_dropped_state=True) as run:
+    with MemoryRun(counting(url, "a"), allow_dropped_state=["b"]) as run:
         run.batch(records)
     with MemoryRun(counting(url, "a")) as run:
         assert list(run.run.head.operators) == ["a"]
