@@ -19,6 +19,7 @@ from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program, renamed
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.state_type import added_defaults
 from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
@@ -185,6 +186,17 @@ def _evolve_shard(
             files.add(shard, f"{name}{slash}{rest}", changed)
 
 
+def _hint(error: Exception, was: OperatorInfo) -> str:
+    """Say how to read a field that was added with a default after the state of some keys was last written."""
+    optional = {field.name for field in was.fields if not field.required}
+    if isinstance(error, KeyError) and error.args and error.args[0] in optional:
+        field = error.args[0]
+        return (
+            f". The state of this key is older than its field {field!r}: write state.get({field!r}, …) with its default"
+        )
+    return ""
+
+
 def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade) -> Iterator[Item]:
     return ((key, upgrade(key, value)) for key, value in items)
 
@@ -207,16 +219,21 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
     # The stored state has the fields of its own time: the declared type may not fit it.
     decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
 
+    defaults = {} if spec.codec is not None else added_defaults(was.fields, spec.type)
+
     def upgrade(key: bytes, raw: bytes) -> bytes | None:
         try:
-            value = user(decode(raw), was.version)
+            state = decode(raw)
+            if isinstance(state, dict):
+                state.update({name: decode(default) for name, default in defaults.items() if name not in state})
+            value = user(state, was.version)
             encoded = None if value is None else codec.encode(value)
             if encoded is not None:
                 codec.decode(encoded)
         except Exception as error:
             raise StateError(
                 f"operator {node.name!r}: its upgrade from version {was.version} to {spec.version} failed on the state of key "
-                f"{from_stored(key)!r}: {described(error)}; nothing is changed"
+                f"{from_stored(key)!r}: {described(error)}{_hint(error, was)}; nothing is changed"
             ) from error
         return encoded
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import inspect
 
 from tidewheel._checkpoint.manifest import StateField
+from tidewheel._state.codec import msgpack_codec
 from tidewheel.errors import StateError
 
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
@@ -57,6 +60,29 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
                 f"operator {operator!r}: its state is stored with the field {name!r}, which the program no longer declares: "
                 "its values would be lost. Keep the field, or raise version= and give upgrade= to let it go"
             )
+
+
+def added_defaults(stored: Sequence[StateField], declared: Any) -> dict[str, bytes]:
+    """Return the encoded defaults of the stored fields that a key's state may lack and that the declared type still has.
+
+    Fields with a default may have been added after a key's state was last written.
+    """
+    optional = {field.name.partition(".")[0] for field in stored if field.name and not field.required}
+    try:
+        info, types = inspect.type_info(declared), typing.get_type_hints(declared)
+    except (TypeError, NameError, NotImplementedError):
+        return {}  # What it says cannot be known.
+    defaults = {}
+    for field in info.fields if isinstance(info, _RECORDS) else ():
+        if field.encode_name in optional and not field.required:
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            elif field.default is not msgspec.NODEFAULT:
+                default = field.default
+            else:
+                continue
+            defaults[field.encode_name] = msgpack_codec(types[field.name]).encode(default)
+    return defaults
 
 
 def _within(name: str, outer: str) -> bool:

@@ -23,6 +23,11 @@ class Total:
     currency: str = "EUR"
 
 
+@dataclass
+class Plain:
+    amount: int = 0
+
+
 def add(key: str, record: dict, total: Total) -> tuple[int, Total]:
     return total.amount, Total(total.amount + record["amount"], total.times + 1, total.currency)
 
@@ -72,6 +77,39 @@ def test_an_upgrade_makes_todays_state_of_every_key_once(url):
     held = dict(stored.scan("total", type=Total))
     assert held.pop("u7") == Total(1107, 3)
     assert held == {f"u{n}": Total(n, 1) for n in range(1, 30) if n not in (5, 7)}
+
+
+@dataclass
+class Bigger:
+    amount: int = 0
+    biggest: int = 0
+    note: str = ""
+
+
+@dataclass
+class Biggest:
+    biggest: int = 0
+
+
+def test_an_upgrade_gets_the_defaults_of_fields_that_were_added_before_it(url):
+    """A key that no message has touched since is stored without them."""
+
+    def first(key: str, record: dict, state: Plain) -> tuple[None, Plain]:
+        return None, Plain(record["amount"])
+
+    def second(key: str, record: dict, state: Bigger) -> tuple[None, Bigger]:
+        return None, Bigger(record["amount"], record["amount"])
+
+    def third(key: str, record: dict, state: Biggest) -> tuple[None, Biggest]:
+        return None, state
+
+    send(total(url, function=first, default=Plain), ("ada", 3), ("bob", 4))
+    send(total(url, function=second, default=Bigger), ("ada", 5))
+    options = {"function": third, "default": Biggest, "version": 2}
+    with pytest.raises(StateError, match=r"key 'bob': KeyError: 'note'.*state\.get\('note', …\)"):
+        send(total(url, **options, upgrade=lambda state, _: Biggest(len(state["note"]))), ("ada", 1))
+    send(total(url, **options, upgrade=lambda state, _: Biggest(state["biggest"])), ("ada", 1))
+    assert dict(StoredJob("orders", state=url).scan("total", type=Biggest)) == {"ada": Biggest(5), "bob": Biggest(0)}
 
 
 def test_newer_state_and_state_without_a_way_are_refused_before_anything_is_claimed(url):
