@@ -10,6 +10,7 @@ from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import load_job
 from tidewheel._cli.run import Program
 from tidewheel._operators.readers import readers
+from tidewheel._operators.stateless.source import SourceOperator
 
 
 def graph(
@@ -28,7 +29,9 @@ def graph(
         tidewheel graph clicks.py:hourly --mermaid > graph.mmd
     """
     job = load_job(program)
-    job.graph.check()
+    for node in job.plan().nodes:
+        if isinstance(node.operator, SourceOperator):
+            node.operator.source.check_program()
     if mermaid:
         typer.echo(job.graph.mermaid())
     else:

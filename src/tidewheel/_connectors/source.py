@@ -46,6 +46,10 @@ class Source(ABC, Generic[Record]):
     def check(self) -> None:
         """Refuse, with a `ConfigError`, what can be known to fail before Spark starts."""
 
+    def check_program(self) -> None:
+        """As `check`, where the program is looked at and not run: its folders may be made later, or on another machine."""
+        self.check()
+
     def continues(self, kind: str) -> None:
         """Learn, before `load`, what kind of stream the job has read under this source's name so far.
 

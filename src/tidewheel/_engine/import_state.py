@@ -128,7 +128,17 @@ def _of_parquet(path: str) -> _Columns:
 def _told(path: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}") from None
     except (OSError, pa.ArrowInvalid) as error:
+        base, extension = os.path.splitext(path)
+        if extension.lower() == ".csv":
+            raise ConfigError(
+                f"{path} is a CSV file, and state is imported from Parquet, which has types. Make one of it: "
+                'python -c "from pyarrow import csv, parquet; '
+                f'parquet.write_table(csv.read_csv({path!r}), {base + ".parquet"!r})"; '
+                "what looks like a number becomes one unless you give convert_options="
+            ) from None
         raise ConfigError(f"could not read {path} as Parquet: {error}") from None
 
 

@@ -130,6 +130,14 @@ class Operator(ABC):
     required: ClassVar[tuple[int, ...]] = ()
     """The outputs that must lead somewhere: what goes there would be lost otherwise."""
 
+    output_names: ClassVar[tuple[str, ...]] = ()
+    """What people call its outputs, where it has several; an empty name is the one that is meant if nothing is said."""
+
+    @property
+    def step(self) -> str:
+        """What the program calls it."""
+        return self.kind
+
     @abstractmethod
     def start(self, context: Context) -> Process:
         """Return the process that does the work in a task."""

@@ -139,18 +139,27 @@ class Graph:
         width = max((len(node.name) for node in self.nodes), default=0)
         lines = []
         for node in self.nodes:
-            inputs = ", ".join(self.nodes[port.node].name for port in node.inputs)
+            inputs = ", ".join(map(self._spelled, node.inputs))
             arrow = f" <- {inputs}" if inputs else ""
             note = f", {notes[node.name]}" if notes and node.name in notes else ""
-            lines.append(f"{node.name:<{width}}  {node.operator.kind}{arrow}{note}")
+            lines.append(f"{node.name:<{width}}  {node.operator.step}{arrow}{note}")
         return "\n".join(lines)
+
+    def _spelled(self, port: Port) -> str:
+        """Return an output for people: the name of its node, and which of its outputs where it has several."""
+        node = self.nodes[port.node]
+        if node.operator.ports < 2:
+            return node.name
+        names = node.operator.output_names
+        name = names[port.port] if names else f"output {port.port}"
+        return f"{node.name} ({name})" if name else node.name
 
     def mermaid(self) -> str:
         """Return the graph as a Mermaid flow chart."""
         lines = ["flowchart LR"]
         for node in self.nodes:
             left, right = ("[(", ")]") if node.operator.stateful else ("[", "]")
-            lines.append(f'    n{node.id}{left}"{node.name}<br/>{node.operator.kind}"{right}')
+            lines.append(f'    n{node.id}{left}"{node.name}<br/>{node.operator.step}"{right}')
         for node in self.nodes:
             for port in node.inputs:
                 keyed = self.nodes[port.node].operator.kind == "key_by"

@@ -235,6 +235,17 @@ def test_graph_as_text_and_as_mermaid(program):
     assert call("graph", program, "--mermaid").stdout.startswith("flowchart LR")
 
 
+def test_graph_refuses_the_sources_that_a_start_refuses(tmp_path):
+    program = tmp_path / "untold.py"
+    lines = "from tidewheel import Job, sinks, sources\njob = Job('untold', state='memory:untold')\n"
+    program.write_text(lines + "job.source('in', sources.files('nowhere', 'json')).sink('out', sinks.discard())\n")
+    found = call("graph", str(program))
+    assert found.exit_code == 1
+    assert "do not tell their columns; give schema=" in found.stderr
+    program.write_text(lines + "job.source('in', sources.files('nowhere', 'parquet')).sink('out', sinks.discard())\n")
+    assert call("graph", str(program)).exit_code == 0, "a folder may be made later, and elsewhere"
+
+
 def test_graph_refuses_what_cannot_run(program):
     with open(program, "a") as file:
         file.write("job.source('lost', iterable([1]))\n")

@@ -307,3 +307,18 @@ def test_files_that_were_read_may_be_removed():
 
 def test_nothing_behind_the_last_one_is_read_when_all_there_is_is_read():
     assert next_file(["a", "b"], Position("a", 1), last="a") == Position("a", 1)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_first_line_of_column_names_is_not_taken_for_a_record(tmp_path, ordered):
+    (tmp_path / "a.csv").write_text("user,country\nada,GB\n")
+
+    def check(**options):
+        files(tmp_path, schema="user string, country string", ordered=ordered, **options).check()
+
+    with pytest.raises(ConfigError, match=r"a\.csv is the names of the columns, user,country.*header=True"):
+        check()
+    check(header=True)
+    check(header=False)
+    (tmp_path / "a.csv").write_text("ada,GB\n")
+    check()

@@ -78,7 +78,7 @@ def test_what_cannot_be_imported_is_refused(job):
         ConfigError, match=r"no column 'user' for the keys in the table; the columns are key, balance.*--key"
     ):
         job.import_state("account", TABLE, key="user")
-    with pytest.raises(ConfigError, match=r"could not read .*nowhere"):
+    with pytest.raises(ConfigError, match=r"^there is no file nowhere"):
         job.import_state("account", "nowhere.parquet")
 
 
@@ -135,6 +135,12 @@ def test_a_file_that_is_damaged_in_the_middle_is_told_and_nothing_is_imported(jo
     with pytest.raises(ConfigError, match=r"could not read .*accounts\.parquet as Parquet"):
         job.import_state("account", tmp_path / "accounts.parquet")
     assert not (tmp_path / "state").exists()
+
+
+def test_a_csv_file_is_told_with_the_line_that_makes_parquet_of_it(job, tmp_path):
+    (tmp_path / "accounts.csv").write_text("key,owner,balance\nada,ada,3\n")
+    with pytest.raises(ConfigError, match=r"is a CSV file.*read_csv\('.*accounts\.csv'\), '.*accounts\.parquet'"):
+        job.import_state("account", tmp_path / "accounts.csv")
 
 
 def test_nothing_is_imported_after_the_first_batch(job):

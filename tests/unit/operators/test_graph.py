@@ -103,6 +103,21 @@ def test_the_fingerprint_is_that_of_names_kinds_and_edges():
     assert build() != build("n")
 
 
+def test_a_graph_is_shown_in_the_words_of_the_program():
+    stream = source()
+    on_time, late = stream.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 s")
+    both = on_time.union("both", late)
+    small, large = both.branch("cut", lambda row: row.n < 3, lambda row: row.n >= 3)
+    small.union("all", large).sink("out", discard())
+    lines = stream.job.graph.text().splitlines()
+    assert lines[2:6] == [
+        "bound  limit_out_of_orderness <- at",
+        "both   union <- bound (on time), bound (late)",
+        "cut    branch <- both",
+        "all    union <- cut (output 0), cut (output 1)",
+    ]
+
+
 def test_a_graph_is_shown_as_text_and_as_a_chart():
     stream = source()
     stream.key_by("k", "user").stateful_map("count", lambda k, v, s: (v, s)).sink("out", discard())

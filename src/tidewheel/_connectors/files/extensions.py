@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
@@ -27,6 +27,8 @@ _BY_EXTENSION = {
     "txt": "text",
 }
 _COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
+_HEADER_CHARACTERS = 64 * 1024
+"""How much of a first line is looked at."""
 _LINES = frozenset({"csv", "json", "text"})
 """Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
 
@@ -80,12 +82,35 @@ def check_format(path: str, format: str, options: Mapping[str, Any]) -> None:
             )
 
 
+def check_header(path: str, format: str, columns: Collection[str] | None, options: Mapping[str, Any]) -> None:
+    """Refuse a CSV file whose first line is the names of the columns, where the program does not say whether it is a record."""
+    given = {name.lower(): value for name, value in options.items()}
+    if format != "csv" or not columns or "header" in given or local_path(path) is None:
+        return
+    first = min((file for file in listed_files(path, options) if file.endswith((".csv", ".tsv"))), default=None)
+    if first is None:
+        return
+    separator = str(given.get("sep", given.get("delimiter", ",")))
+    with open(first, encoding="utf-8", errors="replace") as lines:
+        names = [name.strip().strip('"') for name in lines.readline(_HEADER_CHARACTERS).split(separator)]
+    if [name.lower() for name in names] == [name.lower() for name in columns]:
+        raise ConfigError(
+            f"the first line of {first} is the names of the columns, {separator.join(names)}, and would be read as a record; "
+            "give header=True, or header=False if it is one"
+        )
+
+
+def is_there(path: str) -> bool:
+    """Tell whether a path is a folder, or one of which that cannot be told."""
+    local = local_path(path)
+    return local is None or glob.has_magic(local) or "{" in local or os.path.isdir(local)
+
+
 def check_folder(path: str) -> None:
     """Refuse a local path that is no folder."""
-    local = local_path(path)
-    if local is None or glob.has_magic(local) or "{" in local or os.path.isdir(local):
+    if is_there(path):
         return
-    if os.path.isfile(local):
+    if os.path.isfile(local_path(path) or ""):
         raise ConfigError(f"{path} is a file, and a source reads a folder; give the folder that it is in")
     raise ConfigError(f"there is no folder {path}; make it, or correct the path of the source")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidewheel._connectors.files.extensions import check_format, inferred_format
+from tidewheel._connectors.files.extensions import check_format, check_header, inferred_format, is_there
 from tidewheel._connectors.files.waiting import unread_files, visible
-from tidewheel._connectors.schema import spark_schema
+from tidewheel._connectors.schema import known_fields, spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError, StateError
@@ -83,6 +83,12 @@ class OrderedFiles(Source):
 
     def check(self) -> None:
         check_format(self.path, str(self.resolved.format), {})
+        columns = None if self.schema is None else known_fields(self.schema)
+        check_header(self.path, str(self.resolved.format), columns, self.options)
+
+    def check_program(self) -> None:
+        if is_there(self.path):
+            self.check()
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""

@@ -13,7 +13,9 @@ from tidewheel._connectors.files.age import max_file_age_ms
 from tidewheel._connectors.files.extensions import (
     check_folder,
     check_format,
+    check_header,
     inferred_format,
+    is_there,
     listed_files,
 )
 from tidewheel._connectors.files.ordered import OrderedFiles
@@ -119,7 +121,14 @@ class Files(Source):
     def check(self) -> None:
         check_format(self.path, self.resolved._format, self.options)
         self.resolved._check_columns()
+        check_header(self.path, self.resolved._format, self.fields(), self.options)
         self.resolved._check_arrow()
+
+    def check_program(self) -> None:
+        if is_there(self.path):
+            self.check()
+        elif self.format is not None:
+            self._check_columns()
 
     def _check_columns(self) -> None:
         """Refuse files that do not tell their columns, if the program does not either."""

@@ -80,13 +80,19 @@ class Table:
         if lacking:
             raise ConfigError(f"the table {self.name} has no column {', '.join(lacking)}; it has {', '.join(columns)}")
         if self.key:
-            unique = [set(names) for (names,) in connection.execute(_UNIQUE, {"table": self._regclass()})]
-            if set(self.key) not in unique:
-                there = "; ".join(", ".join(sorted(names)) for names in unique) or "nothing"
+            unique = [names for (names,) in connection.execute(_UNIQUE, {"table": self._regclass()})]
+            if set(self.key) not in map(set, unique):
+                there = "; ".join(", ".join(names) for names in unique) or "nothing"
                 key = ", ".join(self.key)
+                # A table has one primary key, so what is unique already is the key to take.
+                way = (
+                    f"Give the sink {' or '.join(f'key={names!r}' for names in unique)}"
+                    if unique
+                    else f"Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({key})"
+                )
                 raise ConfigError(
                     f"the table {self.name} has no unique constraint over {key}, or only a deferrable one, so its rows cannot be "
-                    f"found by that key (unique is: {there}). Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({key})"
+                    f"found by that key (unique is: {there}). {way}"
                 )
 
     def prepare_markers(self, connection: Connection) -> None:
@@ -282,11 +288,11 @@ ORDER BY a.attnum
 _PERSISTENCE = "SELECT relpersistence::text, relkind::text FROM pg_class WHERE oid = to_regclass(%(table)s)"
 # Only what ON CONFLICT can infer from the columns alone.
 _UNIQUE = """
-SELECT array_agg(a.attname::text) FROM pg_index i
+SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum)) FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
 WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indimmediate
 AND i.indpred IS NULL AND i.indexprs IS NULL
-GROUP BY i.indexrelid
+GROUP BY i.indexrelid, i.indisprimary ORDER BY i.indisprimary DESC, i.indexrelid
 """
 # With it off, a crash of the server may lose the batch after the job has gone on.
 _DURABLE = """

@@ -31,6 +31,7 @@ class WindowJoin(Join):
     windows: Fixed
     kind = "window_join"
     ports = 2
+    output_names = ("", "late")
 
     @property
     def state_layout(self) -> str:

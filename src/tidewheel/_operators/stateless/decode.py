@@ -28,6 +28,7 @@ class Decode(Operator):
     column: str
     kind = "decode"
     ports = 2
+    output_names = ("", "dead")
     required = (DEAD,)
 
     def start(self, context: Context) -> Process:

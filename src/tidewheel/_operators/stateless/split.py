@@ -30,6 +30,10 @@ class Split(Operator):
         """As many as the user asked for."""
         return self.outputs
 
+    @property
+    def step(self) -> str:
+        return "branch" if isinstance(self.function, Chooser) else self.kind
+
     def start(self, context: Context) -> Process:
         return _Splitting(self, context)
 

@@ -37,7 +37,12 @@ class GenerateEpochs(Operator):
     """How far a timestamp may be after the batch's time, in ns; a message that is further ahead goes to the late output."""
     kind = "generate_epochs"
     ports = 2
+    output_names = ("on time", "late")
     needs_time = True
+
+    @property
+    def step(self) -> str:
+        return self.kind if self.function is not None else "limit_out_of_orderness"
 
     def start(self, context: Context) -> Process:
         return _Generating(self, context)

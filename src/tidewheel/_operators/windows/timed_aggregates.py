@@ -26,6 +26,7 @@ class TimedAggregates(ColumnAggregates):
 
     kind = "window"
     ports = 2
+    output_names = ("", "late")
     needs_time = True
 
     def __post_init__(self) -> None:

@@ -87,6 +87,7 @@ class WindowOperator(TimedOperator):
     type: Any = None
     kind = "window"
     ports = 2
+    output_names = ("", "late")
     needs_time = True
 
     @abstractmethod
