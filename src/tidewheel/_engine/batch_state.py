@@ -17,9 +17,10 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
 from tidewheel._state.beside import is_beside
 from tidewheel._state.bounded_files import BoundedFiles
+from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import PartRef
-from tidewheel._state.task_state import TaskState
+from tidewheel._state.task_state import Items, TaskState
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
 from tidewheel.errors import CorruptError
@@ -27,6 +28,8 @@ from tidewheel.errors import CorruptError
 DELTA = faults.declare("task.delta", "a task is about to write its delta, or the last file of it")
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
 
+_PAGE, _ENTRY = 4096, 10
+"""How many bytes a page of a local copy has, and what a key takes in it besides itself and its value."""
 _COUNTED = 64
 """About how many shards are counted in a batch."""
 
@@ -39,8 +42,9 @@ class BatchState:
         self._spec, self._store, self._partition, self._names = spec, store, partition, names
         self._opened: TaskState | None = None
         self._begun: dict[int, dict[str, int]] = {}
-        """How many keys of each table this batch puts into shards that held nothing before."""
-        self._written: dict[int, list[PartRef]] = {}
+        """By shard that held nothing before and table, about how many bytes a local copy of it takes."""
+        self.grown: dict[str, dict[int, int]] = {}
+        """By operator and shard, how many more keys have state than before the batch."""
 
     @property
     def opened(self) -> TaskState:
@@ -73,37 +77,54 @@ class BatchState:
         for shard, table, items in self._opened.changes():
             files.add(shard, table, items)
             changed[table] = changed.get(table, 0) + len(items)
-            if shard not in self._opened.parts:
-                self._begun.setdefault(shard, {})[table] = sum(1 for _, value in items if value is not None)
+            if self._spec.figures:
+                self._count(shard, table, items)
         if not changed:
             return {}, {}
         faults.point(DELTA)
-        self._written = files.finish()
+        written = files.finish()
         faults.point(DELTA_WRITTEN)
-        return self._written, changed
+        return written, changed
 
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return when the next timers are due in the shards whose timers the task looked at or changed."""
         return {} if self._opened is None else self._opened.next_timers()
 
     def sizes(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return keys and bytes of each operator, by shard: as of the base, or after this batch where that held nothing.
+        """Return keys, and bytes in the local copies, of each operator by shard, as of the base: `grown` is not among them.
 
         It counts shards that are open anyway, and of many shards only some in each batch, so that it takes no time to speak of.
-        Timers and segments take bytes, and are no keys.
+        Timers and segments take bytes, and are no keys. Of a shard that held nothing the bytes are estimated: the local copy
+        is made by the next batch that opens it.
         """
         if self._opened is None:
             return {}
         turns = max(1, self._spec.n_shards // _COUNTED)
         sizes: dict[str, dict[int, tuple[int, int]]] = {}
-        for shard, table, keys, used in self._opened.sizes(lambda shard: (shard + self._spec.sequence) % turns == 0):
+
+        def is_counted(shard: int) -> bool:
+            return (shard + self._spec.sequence) % turns == 0
+
+        for shard, table, keys, used in self._opened.sizes(is_counted):
             _add(sizes, shard, table, keys, used)
+        for operator, shards in self.grown.items():
+            # A table that held nothing as of the base is not among those that were opened.
+            for shard in filter(is_counted, shards):
+                _add(sizes, shard, operator, 0, 0)
         for shard, tables in self._begun.items():
-            # The local copy is not there yet: its bytes are about those of the delta.
-            used = sum(part.bytes for part in self._written[shard]) // len(tables)
-            for table, keys in tables.items():
-                _add(sizes, shard, table, keys, used)
+            for table, used in tables.items():
+                _add(sizes, shard, table, 0, used)
         return sizes
+
+    def _count(self, shard: int, table: str, items: Items) -> None:
+        if not is_beside(table):
+            of_operator = self.grown.setdefault(table.partition("/")[0], {})
+            of_operator[shard] = of_operator.get(shard, 0) + self.opened.grown(shard, table)
+        if shard not in self.opened.parts:
+            # Nothing that is dropped is among the changes of a shard that held nothing.
+            run = KeyRun.of(items)
+            used = sum(map(len, run.keys)) + sum(map(len, filter(None, run.values))) + _ENTRY * len(run)
+            self._begun.setdefault(shard, {})[table] = -(-used // _PAGE) * _PAGE
 
     @property
     def caught_up(self) -> int:

@@ -33,28 +33,39 @@ class Told(Protocol):
 
 
 class StateSizes:
-    """Keys and bytes of each operator by shard, as they were counted last."""
+    """Keys of each operator by shard, as of the newest commit; and bytes, as they were counted last."""
 
     def __init__(self) -> None:
         self.by_shard: dict[str, dict[int, Stored]] = {}
         self._totals: dict[str, Stored] = {}
         self._keys: dict[int, int] = {}
         """Keys of all operators by shard."""
+        self._grown: dict[tuple[str, int], int] = {}
+        """By operator and shard, how many keys came since this run began, where nobody has told how many there were."""
 
     def put(self, operator: str, shard: int, size: Stored) -> None:
         """Take a count in place of the shard's last one."""
         shards = self.by_shard.setdefault(operator, {})
         before, total = shards.get(shard, Stored(0, 0)), self._totals.get(operator, Stored(0, 0))
         shards[shard] = size
+        self._grown.pop((operator, shard), None)
         self._keys[shard] = self._keys.get(shard, 0) - before.keys + size.keys
         self._totals[operator] = Stored(total.keys - before.keys + size.keys, total.bytes - before.bytes + size.bytes)
+
+    def grow(self, operator: str, shard: int, keys: int) -> None:
+        """Take that a shard has so many keys more than before."""
+        size = self.by_shard.get(operator, {}).get(shard)
+        if size is None:
+            self._grown[operator, shard] = self._grown.get((operator, shard), 0) + keys
+        elif keys:
+            self.put(operator, shard, Stored(size.keys + keys, size.bytes))
 
     def seed(self, known: Sizes, operators: Collection[str], shards: Collection[int]) -> None:
         """Take what an earlier run counted, of these operators and shards, where this one has not counted yet."""
         for operator in known.keys() & set(operators):
             for shard, size in known[operator].items():
                 if shard in shards and shard not in self.by_shard.get(operator, ()):
-                    self.put(operator, shard, size)
+                    self.put(operator, shard, Stored(size.keys + self._grown.get((operator, shard), 0), size.bytes))
 
     @property
     def skew(self) -> float:
@@ -97,6 +108,11 @@ class Figures:
                 for operator, shards in report.stored.items():
                     for shard, (keys, used) in shards.items():
                         self.sizes.put(operator, shard, Stored(keys, used))
+            # Every count first: tasks of several levels count one shard, and each knows what its own operators changed.
+            for report in reports:
+                for operator, grown in report.grown.items():
+                    for shard, keys in grown.items():
+                        self.sizes.grow(operator, shard, keys)
             if self._recalled is not None:
                 self.sizes.seed(self._recalled, manifest.operators, manifest.shards)
                 self._recalled = None

@@ -67,6 +67,8 @@ class Report(msgspec.Struct, frozen=True):
     """A few of these."""
     stored: dict[str, dict[int, tuple[int, int]]] = {}
     """Keys and bytes of each operator by shard, as of the base: of shards that the task opened and whose turn it is."""
+    grown: dict[str, dict[int, int]] = {}
+    """By operator and shard, how many more keys have state than as of the base."""
     caught_up: int = 0
     """Bytes of state files that local copies took in."""
     began: int = 0

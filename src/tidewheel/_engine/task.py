@@ -326,6 +326,7 @@ class _Step:
             dead=self.output.rejected_by,
             letters=tuple(self.output.letters),
             stored=self.state.sizes() if self.spec.figures else {},
+            grown=self.state.grown,
             caught_up=self.state.caught_up,
             began=self.began,
             took=time.perf_counter() - self._began,

@@ -125,7 +125,7 @@ class Telling:
         if self._metrics is not None:
             self._metrics.ended()
         if self._history is not None:
-            self._history.close()
+            self._history.close(self._figures.sizes.by_shard)
 
     def _waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
         # Nodes of a fleet commit while they are idle too, and each has sources of its own.

@@ -50,10 +50,15 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     (
         "operator_state_keys",
         "gauge",
-        "Keys that an operator holds, as of the commit before the last.",
+        "Keys that an operator holds.",
         ("operator",),
     ),
-    ("operator_state_bytes", "gauge", "Bytes of an operator's state in local copies.", ("operator",)),
+    (
+        "operator_state_bytes",
+        "gauge",
+        "Bytes of an operator's state in local copies, as of the commit before the last.",
+        ("operator",),
+    ),
     # Batches.
     ("commits", "counter", "Commits of this process.", ("kind",)),
     ("events", "counter", "Records that the sources gave, over the whole life of the job.", ()),

@@ -29,7 +29,7 @@ class Behind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
-    """How much state there is: keys, and bytes in the local copies."""
+    """How much state there is: keys as of a commit, and bytes in the local copies as of the one before."""
 
     keys: int
     bytes: int
@@ -91,9 +91,9 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     changed: dict[str, int] = {}
     """Keys whose state changed."""
     stored: dict[str, Stored] = {}
-    """All state of each operator, as of the commit before this one: tasks count what they open."""
+    """All state of each operator."""
     shards: dict[str, dict[int, Stored]] = {}
-    """The same by operator and shard, as it was counted last. In some records only, about one a minute."""
+    """The same by operator and shard. In some records only, about one a minute, and in the last one of a run."""
     epoch: int | None = None
     """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
     behind: dict[str, dict[str, Behind]] = {}

@@ -35,7 +35,7 @@ class RunHistory:
         self._store, self._job, self._run, self._node = store, job, run, node
         self._writer = HistoryWriter(store, job, run, keep_seconds=keep_seconds)
         self._record: RunRecord | None = None
-        self._sequence: int | None = None
+        self._newest: CommitRecord | None = None
         self._failed = False
 
     def started(self, operators: tuple[OperatorRecord, ...], n_shards: int, version: str) -> None:
@@ -60,7 +60,7 @@ class RunHistory:
 
     def committed(self, record: CommitRecord) -> None:
         """Note a commit."""
-        self._sequence = record.sequence
+        self._newest = record
         self._writer.committed(record)
 
     def waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
@@ -80,13 +80,19 @@ class RunHistory:
                 traceback=without_secrets("".join(traceback.format_exception(error)))[-_LONGEST:],
                 node=self._node,
                 batch=batch,
-                sequence=self._sequence,
+                sequence=None if self._newest is None else self._newest.sequence,
                 restarted=restarted,
             )
         )
 
-    def close(self) -> None:
-        """Note the end, unless the run has failed, and wait until all is written, for some seconds at most."""
+    def close(self, sizes: Sizes | None = None) -> None:
+        """Note the end, unless the run has failed, and wait until all is written, for some seconds at most.
+
+        `sizes` are those of all shards as of the newest commit: the next run may not open all of them.
+        """
+        if self._newest is not None and sizes is not None:
+            shards = {operator: dict(held) for operator, held in sizes.items()}
+            self._writer.committed(msgspec.structs.replace(self._newest, shards=shards))
         if self._record is not None and not self._failed:
             self._writer.started(msgspec.structs.replace(self._record, ended=time.time_ns()))
         self._writer.close()

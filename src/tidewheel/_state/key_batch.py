@@ -98,6 +98,11 @@ class KeyBatch:
         part = self.shards.get(shard, slice(0))
         return KeyRun.changed(self.stored[part], self.encoded[part], self.read[part])
 
+    def grown(self, shard: int) -> int:
+        """Return how many more keys of a shard have state than did when they were read."""
+        part = self.shards.get(shard)
+        return 0 if part is None else self.read[part].count(None) - self.encoded[part].count(None)
+
     def entries(self) -> Iterator[tuple[int, list[tuple[bytes, Any, bytes | None]]]]:
         """Yield each shard with the stored form of its keys, the keys, and what their states were read from."""
         for shard, part in self.shards.items():

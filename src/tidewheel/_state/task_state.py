@@ -137,6 +137,19 @@ class TaskState:
                 if items:
                     yield shard, table, items
 
+    def grown(self, shard: int, table: str) -> int:
+        """Return how many more keys a table has in a shard than before the batch; for tables of states, not those beside."""
+        state = self._states[table]
+        assert isinstance(state, KeyedState | RawTable), "timers and segments are no keys"
+        return state.grown(shard)
+
+    def there(self, shard: int, table: str, stored: list[bytes]) -> int:
+        """Return how many of these stored keys, in order, had state when the batch began."""
+        reader = self.reader(shard)
+        if not stored or not reader.count(table):
+            return 0
+        return len(stored) - reader.get_many(table, stored).count(None)
+
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
         """Yield shard, table, keys and bytes of what was opened, as of the base, for the shards that are wanted."""
         for shard in filter(wanted, {**self._sizes, **self._readers}):
@@ -358,6 +371,21 @@ class KeyedState:
         items = self._encoded(self._entries.get(shard, []))
         return items if self._spill is None else sorted({**dict(self._spill.items(shard)), **dict(items)}.items())
 
+    def grown(self, shard: int) -> int:
+        """Return how many more keys of the shard have state than before the batch."""
+        if self._batch is not None:
+            return self._batch.grown(shard)
+        if self._spill is not None:
+            # What was read of a key may be what this batch spilled.
+            items = self._changed(shard)
+            after = sum(state is not None for _, state in items)
+            return after - self._task.there(shard, self.table, [stored for stored, _ in items])
+        entries = self._entries.get(shard, [])
+        after = sum(self.states[key] is not None for _, key, _ in entries)
+        before = sum(read is not None and read is not MISSING for _, _, read in entries)
+        unread = sorted(stored for stored, _, read in entries if read is MISSING)
+        return after - before - self._task.there(shard, self.table, unread)
+
     def shard(self, shard: int) -> ShardStates:
         """Return every key's state of one shard as a mapping."""
         self._take_apart()
@@ -453,6 +481,16 @@ class RawTable:
             return KeyRun.changed(changed[0].keys, changed[0].values, read[0].values)
         before = _merged(read)
         return [item for item in sorted(_merged(changed).items()) if item[1] != before.get(item[0], MISSING)]
+
+    def grown(self, shard: int) -> int:
+        """Return how many more keys of the shard have state than before the batch."""
+        runs, read_runs = self._changed.get(shard, []), self._read.get(shard, [])
+        if len(runs) == len(read_runs) == 1 and runs[0].keys == read_runs[0].keys:
+            return read_runs[0].values.count(None) - runs[0].values.count(None)
+        read, changed = _merged(read_runs), _merged(runs)
+        after = sum(state is not None for state in changed.values())
+        before = sum(read.get(stored) is not None for stored in changed)
+        return after - before - self._task.there(shard, self._table, sorted(changed.keys() - read.keys()))
 
     def close(self) -> None:
         """Nothing is held open."""

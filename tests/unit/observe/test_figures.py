@@ -147,3 +147,30 @@ def test_a_few_dead_letters_are_told_with_their_line_and_without_secrets(kept):
     assert (letter.operator, len(letter.record) <= 500) == ("refuse", True)
     assert "refuse" in letter.traceback
     assert "s3cret" not in repr(record)
+
+
+def test_keys_are_those_of_the_newest_commit_also_where_keys_are_dropped(kept):
+    job = Job("newest", state="memory:newest")
+    numbers = job.source("in", sources.iterable([])).key_by("by-user", "user", value="cents")
+    held = numbers.stateful_map("held", lambda user, cents, last: (cents, cents or None), default=0)
+    held.key_by("by-cents", lambda cents: cents % 2).reduce("largest", max).sink("out", sinks.discard())
+    with run_of(job, kept, parallelism=2) as run:
+        run.batch({"in": [{"user": f"u{number}", "cents": 1} for number in range(100)]})
+        run.batch({"in": [{"user": f"u{number}", "cents": 2} for number in range(50, 150)]})
+        run.batch({"in": [{"user": f"u{number}", "cents": 0} for number in range(120)]})
+    keys = [{name: size.keys for name, size in record.stored.items()} for record in kept.records]
+    assert keys == [{"held": 100, "largest": 1}, {"held": 150, "largest": 2}, {"held": 30, "largest": 2}]
+
+
+def test_bytes_are_pages_of_local_copies_also_before_these_are_made(kept):
+    with run_of(totals("bytes"), kept) as run:
+        run.batch({"in": [{"user": "ada", "cents": 1}]})
+    assert kept.records[0].stored["total"] == Stored(1, 4096)
+
+
+def test_keys_that_came_before_the_count_of_a_shard_is_known_are_added_to_it():
+    sizes = StateSizes()
+    sizes.grow("total", 0, 2)
+    sizes.seed({"total": {0: Stored(5, 50)}}, ["total"], {0})
+    sizes.grow("total", 0, -1)
+    assert sizes.totals == {"total": Stored(6, 50)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import msgspec
 import pytest
@@ -287,3 +288,13 @@ def test_objects_with_other_names_are_none_of_ours(store):
 def test_an_error_record_is_small():
     assert len(msgspec.msgpack.encode(ErrorRecord(1, "r1", "no"))) < 50
     assert len(msgspec.msgpack.encode(RunRecord("r1", 1))) < 50
+
+
+def test_the_sizes_of_all_shards_at_the_end_of_a_run_are_noted(store):
+    history = RunHistory(store, "clicks", "run1", keep_seconds=60)
+    now = time.time_ns()
+    history.committed(CommitRecord(2, now - 1, run="run1", shards={"total": {0: Stored(5, 50)}}))
+    history.committed(CommitRecord(3, now, run="run1", rows=7))
+    history.close({"total": {0: Stored(6, 60)}})
+    assert History(store).sizes("clicks") == {"total": {0: Stored(6, 60)}}
+    assert [record.rows for record in History(store).records("clicks")] == [0, 7]
