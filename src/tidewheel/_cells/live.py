@@ -6,6 +6,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tidewheel._cells.declared import type_name
+from tidewheel.errors import GraphError
+
 T = TypeVar("T")
 
 _IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"
@@ -22,7 +25,7 @@ class JobCell(Generic[T]):
 
     def __init__(self, name: str, declared: Any, default: T) -> None:
         """Made by `Job.cell`."""
-        self.name, self.declared, self.default = name, declared, default
+        self.name, self.declared, self.default = name, declared, _fitted(name, declared, default)
 
     @property
     def value(self) -> T:
@@ -54,6 +57,19 @@ class JobCell(Generic[T]):
     def encode(self, value: T) -> bytes:
         """Return a value as the bytes that travel to the tasks."""
         return msgspec.msgpack.encode(value)
+
+
+def _fitted(name: str, declared: Any, default: Any) -> Any:
+    """Return a default as one who reads such a value would see it, or refuse it."""
+    if default is None:
+        return None
+    try:
+        seen = msgspec.msgpack.decode(msgspec.msgpack.encode(default), type=declared)
+    except Exception as error:  # A class may check its own values, and raise what it likes.
+        raise GraphError(
+            f"cell {name!r}: default={default!r:.200} is not of its declared type, {type_name(declared)}: {error}"
+        ) from None
+    return default if seen == default else seen
 
 
 def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:

@@ -236,7 +236,7 @@ class Job:
 
         - `name`: of the cell, unique in the job.
         - `declared`: the type of its values.
-        - `default`: the value while nobody has written the cell.
+        - `default`: the value while nobody has written the cell, of that type.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
