@@ -12,9 +12,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tidewheel._cells.author import Author
 from tidewheel._cells.cell import CellWriter
@@ -26,6 +23,8 @@ from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
 
 app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True)
+
+_EMPTY = "null"
 
 TypeName = Annotated[str | None, typer.Option("--type", "-t", help="The declared type of a new cell, such as float.")]
 Name = Annotated[str, typer.Argument(help="The cell's name.")]
@@ -132,18 +131,23 @@ def list_(
         for item in rows:
             typer.echo(_json(item))
         return
-    columns = ("name", "type", *(("default",) if place.stored else ()), "value", "version", "author")
-    table = Table(*columns)
     for item in rows:
-        # As Text: rich would take the brackets of dict[str, int] for its own.
-        table.add_row(*(Text(_shown(item, column)) for column in columns))
-    Console().print(table)
+        typer.echo(_block(item))
 
 
-def _shown(item: dict[str, Any], column: str) -> str:
-    if column == "author":
-        return _author_text(item["author"]) if item["version"] else ""
-    return item[column] if column in ("name", "type") else _json(item[column])
+def _block(item: dict[str, Any]) -> str:
+    """Return a cell as a line with its name, then a line for each thing that is known of it. A value is never cut."""
+    version, value, default = item["version"], _json(item["value"]), _json(item.get("default"))
+    lines = [f"{item['name']}  {item['type']}" + (f"  version {version}" if version else "")]
+    if default == _EMPTY:
+        lines.append(f"    value    {value}")
+    elif value == _EMPTY:
+        lines.append(f"    value    {default} (default)")
+    else:
+        lines += [f"    value    {value}", f"    default  {default}"]
+    if version:
+        lines.append(f"    author   {_author_text(item['author'])}")
+    return "\n".join(lines)
 
 
 def _author_text(author: dict[str, Any] | None) -> str:

@@ -98,6 +98,7 @@ def test_values_are_checked_against_larger_types_too(tmp_path):
     cli("cells", "set", "words", '["a"]', *place)
     cli("cells", "set", "limits", '{"low": 2}', *place)
     cli("cells", "set", "maybe", "2", *place)
+    assert "anything  dict\n    value    null\n" in cli("cells", "list", *place)
     with MemoryRun(larger(state)) as run:
         run.batch({"in": [1]})
 
@@ -122,7 +123,7 @@ def test_a_job_tells_how_to_be_rid_of_a_value_that_it_cannot_take(tmp_path):
         run.batch({"in": [1]})
 
 
-def test_cells_list_of_a_job_shows_type_default_value_and_version(state, monkeypatch):
+def test_cells_list_of_a_job_shows_type_default_value_and_version(state):
     cli("cells", "set", "names", '{"bob": 2}', "--job", "live", "--state", state)
     rows = [json.loads(line) for line in cli("cells", "list", "--job", "live", "-s", state, "--json").splitlines()]
     assert rows[0].pop("author") is None
@@ -131,9 +132,16 @@ def test_cells_list_of_a_job_shows_type_default_value_and_version(state, monkeyp
         {"name": "threshold", "type": "float", "version": 0, "value": None, "default": 1.0},
         {"name": "names", "type": "dict[str, int]", "version": 1, "value": {"bob": 2}, "default": {"ada": 1}},
     ]
-    monkeypatch.setenv("COLUMNS", "200")
-    table = cli("cells", "list", "--job", "live", "-s", state)
-    assert all(text in table for text in ("default", '{"ada":1}', '{"bob":2}', "dict[str, int]"))
+    *lines, author = cli("cells", "list", "--job", "live", "-s", state).splitlines()
+    assert lines == [
+        "threshold  float",
+        "    value    1.0 (default)",
+        "names  dict[str, int]  version 1",
+        '    value    {"bob":2}',
+        '    default  {"ada":1}',
+    ]
+    assert author.startswith("    author   ")
+    assert "by tidewheel cells set" in author
 
 
 def test_cells_at_a_url_of_their_own_are_found_too(tmp_path):
