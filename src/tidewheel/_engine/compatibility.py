@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
-from tidewheel._engine.window_change import WAYS, way_to_another_window
+from tidewheel._engine.window_change import WAYS, WindowPlace, way_to_another_window
 from tidewheel.errors import StateError
 
 
@@ -21,12 +21,13 @@ def check_program(
     upgrades: Collection[str] = (),
     conversions: Collection[str] = (),
     sizes: Mapping[str, str] | None = None,
+    places: Mapping[str, WindowPlace] | None = None,
 ) -> None:
     """Raise a `StateError` where the state was made by a program that this one cannot continue.
 
     `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older version,
     `conversions` those that can make it from another layout. `sizes` tells, for people, how much those hold that the program
-    lacks.
+    lacks, and `places` what stands before windows.
     """
     job = state.id.stream_id
     if state.n_shards != n_shards:
@@ -78,11 +79,19 @@ def check_program(
         if was.fingerprint != now.fingerprint and name not in conversions:
             way = "; give the changed operator a new name"
             if was.kind == now.kind and now.kind in WAYS:
-                way = "." + way_to_another_window(job, name, now.kind, (was.fingerprint, now.fingerprint), state.epoch)
+                place = (places or {}).get(name, WindowPlace())
+                layouts = (was.fingerprint, now.fingerprint)
+                way = "." + way_to_another_window(job, name, now.kind, layouts, _furthest(state), place)
             raise StateError(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
                 f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"
             )
+
+
+def _furthest(state: Manifest) -> int | None:
+    """Return the clock of the input whose time has come furthest: the others hold back the job's own."""
+    times = (state.epoch, *(frontier.time for frontier in state.frontiers.values()))
+    return max((time for time in times if time is not None), default=None)
 
 
 def idle_aliases(

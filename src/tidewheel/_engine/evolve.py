@@ -20,6 +20,7 @@ from tidewheel._engine.compatibility import check_program, renamed
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.state_type import added_defaults
+from tidewheel._engine.window_change import window_places
 from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
@@ -62,7 +63,17 @@ def fitted(
     """
     plan = continuing(plan, state.operators, aliases)
     converted = conversions(plan, state.operators, aliases)
-    check_program(state, operator_infos(plan), n_shards, allow_dropped_state, aliases, upgrades(plan), converted, sizes)
+    check_program(
+        state,
+        operator_infos(plan),
+        n_shards,
+        allow_dropped_state,
+        aliases,
+        upgrades(plan),
+        converted,
+        sizes,
+        window_places(plan),
+    )
     return plan, converted
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from tidewheel._engine.plan import Plan
+from tidewheel._operators.graph import Node
+from tidewheel._operators.timestamps.generate_epochs import GenerateEpochs
 
 _WINDOWS = re.compile(r"windows of (\d+) ns every (\d+) ns from (-?\d+)")
 _WAY = """
@@ -20,15 +25,15 @@ where {streams}, and event.at the column of these. When `tidewheel state keys {j
 nothing, take out all but the new window, and run once with --allow-dropped-state {plain}. docs/howto-change.md has it in full"""
 _STREAM = """\
     before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
-    old = before.key_by('by', …).window({name}, …)        # as it was: its name, its length
-    new = after.key_by('by-2', …).window({new}, …)    # as it is now, under a new name"""
+    old = before.key_by({by}, …).window({name}, …)        # as it was: its name, its length
+    new = after.key_by({by_2}, …).window({new}, …)    # as it is now, under a new name"""
 _SIDES = """\
     parts = (lambda event: event.at < cut, lambda event: event.at >= cut)
     left_before, left_after = left.branch("left-cut", *parts)
     right_before, right_after = right.branch("right-cut", *parts)
     # As it was: its name, its length. Then as it is now, under a new name.
-    old = left_before.key_by('left-by', …).window_join({name}, right_before.key_by('right-by', …), …)
-    new = left_after.key_by('left-by-2', …).window_join({new}, right_after.key_by('right-by-2', …), …)"""
+    old = left_before.key_by({by}, …).window_join({name}, right_before.key_by({right}, …), …)
+    new = left_after.key_by({by_2}, …).window_join({new}, right_after.key_by({right_2}, …), …)"""
 WAYS = {
     "window": (_STREAM, "events is the stream with timestamps"),
     "window_join": (_SIDES, "left and right are the streams with timestamps"),
@@ -36,34 +41,76 @@ WAYS = {
 """By kind of operator: the lines, and what their names stand for."""
 
 
-def way_to_another_window(job: str, name: str, kind: str, layouts: tuple[str, str], epoch: int | None) -> str:
-    """Return the lines that let windows of one layout follow those of another; `epoch` is the clock of the data, in ns."""
-    moment = cut(*layouts, epoch)
+@dataclass(frozen=True)
+class WindowPlace:
+    """What stands before a window in the program."""
+
+    key_steps: tuple[str, ...] = ("by", "right-by")
+    """The names of the `key_by` of its inputs."""
+    disorder: int | None = None
+    """How far, in ns, records may be ahead of the clock of the data; None: only the program's function knows."""
+
+
+def window_places(plan: Plan) -> dict[str, WindowPlace]:
+    """Return what stands before each window, and each join of windows, of a program."""
+    nodes = {node.id: node for node in plan.nodes}
+    epochs = [node.operator for node in plan.nodes if isinstance(node.operator, GenerateEpochs)]
+    told = bool(epochs) and all(each.function is None for each in epochs)
+    disorder = max(each.bound for each in epochs) if told else None
+
+    def key_step(node: Node) -> str:
+        while node.operator.kind != "key_by":
+            node = nodes[node.inputs[0].node]
+        return node.name
+
+    return {
+        node.name: WindowPlace(tuple(key_step(nodes[port.node]) for port in node.inputs), disorder)
+        for node in plan.nodes
+        if node.operator.kind in WAYS
+    }
+
+
+def way_to_another_window(
+    job: str, name: str, kind: str, layouts: tuple[str, str], clock: int | None, place: WindowPlace
+) -> str:
+    """Return the lines that let windows of one layout follow those of another.
+
+    `clock` is the clock of the data, in ns: that of the input whose time has come furthest.
+    """
+    moment = cut(*layouts, clock, place.disorder)
+    by, right = place.key_steps[0], place.key_steps[-1]
     after = "after all that was read, and a window of each kind begins there"
     shown = f"datetime.fromisoformat({moment.isoformat()!r})" if moment is not None else "…"
     lines, streams = WAYS[kind]
     return _WAY.format(
         cut=f"{shown}    # {after}",
-        lines=lines.format(name=repr(name), new=repr(f"{name}-2")),
+        lines=lines.format(
+            name=repr(name),
+            new=repr(f"{name}-2"),
+            by=repr(by),
+            by_2=repr(f"{by}-2"),
+            right=repr(right),
+            right_2=repr(f"{right}-2"),
+        ),
         streams=streams,
         plain=name,
         job=job,
     )
 
 
-def cut(was: str, now: str, epoch: int | None) -> datetime | None:
-    """Return a time at which a window of each layout begins, far enough after the clock of the data; None if that is not known.
+def cut(was: str, now: str, clock: int | None, disorder: int | None = None) -> datetime | None:
+    """Return the first time after all that was read at which a window of each layout begins; None if that is not known.
 
     >>> hour = 3600 * 10**9
     >>> layouts = [f"panes of windows of {n * hour} ns every {n * hour} ns from 0: count" for n in (1, 3)]
-    >>> cut(*layouts, epoch=1_772_359_000 * 10**9).isoformat()
-    '2026-03-01T15:00:00+00:00'
+    >>> cut(*layouts, clock=1_772_359_000 * 10**9, disorder=hour // 6).isoformat()
+    '2026-03-01T12:00:00+00:00'
     """
     old, new = _WINDOWS.search(was), _WINDOWS.search(now)
-    if old is None or new is None or epoch is None or old[3] != new[3]:
+    if old is None or new is None or clock is None or old[3] != new[3]:
         return None
-    # Records may be ahead of the clock by the bound on their disorder, which is less than a window as a rule.
-    least = epoch + max(int(old[1]), int(new[1]))
+    # The clock is just before what is on time next. A disorder that is not known is less than a window as a rule.
+    least = clock + (max(int(old[1]), int(new[1])) if disorder is None else disorder + 2)
     every, offset = math.lcm(int(old[2]), int(new[2])), int(old[3])
     begins = offset + -(-(least - offset) // every) * every
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -135,15 +137,15 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
         return made
 
     def tens(events):
-        events.key_by("by", "k").window("tens", tumbling("10 ns"), n=count()).sink("out", out)
+        events.key_by("by-k", "k").window("tens", tumbling("10 ns"), n=count()).sink("out", out)
 
     def changed(events):
-        events.key_by("by", "k").window("tens", tumbling("20 ns"), n=count()).sink("out", out)
+        events.key_by("by-k", "k").window("tens", tumbling("20 ns"), n=count()).sink("out", out)
 
     def both(events):
         before, after = events.branch("cut", lambda event: event["at"] < 40, lambda event: event["at"] >= 40)
         tens(before)
-        wide = after.key_by("by-2", "k").window("twenties", tumbling("20 ns"), n=count())
+        wide = after.key_by("by-k-2", "k").window("twenties", tumbling("20 ns"), n=count())
         wide.sink("out-2", out)
 
     def at(*times):
@@ -154,6 +156,8 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
     with pytest.raises(StateError, match=r"windows of 10 ns.*windows of 20 ns") as refused:
         MemoryRun(job(changed))
     said = str(refused.value)
+    assert "before.key_by('by-k', …)" in said
+    assert "after.key_by('by-k-2', …)" in said
     assert "before, after = events.branch(" in said
     assert "window('tens', …)        # as it was" in said
     assert "window('tens-2', …)    # as it is now" in said
@@ -223,8 +227,12 @@ def test_a_changed_window_of_a_join_is_refused_with_a_way_and_the_way_leads_ther
         run.batch({"in": at(31)})
     with pytest.raises(StateError, match=r"both sides of windows of 10 ns.*both sides of windows of 30 ns") as refused:
         MemoryRun(job(of("30 ns")))
-    assert "old = left_before.key_by('left-by', …).window_join('pairs', right_before" in str(refused.value)
-    assert "new = left_after.key_by('left-by-2', …).window_join('pairs-2', right_after" in str(refused.value)
+    assert "old = left_before.key_by('by-0', …).window_join('pairs', right_before.key_by('by-1', …)" in str(
+        refused.value
+    )
+    assert "new = left_after.key_by('by-0-2', …).window_join('pairs-2', right_after.key_by('by-1-2', …)" in str(
+        refused.value
+    )
     assert "`tidewheel state keys changing pairs` prints" in str(refused.value)
     with MemoryRun(job(both)) as run:
         run.batch({"in": [*at(38, 55, 62, side="right"), *at(85)]})
@@ -339,3 +347,20 @@ def test_the_clock_goes_on_where_its_input_has_no_partitions_any_more():
         run.batch({"in": at(25)})
         run.finish()
     assert [row["n"] for row in out.records] == [2]
+
+
+def test_the_proposed_cut_is_the_first_after_all_that_was_read():
+    state = f"memory:changing-{next(_names)}"
+
+    def job(length: str) -> Job:
+        made = Job("changing", state=state, n_shards=4)
+        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at")
+        on_time, _ = timed.limit_out_of_orderness("bound", "10 minutes")
+        on_time.key_by("by", "k").window("sold", tumbling(length), n=count()).sink("out", collect())
+        return made
+
+    for minute, proposed in ((50, "T12:00:00+00:00"), (50 + 70, "T15:00:00+00:00")):
+        with MemoryRun(job("1 hour")) as run:
+            run.batch({"in": [{"k": "a", "at": datetime(2026, 3, 1, 10, tzinfo=UTC) + timedelta(minutes=minute)}]})
+        with pytest.raises(StateError, match=re.escape(f"2026-03-01{proposed}")):
+            MemoryRun(job("3 hours"))
