@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidewheel import cells
-from tidewheel._cells import declared
+from tidewheel._cells import declared, type_description
 
 PAGE = Path(__file__).parents[3] / "docs" / "cells.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -20,7 +20,7 @@ def test_example(number):
     exec(compile(EXAMPLES[number], f"{PAGE.name} example {number}", "exec"), {})
 
 
-@pytest.mark.parametrize("module", [cells, declared])
+@pytest.mark.parametrize("module", [cells, declared, type_description])
 def test_docstrings(module):
     results = doctest.testmod(module)
     assert results.attempted > 0
