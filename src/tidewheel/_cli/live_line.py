@@ -60,7 +60,7 @@ class LiveProgress(LineProgress):
 
     def phase(self, phase: str | None) -> None:
         """Let the spinner tell the phase; when the start is over, say once how long each took."""
-        text = self.start.enter(phase)
+        text = self._enter(phase)
         if phase is None:
             self._print(text, "dim")
         self._refresh()

@@ -96,6 +96,8 @@ class LineProgress(Progress):
         self.rows = self.batches = self.rejected = 0
         self.began = time.monotonic()
         self.start = Start()
+        self.running_since: float | None = None
+        """When the first batch began; None: that is yet to come."""
 
     def started(self, job: Job) -> None:
         """Say what is run."""
@@ -105,7 +107,7 @@ class LineProgress(Progress):
 
     def phase(self, phase: str | None) -> None:
         """Say what the start is at, and when it is over how long that took."""
-        self._print(self.start.enter(phase), "dim")
+        self._print(self._enter(phase), "dim")
 
     def readers(self, readers: Mapping[str, str]) -> None:
         """Print a line for each source."""
@@ -123,16 +125,29 @@ class LineProgress(Progress):
         """Sum up."""
         how = "stopped as asked, start again to go on" if result.stopped else "done"
         self._print(
-            f"{result.job}: {how}; {self.counts()}, at sequence {result.sequence}",
+            f"{result.job}: {how}; {self.counts()}{self._start()}, at sequence {result.sequence}",
             "yellow" if result.stopped else "green",
         )
 
     def counts(self) -> str:
         """Return what the run has done so far."""
-        seconds = time.monotonic() - self.began
+        began = self.began if self.running_since is None else self.running_since
+        seconds = time.monotonic() - began
         batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
-        text = f"{batches}, {self.rows:,} rows in {seconds:.1f} s"
+        rate = f" ({self.rows / seconds:,.0f} rows/s)" if self.rows and seconds > 0 else ""
+        text = f"{batches}, {self.rows:,} rows in {seconds:.1f} s{rate}"
         return f"{text}, {self.rejected:,} to the dead-letter sink" if self.rejected else text
+
+    def _enter(self, phase: str | None) -> str:
+        """Begin a phase of the start; return what to say of it. Rows flow from the first batch on, which is a phase too."""
+        from tidewheel._spark.progress import FIRST_BATCH
+
+        if self.running_since is None and phase in (FIRST_BATCH, None):
+            self.running_since = time.monotonic()
+        return self.start.enter(phase)
+
+    def _start(self) -> str:
+        return "" if self.running_since is None else f", after a start of {self.running_since - self.began:.1f} s"
 
     def _count(self, batch: BatchProgress) -> None:
         self.rows += batch.rows

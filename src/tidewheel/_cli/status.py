@@ -10,6 +10,12 @@ from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, Stat
 from tidewheel._engine.job_status import JobStatus, look
 from tidewheel._program.stored_job import StoredJob
 
+_ENDED = {
+    "stopped": ": it was stopped, or came to its end",
+    "killed": ": its last run ended without saying so; was it killed?",
+    "failed": ": it failed",
+}
+
 
 def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, as_json: AsJson = False) -> None:
     """Show whether a job runs, where and since when, how far it is, and how late.
@@ -30,19 +36,22 @@ def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, a
 def lines(status: JobStatus) -> list[str]:
     """Return a status for people."""
     since = f" since {when(status.since)} UTC" if status.since else ""
-    running = f"runs on {status.host}, process {status.pid}{since}" if status.running else "does not run"
+    ended = _ENDED.get(status.ended or "", "")
+    running = f"runs on {status.host}, process {status.pid}{since}" if status.running else f"does not run{ended}"
     ago = f"{duration(status.age_seconds)} ago"
     text = [
         f"{status.job}: {running}",
         f"last commit: {status.sequence}, at {when(status.committed_at)} UTC, {ago}; {status.events:,} events so far, "
         f"{'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
-        f"state: {size(status.state_bytes)} in files",
+        f"state: {size(status.state_bytes)}, the files of the last commit",
     ]
     waiting = [
         f"{number:,} {unit}"
         for number, unit in ((status.rows_waiting, "rows"), (status.files_waiting, "files"))
         if number is not None
     ]
+    if status.running and not waiting:
+        text.append("behind: –")
     if waiting:
         oldest = status.waiting_seconds
         since = f", the oldest for {duration(oldest)}" if oldest else ""

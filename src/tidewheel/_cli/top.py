@@ -25,6 +25,8 @@ _COLOURS = {
     "perhaps": "yellow",
     "failed": "bold red",
     "unreadable": "bold red",
+    "killed": "bold red",
+    "starting": "yellow",
     "stopped": "dim",
     "gone": "dim",
 }
@@ -72,12 +74,14 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
     """Return the list of jobs as a table."""
     if not rows:
         return Text("there is no job here yet; start one with this state URL, and it appears by itself")
-    table = Table("job", "state", "rows/s", "behind", "commit", "last commit", "where", "last error", box=None)
+    table = Table("job", "state", "rows/s", "behind", "commit", "last commit", "where", box=None)
     for column in (2, 3, 4):
         table.columns[column].justify = "right"
-    table.columns[0].no_wrap = table.columns[1].no_wrap = table.columns[7].no_wrap = True
+    # Only a column that may wrap gives way where there is too little room: the host, which is cut then.
+    for each in table.columns[:-1]:
+        each.no_wrap = True
+    troubles = [(row["name"], row["error"]) for row in rows if row.get("error")]
     for row in rows:
-        error = row.get("error")
         table.add_row(
             plain(row["name"]),
             Text(row["state"], _COLOURS.get(row["state"], "")),
@@ -85,10 +89,10 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
             _behind(row),
             _number(row.get("sequence")),
             _ago(row.get("committed_at"), row.get("now")),
-            plain(row.get("host") or ""),
-            plain(error["text"].partition("\n")[0] if error else "", "red"),
+            Text(plain(row.get("host") or "").plain, no_wrap=True, overflow="ellipsis"),
         )
-    return table
+    errors = [plain(f"{name}: {error['text'].partition(chr(10))[0]}", "red") for name, error in troubles]
+    return Group(table, Text(), *errors) if errors else table
 
 
 def one_job(site: Site, name: str) -> RenderableType:
@@ -99,11 +103,12 @@ def one_job(site: Site, name: str) -> RenderableType:
         "  ",
         (told["state"], _COLOURS.get(told["state"], "")),
         f"  {_number(told.get('rate'))} rows/s  {_behind(told)} behind  "
-        f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}",
+        f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}"
+        f"  {'–' if told.get('state_bytes') is None else size(told['state_bytes'])} state",
     )
     error = told.get("error")
     trouble = [plain(error["text"], "red")] if error else []
-    operators = Table("operator", "kind", "in/s", "out/s", "busy", "keys", "state", "late", "dead", box=None)
+    operators = Table("operator", "kind", "in/s", "out/s", "busy", "keys", "local", "late", "dead", box=None)
     for column in range(2, 9):
         operators.columns[column].justify = "right"
     for each in told.get("operators", ()):
@@ -118,7 +123,8 @@ def one_job(site: Site, name: str) -> RenderableType:
             _number(each["late"]),
             _number(each["dead"]),
         )
-    return Group(head, *trouble, Text(), operators, Text(), _newest(batches(site, name)["bars"][-_BATCHES:]))
+    note = Text("state: the files of the last commit; local: bytes in local copies, as of the commit before", "dim")
+    return Group(head, *trouble, Text(), operators, note, Text(), _newest(batches(site, name)["bars"][-_BATCHES:]))
 
 
 def _newest(bars: list[dict[str, Any]]) -> RenderableType:

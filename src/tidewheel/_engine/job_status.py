@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +15,7 @@ from tidewheel._engine.control import cells_of, order_stop
 from tidewheel._engine.job_lease import Holder, JobLease
 from tidewheel._observe.backlog import backlog
 from tidewheel._observe.history import History
+from tidewheel._observe.records import ErrorRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
 
@@ -55,6 +57,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     error: str | None = None
     """The newest error in the history, if the job has committed no batch since."""
     error_at: int | None = None
+    ended: Literal["stopped", "killed", "failed"] | None = None
+    """How the last run ended: in order, without saying so, or with an error; None: it runs."""
 
 
 def status_of(newest: Manifest, holder: Holder | None, now: int) -> JobStatus:
@@ -89,7 +93,15 @@ def look(place: JobPlace, newest: Manifest, clock: Callable[[], int] = time.time
         status = msgspec.structs.replace(status, rows_waiting=rows, files_waiting=files, waiting_seconds=seconds)
     worked_at = newest.id.created_at if newest.kind == "batch" else None
     error = history.standing_error(place.job, worked_at)
-    return status if error is None else msgspec.structs.replace(status, error=error.text, error_at=error.at)
+    if error is not None:
+        status = msgspec.structs.replace(status, error=error.text, error_at=error.at)
+    return status if status.running else msgspec.structs.replace(status, ended=_ended(history, newest, error))
+
+
+def _ended(history: History, newest: Manifest, error: ErrorRecord | None) -> Literal["stopped", "killed", "failed"]:
+    if error is not None and not error.restarted:
+        return "failed"
+    return "stopped" if history.ended_in_order(newest.id.stream_id, newest.id.created_at) else "killed"
 
 
 def stop(place: JobPlace, newest: Manifest, wait: float) -> tuple[Holder | None, bool]:

@@ -44,7 +44,7 @@ from tidewheel._spark.merging import merge_on
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.own_query import OwnQuery
 from tidewheel._spark.program import Program
-from tidewheel._spark.progress import BatchProgress, RunResult
+from tidewheel._spark.progress import FIRST_BATCH, BatchProgress, RunResult
 from tidewheel._spark.query import BatchQuery, SparkQuery
 from tidewheel._spark.query_sources import QuerySources, query_sources
 from tidewheel._spark.restarts import Restarts
@@ -67,8 +67,6 @@ BATCH_STARTED = faults.declare("batch.started", "Spark has called with a batch, 
 BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is committed")
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
-_FIRST_BATCH = "first batch"
-"""The phase of the start in which the query runs."""
 _KEEP_BATCHES = 1000
 _POLL_SECONDS = 0.2
 _POLLS_PER_STATUS = 25
@@ -175,7 +173,7 @@ class Driver:
     @property
     def starting(self) -> bool:
         """Whether it has not come to its first batch yet."""
-        return self.phase not in (None, _FIRST_BATCH)
+        return self.phase not in (None, FIRST_BATCH)
 
     def _start_spark(self) -> None:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
@@ -267,7 +265,7 @@ class Driver:
         self.seen.ages = self._ages(continuation)
         self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
         faults.point(REBUILT)
-        self._enter(_FIRST_BATCH)
+        self._enter(FIRST_BATCH)
         query = self._query = self._start_query()
         try:
             self._await(query)

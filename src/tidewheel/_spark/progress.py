@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+FIRST_BATCH = "first batch"
+"""The phase of a start in which rows flow already."""
+
 
 @dataclass(frozen=True)
 class BatchProgress:

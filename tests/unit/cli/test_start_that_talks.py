@@ -115,7 +115,9 @@ def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(progr
     assert re.search(
         r"started in .* s: checking .*, Spark .*, hosts .*, claiming .*, rebuilding .*, first batch", shown[3]
     )
-    assert "done; 40 batches, 40,000 rows in" in shown[4]
+    assert re.search(
+        r"done; 40 batches, 40,000 rows in [0-9.]+ s \([0-9,]+ rows/s\), after a start of [0-9.]+ s, at", shown[4]
+    )
 
 
 def test_an_error_on_a_terminal_leaves_no_line_behind(program):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from page_site import HOSTILE, stored_job, write_history
 from tidewheel._cli import app
-from tidewheel._cli.top import plain
+from tidewheel._cli.top import all_jobs, plain
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +46,17 @@ def test_a_place_without_jobs_says_so(tmp_path):
 
 def test_a_terminal_obeys_nothing_that_comes_from_a_job():
     assert plain("\x1b[2Jgone\x07").plain == "\N{REPLACEMENT CHARACTER}[2Jgone\N{REPLACEMENT CHARACTER}"
+
+
+def test_eighty_columns_are_enough_and_errors_have_their_own_lines():
+    now = 1_000.0
+    row = {"name": "orders-by-user", "state": "running", "rate": 1_234_567.0, "rows_behind": 1_234_567}
+    row |= {"sequence": 123_456, "committed_at": now - 3600, "now": now, "host": "a-machine-with-a-long-name"}
+    failed = row | {"name": "clicks", "state": "failed", "error": {"text": "operator 'count': it is odd. " * 8}}
+    console = Console(width=80, file=io.StringIO())
+    console.print(all_jobs([row, failed]))
+    output = console.file.getvalue()
+    for text in ("orders-by-user", "running", "1,234,567 rows", "123,456", "3600 s ago", "last commit"):
+        assert text in output
+    assert "clicks: operator 'count': it is odd." in output
+    assert output.count("odd") == 8

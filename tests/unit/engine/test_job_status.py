@@ -63,7 +63,8 @@ def test_the_status_says_where_since_when_how_far_and_how_late():
     assert lines(status) == [
         "job: runs on host, process 12 since 1970-01-01 00:00:50 UTC",
         "last commit: 7, at 1970-01-01 00:01:40 UTC, 3.0 s ago; 1,234 events so far, 2 tasks",
-        "state: 0 B in files",
+        "state: 0 B, the files of the last commit",
+        "behind: –",
         "clock of the data: 1970-01-01 00:00:40 UTC, 0:01:03 behind the time of day",
     ]
 
@@ -185,3 +186,22 @@ def test_the_error_that_ended_a_run_is_told_until_the_job_works_again(job, tmp_p
 def test_a_fleet_is_referred_to_its_own_commands():
     with pytest.raises(StateError, match="tidewheel fleet status"):
         look(JobPlace("job", "memory:unit-job-status"), NEWEST.replace(fleet=FleetLedger()))
+
+
+def test_a_run_that_ended_in_order_is_told_from_one_that_did_not_say_so(job):
+    with MemoryRun(job) as run:
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.started((), 64, "1")
+        run.batch({"in": [{"n": 1}]})
+        assert look(place(job), newest(job)).ended is None
+    history._writer.close()
+    killed = look(place(job), newest(job))
+    assert (killed.ended, lines(killed)[0]) == (
+        "killed",
+        "job: does not run: its last run ended without saying so; was it killed?",
+    )
+    with MemoryRun(job) as run:
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.started((), 64, "1")
+        history.close()
+    assert look(place(job), newest(job)).ended == "stopped"

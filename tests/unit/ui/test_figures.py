@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidewheel._observe.backlog import Backlogs, backlog
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import bar, charts, operator_figures, rate, recent
+from tidewheel._ui.views.figures import bar, charts, is_quiet, operator_figures, rate, recent
 
 SECOND = 10**9
 
@@ -97,3 +97,18 @@ def test_charts_show_the_most_that_waited():
     ]
     chart = charts(records, 1)
     assert (chart["rows_behind"], chart["files_behind"]) == ([9], [2])
+
+
+def test_a_job_that_had_no_rows_for_a_while_is_quiet_and_its_operators_rest():
+    records = commits(1, 1, busy={"a": 0.5}, rows_in={"a": 10}, stored={"a": Stored(7, 70)})
+    newest = records[-1].at / 1e9
+    assert not is_quiet(records, newest + 5)
+    assert is_quiet(records, newest + 61)
+    records.append(CommitRecord(3, records[-1].at + 60 * SECOND))
+    assert is_quiet(records, newest + 61), "a commit without rows is no work"
+    (resting,) = operator_figures([OperatorRecord("a", "map", 0)], records, is_working=False)
+    assert (resting["in_rate"], resting["busy"], resting["slowest"], resting["keys"]) == (0.0, 0.0, False, 7)
+
+
+def test_an_operator_that_shows_as_idle_is_not_the_slowest():
+    assert not operator_figures([OperatorRecord("a", "map", 0)], commits(1, 1, busy={"a": 0.001}))[0]["slowest"]

@@ -11,6 +11,8 @@ from tidewheel._observe.records import CommitRecord, OperatorRecord
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
 """Rates are those of the last minute before the newest commit."""
+QUIET_SECONDS = 60.0
+"""After so long without a batch that had rows, the rate is 0."""
 _FEW = 5
 
 
@@ -35,12 +37,30 @@ def rate(records: Sequence[CommitRecord]) -> float | None:
     return sum(record.rows for record in last) / seconds if seconds > 0 else None
 
 
-def operator_figures(operators: Iterable[OperatorRecord], records: Sequence[CommitRecord]) -> list[dict[str, Any]]:
-    """Return each operator with its figures: rates of the last minute, totals of all the commits, state as of the newest."""
-    last = recent(records)
+def is_quiet(records: Sequence[CommitRecord], now: float) -> bool:
+    """Tell whether no batch has had rows for a while before `now`, in seconds since 1970.
+
+    The times of commits are by the clock of the run's host. One that is ahead of the reader's shows rates for longer, one
+    that is behind for less long, by as much as they differ.
+    """
+    last = next((record.at for record in reversed(records) if record.rows), None)
+    return last is None or now - last / 1e9 > QUIET_SECONDS
+
+
+def operator_figures(
+    operators: Iterable[OperatorRecord], records: Sequence[CommitRecord], is_working: bool = True
+) -> list[dict[str, Any]]:
+    """Return each operator with its figures: rates of the last minute, totals of all the commits, keys as of the newest.
+
+    Of a job that is not working, as it does not run or has had no rows for a while, rates are 0.
+    """
+    last = recent(records) if is_working else []
     seconds = span_seconds(last)
     busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in operators}
-    slowest = max(busy, key=lambda name: busy[name], default=None) if any(busy.values()) else None
+    slowest = max(busy, key=lambda name: busy[name], default=None)
+    # One that shows as busy 0 % slows nothing down.
+    if (slowest is not None and busy[slowest] < 0.005 * seconds) or not any(busy.values()):
+        slowest = None
     stored = {name: held for record in records for name, held in record.stored.items()}
     rows = []
     for each in operators:

@@ -11,13 +11,15 @@ from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._ui.site import JobSite, Site, Standing
-from tidewheel._ui.views.figures import operator_figures, rate, recent
+from tidewheel._ui.views.figures import is_quiet, operator_figures, rate, recent
 from tidewheel.errors import NotFound, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
 """How much history the overview looks at, back from the newest commit."""
 _SPARK = 60
 """How many of the newest commits the small chart of a job has."""
+
+_RUNNING = ("running", "perhaps", "fleet")
 
 
 def jobs(site: Site) -> list[dict[str, Any]]:
@@ -36,12 +38,15 @@ def summary(site: Site, name: str) -> dict[str, Any]:
     except TidewheelError as wrong:
         return {"name": name, "state": "unreadable", "error": {"text": str(wrong), "at": None}}
     state: str = standing.life
-    if state == "stopped" and error is not None and not error.restarted:
-        state = "failed"
+    if state == "stopped":
+        if error is not None and not error.restarted:
+            state = "failed"
+        elif head is not None and not site.history.ended_in_order(name, head.id.created_at):
+            state = "killed"
     if head is not None and head.fleet is not None:
         state = "fleet"
     elif head is None:
-        state = "gone"
+        state = "gone" if standing.holder is None else "starting"
     last = records[-1] if records else None
     behind = _behind(site, name, standing, last if state == "fleet" else None)
     return {
@@ -55,7 +60,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
         "events": head.event_count if head else last.events if last else 0,
         "parallelism": head.parallelism if head else None,
         "n_shards": head.n_shards if head else None,
-        "rate": rate(records),
+        "rate": rate(records) if _is_working(state, records) else 0.0 if state in _RUNNING else None,
         "rows_behind": behind.rows,
         "files_behind": behind.files,
         "seconds_behind": behind.seconds,
@@ -71,8 +76,10 @@ def overview(site: Site, name: str) -> dict[str, Any]:
     site.job(name)
     records = newest_records(site, name)
     run = newest_run(site, name)
-    return summary(site, name) | {
-        "operators": operator_figures(run.operators if run else (), records),
+    told, head = summary(site, name), _head(site.job(name))
+    return told | {
+        "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
+        "operators": operator_figures(run.operators if run else (), records, _is_working(told["state"], records)),
         "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
         "rates_over": len(recent(records)),
         "run": run.run if run else None,
@@ -91,6 +98,11 @@ def newest_run(site: Site, name: str) -> RunRecord | None:
     """Return the newest run that told its graph."""
     runs: Sequence[RunRecord] = site.history.runs(name, since=time.time_ns())
     return runs[-1] if runs else None
+
+
+def _is_working(state: str, records: Sequence[CommitRecord]) -> bool:
+    """Tell whether a job runs and had rows a short while ago."""
+    return state in _RUNNING and not is_quiet(records, time.time())
 
 
 def _head(job: JobSite) -> Manifest | None:

@@ -9,7 +9,7 @@ export async function show(main, context) {
   const draw = (jobs) => {
     const wanted = filter.value.toLowerCase();
     put(list, table([
-      ["job", (job) => h("a", { href: link(job.name) }, job.name)],
+      ["job", (job) => h("a", { href: link(job.name) }, job.name), "name"],
       ["", (job) => badge(job.state)],
       ["rows", (job) => rate(job.rate), "n"],
       ["", (job) => spark(job.spark ?? [])],
@@ -18,7 +18,7 @@ export async function show(main, context) {
       ["commit", (job) => count(job.sequence), "n"],
       ["last commit", (job) => ago(job.committed_at, job.now), "w"],
       ["where", (job) => job.host ?? "", "w"],
-      ["last error", (job) => (job.error ? h("span", { class: "small" }, job.error.text.slice(0, 160)) : "")],
+      ["last error", (job) => (job.error ? h("span", { class: "small", title: job.error.text }, job.error.text.length > 160 ? `${job.error.text.slice(0, 160)} …` : job.error.text) : "")],
     ], jobs.filter((job) => job.name.toLowerCase().includes(wanted)), { link: (job) => link(job.name), empty: "there is no job here yet: start one with this state URL, and it appears by itself" }));
   };
   let jobs = [];

@@ -16,7 +16,7 @@ export async function show(main, context) {
     put(side, h("h2", {}, each.name, " ", each.slowest ? badge("slowest") : null), h("p", { class: "quiet" }, each.kind),
       h("table", {}, h("tbody", {}, [
         ["rows in", rate(each.in_rate)], ["rows out", rate(each.out_rate)], ["busy", percent(each.busy)],
-        ["keys", count(each.keys)], ["state", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
+        ["keys", count(each.keys)], ["in local copies, one commit ago", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
       ].map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", { class: "n" }, value))))),
       each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?operator=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
       h("p", { class: "quiet small" }, `rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}`));
@@ -29,7 +29,7 @@ export async function show(main, context) {
         ["state", badge(data.state)], ["rows", rate(data.rate)], ["behind", behind(data)],
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
-        ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
+        ["state, the last commit's files", size(data.state_bytes)], ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
       ]),
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
         h("button", { id: "stop", class: "bad", disabled: data.state !== "running" && data.state !== "perhaps", onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
