@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidewheel._cells.declared import CheckedCodec
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
-from tidewheel._engine.control import CONFIGURATION, cells_of, rescale
-from tidewheel._engine.declaration import SIMPLE_TYPES, DeclaredCell, declaration
+from tidewheel._engine.control import cells_of, rescale
 from tidewheel._engine.job_status import stop
+from tidewheel._engine.stored_cells import StoredCells, stored_cells
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._ui.site import Site
 from tidewheel.errors import ConfigError, NotFound
@@ -26,7 +27,6 @@ _LOG = logging.getLogger(__name__)
 _VALID_SECONDS = 60.0
 _STOP_WAIT = 30.0
 _MOST = 1000
-_ANY_TYPE = ""
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class Changes:
             case "stop":
                 return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
             case "set_cell":
-                self._declared(wanted)
+                self._checked(wanted)
                 shown = msgspec.json.encode(wanted.value).decode()
                 return f"The cell {wanted.name!r} of {wanted.job} becomes {shown}; the next batch sees it."
 
@@ -120,21 +120,12 @@ class Changes:
                     return "it does not run"
                 return "it has ended" if ended else "it was told to end, and does so when its batch is committed"
             case "set_cell":
-                cell = job.connection().writer(wanted.name, Any, namespace=CONFIGURATION, type_name=_ANY_TYPE)
-                cell.type_name = cell.type_name or self._declared(wanted).type
+                cell = self._checked(wanted).open(job.connection(), wanted.name)
                 return f"{wanted.name} is version {int(cell.write(wanted.value))}"
 
-    def _declared(self, wanted: Wanted) -> DeclaredCell:
-        """Return the cell that is to be set; refuse one that the job does not declare, or a value of another simple type."""
-        program = declaration(self._site.store, wanted.job)
-        if program is None:
-            raise ConfigError(
-                f"job {wanted.job!r} ran last in a version that did not write down its cells; start it once"
-            )
-        cell = program.cell(wanted.job, wanted.name)
-        if cell.type in SIMPLE_TYPES:
-            try:
-                msgspec.convert(wanted.value, SIMPLE_TYPES[cell.type])
-            except msgspec.ValidationError as error:
-                raise ConfigError(f"the cell {wanted.name!r} is declared as {cell.type}: {error}") from None
-        return cell
+    def _checked(self, wanted: Wanted) -> StoredCells:
+        """Return the cells of the job; refuse one that it does not declare, and a value that is not of its type."""
+        cells = stored_cells(self._site.store, wanted.job)
+        cell = cells.declared(wanted.name)
+        CheckedCodec(cell.checked_as).encode(wanted.value, f"the cell {wanted.name!r}", cell.type)
+        return cells

@@ -11,8 +11,9 @@ import pytest
 
 import tidewheel
 from page_site import HOSTILE, TOKEN, asked, served, stored_job, write_history
-from tidewheel import StoredJob
+from tidewheel import Job, StoredJob, sinks, sources
 from tidewheel._ui.app import VIEWS
+from tidewheel.testing import run_in_memory
 
 STATIC = Path(tidewheel.__file__).parent / "_ui" / "static"
 
@@ -150,6 +151,18 @@ def test_what_cannot_be_done_is_refused_when_it_is_asked(page):
         status, body = change(page, **wanted)
         assert status in (400, 404, 409)
         assert words in body["error"]
+
+
+def test_a_value_that_is_not_of_a_cells_type_is_refused(url, page):
+    job = Job("rated", state=url)
+    job.cell("rates", dict[str, float], default={})
+    job.source("in", sources.iterable([{"user": "ada"}])).sink("out", sinks.collect())
+    run_in_memory(job, state=url)
+    for value in ("hello", [1], {"EUR": "0.9"}):
+        status, body = change(page, job="rated", what="set_cell", name="rates", value=value)
+        assert status == 400, body
+        assert "declared as dict[str, float]" in body["error"]
+    assert change(page, job="rated", what="set_cell", name="rates", value={"EUR": 0.9})[0] == 200
 
 
 def test_a_cell_is_set_and_the_change_is_logged(page, caplog):
