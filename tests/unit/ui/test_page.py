@@ -160,7 +160,7 @@ def test_a_value_that_is_not_of_a_cells_type_is_refused(url, page):
     run_in_memory(job, state=url)
     for value in ("hello", [1], {"EUR": "0.9"}):
         status, body = change(page, job="rated", what="set_cell", name="rates", value=value)
-        assert status == 400, body
+        assert status == 409, body
         assert "declared as dict[str, float]" in body["error"]
     assert change(page, job="rated", what="set_cell", name="rates", value={"EUR": 0.9})[0] == 200
 
