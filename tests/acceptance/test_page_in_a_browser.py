@@ -142,7 +142,7 @@ def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays
     with served(state) as page, browsing() as window:
         window.goto(page.url)
         window.wait_for_selector("body[data-view=jobs]")
-        window.wait_for_selector(".badge.stopped")
+        window.wait_for_selector(".badge.killed")
         for view in VIEWS:
             go(window, "live", view)
             assert window.locator("main .trouble").count() == 0
