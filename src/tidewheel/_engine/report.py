@@ -75,8 +75,8 @@ class Report(msgspec.Struct, frozen=True):
     """When the task began, in ns since 1970, by the clock of its host."""
     took: float = 0.0
     """How many seconds it took."""
-    handing: float = 0.0
-    """How many of them went by while others took its rows."""
+    idle: float = 0.0
+    """How many of them went by while others took its rows, or it waited for theirs."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -87,7 +87,7 @@ def run_level(
         for rows in step.run(batches, splits):
             handed = time.perf_counter()
             yield rows
-            step.handing += time.perf_counter() - handed
+            step.idle += time.perf_counter() - handed
     except (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
@@ -122,7 +122,7 @@ class _Step:
         self.combiners: dict[int, Combiner] = {}
         self.emitted: dict[str, int] = {}
         self.busy = BusyTime(spec.figures)
-        self.reading = self.handing = 0.0
+        self.reading = self.idle = 0.0
         self.share = self._share()
         self.began, self._began = time.time_ns(), time.perf_counter()
         levels = (0, 1) if self._begins_at_source else (level,)
@@ -208,7 +208,7 @@ class _Step:
                 self._feed_source(sources, columns)
                 yield
             return
-        for target, number, payload in wire.unpacked(batches):
+        for target, number, payload in wire.unpacked(self._awaited(batches, of_sources=False)):
             if number == wire.REPORT or self.plan.edges[number].level > self.level:
                 self.pending.append((target, number, payload.to_pybytes()))
                 yield
@@ -220,12 +220,16 @@ class _Step:
             self._deliver(edge.targets, batch)
             yield
 
-    def _awaited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a source, and note how long they were waited for."""
+    def _awaited(self, batches: Iterator[pa.RecordBatch], *, of_sources: bool = True) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a source or of other tasks, and note how long they were waited for."""
         while True:
             began = time.perf_counter()
             columns = next(batches, None)
-            self.reading += time.perf_counter() - began
+            waited = time.perf_counter() - began
+            if of_sources:
+                self.reading += waited
+            else:
+                self.idle += waited
             if columns is None:
                 return
             yield columns
@@ -330,7 +334,7 @@ class _Step:
             caught_up=self.state.caught_up,
             began=self.began,
             took=time.perf_counter() - self._began,
-            handing=self.handing,
+            idle=self.idle,
         )
 
 

@@ -31,10 +31,10 @@ SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
 SMALL_BYTES = 256 * 1024
 """The same for a batch whose tasks read its files themselves, in bytes of the files, and for the state where there are none."""
-SMALL_SECONDS = 0.25
-"""The same on a local Spark, in the time that its tasks are expected to take: about what a query and a shuffle cost."""
-PLAIN_JOB_SECONDS = 0.1
-"""The same where the tasks would not shuffle: twice what a plain job costs, since two tasks do half of the work each."""
+QUERY_SECONDS = 0.25
+"""About what a query with a shuffle costs on a local Spark, beside the work of its tasks."""
+PLAIN_JOB_SECONDS = 0.05
+"""The same of a plain job, where the tasks need not shuffle."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -145,20 +145,20 @@ class BatchTasks(Closing):
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
         size = sum(split.size for _, split in splits)
         shared = self._is_shared(splits, spec.parallelism)
-        if self._is_small(size, PLAIN_JOB_SECONDS if shared else SMALL_SECONDS):
+        if self._is_small(size, PLAIN_JOB_SECONDS if shared else QUERY_SECONDS, spec.parallelism):
             alone = msgspec.structs.replace(spec, parallelism=1)
             ran = Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
         else:
             ran = self._run_shared(splits, spec) if shared else self._run_large(splits, spec)
         if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
-            self._work.note(size, ran.reports, ran.tasks)
+            self._work.note(size, ran.reports)
         return ran
 
-    def _is_small(self, size: int, limit: float) -> bool:
-        """Tell whether a batch of this many bytes is done by one task within a limit, in seconds: sooner than by several."""
+    def _is_small(self, size: int, cost: float, tasks: int) -> bool:
+        """Tell whether a batch of this many bytes is done by one task sooner than by several, which cost so many seconds more."""
         # Elsewhere, one task would have to catch up the shards that other hosts worked on.
         seconds = self._work.seconds(size) if self._local else None
-        return size <= SMALL_BYTES or (seconds is not None and seconds <= limit)
+        return size <= SMALL_BYTES or (seconds is not None and seconds <= cost + seconds / max(tasks, 2))
 
     def _is_shared(self, splits: Sequence[SourceSplit], tasks: int) -> bool:
         """Tell whether several tasks are done soonest if each of them reads the whole batch."""

@@ -15,19 +15,19 @@ class WorkEstimate:
     >>> work = WorkEstimate()
     >>> work.seconds(1000) is None
     True
-    >>> work.note(2000, [Report(0, 0, took=0.25), Report(0, 1, took=0.25)], tasks=2)
+    >>> work.note(2000, [Report(0, 0, took=0.25), Report(0, 1, took=0.25)])
     >>> work.seconds(1000)
     0.25
 
-    What went by while Spark took the rows of a task, no other task would spend:
+    What a task waited for other tasks or for Spark is no work:
 
-    >>> work.note(2000, [Report(0, 0, took=0.5, handing=0.25), Report(1, 0, took=0.25)], tasks=2)
+    >>> work.note(2000, [Report(0, 0, took=0.5, idle=0.25), Report(1, 0, took=0.25)])
     >>> work.seconds(2000)
     0.5
 
     What each task read for itself, where all read the whole batch, one task would read once:
 
-    >>> work.note(2000, [Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)], tasks=2)
+    >>> work.note(2000, [Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)])
     >>> work.seconds(2000)
     0.375
     """
@@ -36,14 +36,11 @@ class WorkEstimate:
         """Know nothing yet."""
         self._per_byte: float | None = None
 
-    def note(self, size: int, reports: Sequence[Report], tasks: int) -> None:
+    def note(self, size: int, reports: Sequence[Report]) -> None:
         """Take what the tasks of a batch of this many bytes reported."""
-        took = [report.took - report.handing for report in reports]
         readings = [report.reading for report in reports if report.looked_through is not None]
         repeated = sum(readings) - max(readings, default=0.0)
-        # In one task a level runs while the next one reads from it.
-        work = max(took, default=0.0) if tasks == 1 else sum(took) - repeated
-        self._per_byte = work / max(size, 1)
+        self._per_byte = (sum(report.took - report.idle for report in reports) - repeated) / max(size, 1)
 
     def seconds(self, size: int) -> float | None:
         """Return how long a batch of this many bytes would take in one task; None: no batch has run yet."""

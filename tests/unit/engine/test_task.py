@@ -66,7 +66,7 @@ def test_level_0_sends_messages_to_the_tasks_of_their_keys_and_reports_last(run)
     assert report.deltas == {}
 
 
-def test_a_task_tells_how_long_others_took_its_rows(run, monkeypatch):
+def test_a_task_tells_how_long_it_waited_for_others_to_take_its_rows(run, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("tidewheel._engine.task.time.perf_counter", lambda: clock[0])
     rows = run_level(run.plan, run.spec(2, run.local), 0, TaskIdentity(0, 7), iter([INPUT]))
@@ -75,7 +75,7 @@ def test_a_task_tells_how_long_others_took_its_rows(run, monkeypatch):
         found.append(batch)
         clock[0] += 100.0
     report = reports.decode(list(wire.unpacked(iter(found)))[-1][2].to_pybytes())
-    assert report.took == report.handing == 100.0 * (len(found) - 1) > 0
+    assert report.took == report.idle == 100.0 * (len(found) - 1) > 0
 
 
 def test_a_keyed_level_reports_what_it_wrote_and_counted(run):

@@ -80,7 +80,7 @@ MB = 1 << 20
         pytest.param(0.1, True, [MB, MB], ["query", "1 task"], id="little work"),
         pytest.param(0.1, True, [MB, 9 * MB], ["query", "query"], id="nine times as much"),
         pytest.param(0.1, True, [MB, 1_000, MB], ["query", "1 task", "1 task"], id="a tiny one between"),
-        pytest.param(0.4, True, [MB, MB], ["query", "query"], id="much work"),
+        pytest.param(0.6, True, [MB, MB], ["query", "query"], id="much work"),
         pytest.param(0.1, False, [MB, MB], ["query", "query"], id="a cluster"),
     ],
 )
