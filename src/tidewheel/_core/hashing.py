@@ -51,6 +51,17 @@ def shards_of_bytes(keys: pa.Array, n_shards: int) -> Shards:
     return shards
 
 
+def shards_of_column(column: pa.Array, n_shards: int) -> Shards:
+    """Return the shard of each key of a column without nulls: 64-bit integers, text or bytes, dictionary-encoded or not."""
+    if pa.types.is_int64(column.type):
+        return shards_of_ints(column.to_numpy(zero_copy_only=False), n_shards)
+    if pa.types.is_dictionary(column.type):
+        # Each distinct key is hashed once.
+        shards: Shards = shards_of_bytes(column.dictionary, n_shards)[column.indices.to_numpy()]
+        return shards
+    return shards_of_bytes(column, n_shards)
+
+
 def _hashes(column: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the xxh64 of each key of a binary column without nulls."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

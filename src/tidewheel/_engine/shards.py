@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._core.hashing import Shards, shards_of_bytes, shards_of_ints
+from tidewheel._core.hashing import Shards, shards_of_column
 from tidewheel._core.keys import shard_of
 from tidewheel._values import Batch
 
@@ -27,17 +27,6 @@ def shards_of(batch: Batch, n_shards: int) -> Shards:
         return shards_of_column(column, n_shards)
     known = {key: shard_of(key, n_shards) for key in set(batch.keys)}
     return np.fromiter((known[key] for key in batch.keys), np.int64, len(batch))
-
-
-def shards_of_column(column: pa.Array, n_shards: int) -> Shards:
-    """Return the shard of each key of a column without nulls: 64-bit integers, text or bytes, dictionary-encoded or not."""
-    if pa.types.is_int64(column.type):
-        return shards_of_ints(column.to_numpy(zero_copy_only=False), n_shards)
-    if pa.types.is_dictionary(column.type):
-        # Each distinct key is hashed once.
-        shards: Shards = shards_of_bytes(column.dictionary, n_shards)[column.indices.to_numpy()]
-        return shards
-    return shards_of_bytes(column, n_shards)
 
 
 def _has_fast_way(kind: pa.DataType) -> bool:

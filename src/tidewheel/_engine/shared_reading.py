@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._engine.shards import shards_of_column, task_of_each
+from tidewheel._core.hashing import shards_of_column
+from tidewheel._engine.shards import task_of_each
 from tidewheel._values.columns import repeats
 
 

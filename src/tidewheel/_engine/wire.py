@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidewheel._core import pickling
 from tidewheel._core.keys import from_stored, to_stored
-from tidewheel._engine.shards import shards_of
+from tidewheel._engine.shards import shards_of, task_of_each
 from tidewheel._values import Batch, Shape
 from tidewheel._values.columns import with_used_values
 
@@ -47,7 +47,7 @@ def rows(batch: Batch, edge: int, keyed: bool, n_shards: int, parallelism: int, 
         # It stays in its process.
         yield 0, edge, encode(batch, compresses=False)
     else:
-        targets = shards_of(batch, n_shards) % parallelism
+        targets = task_of_each(shards_of(batch, n_shards), parallelism)
         for target in range(parallelism):
             positions = np.flatnonzero(targets == target)
             if len(positions) == len(batch):

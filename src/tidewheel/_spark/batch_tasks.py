@@ -96,7 +96,7 @@ class BatchTasks(Closing):
 
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
-        if _is_small(state):
+        if _holds_little(state):
             alone = msgspec.structs.replace(spec, parallelism=1)
             return Ran(spec, _decoded(self._run_small([], alone), self._levels, alone), 1)
         rows = self._program.direct_query([[]], spec).collect()
@@ -191,7 +191,7 @@ class BatchTasks(Closing):
         return self._program.in_tasks([splits], spec)
 
 
-def _is_small(state: ShardMap) -> bool:
+def _holds_little(state: ShardMap) -> bool:
     """Tell whether all that a job has stored is soon gone through by one task."""
     # A state with pages is large, and they need not be read to know it.
     return not state.pages() and sum(file.size for file in state.files()) <= SMALL_BYTES

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._core.hashing import Shards, shards_of_bytes, shards_of_ints
+from tidewheel._core.hashing import Shards, shards_of_column
 from tidewheel._state.key_order import SortedColumn, sorted_column
 from tidewheel._state.key_run import KeyRun
 from tidewheel._values.columns import repeats, with_used_values
@@ -130,7 +130,7 @@ def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
         if by_bytes is not None:
             return _sorted_by_bytes(column, by_bytes, n_shards)
     codes = with_used_values(column) if encoded else column.dictionary_encode()
-    shards, stored = _shards(codes.dictionary, n_shards), _stored(codes.dictionary)
+    shards, stored = shards_of_column(codes.dictionary, n_shards), _stored(codes.dictionary)
     table = pa.table({"shard": shards, "stored": stored})
     order = pc.sort_indices(table, sort_keys=[("shard", "ascending"), ("stored", "ascending")])
     place = np.empty(len(shards), np.int64)
@@ -143,7 +143,7 @@ def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
 def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) -> KeyBatch:
     """Return the distinct keys of a column whose order by bytes is known."""
     distinct = column.take(pa.array(by_bytes.order[by_bytes.starts]))
-    shards = _shards(distinct, n_shards)
+    shards = shards_of_column(distinct, n_shards)
     by_shard = np.argsort(shards.astype(np.uint16), kind="stable")
     starts, counts = by_bytes.starts[by_shard], by_bytes.counts[by_shard]
     ends = np.cumsum(counts)
@@ -153,12 +153,6 @@ def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) ->
     places[order] = np.repeat(np.arange(len(counts)), counts)
     distinct = distinct.take(pa.array(by_shard))
     return KeyBatch(distinct, places, _stored(distinct).to_pylist(), _slices(shards[by_shard]), order)
-
-
-def _shards(distinct: pa.Array, n_shards: int) -> Shards:
-    if pa.types.is_int64(distinct.type):
-        return shards_of_ints(distinct.to_numpy(), n_shards)
-    return shards_of_bytes(distinct, n_shards)
 
 
 def _stored(distinct: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from tidewheel._cells.declared import CheckedCodec
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
 from tidewheel._engine.control import cells_of, rescale
 from tidewheel._engine.job_status import stop
-from tidewheel._engine.stored_cells import StoredCells, stored_cells
+from tidewheel._engine.stored_cells import stored_cells
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._ui.site import Site
 from tidewheel.errors import ConfigError, NotFound
@@ -95,7 +95,7 @@ class Changes:
             case "stop":
                 return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
             case "set_cell":
-                self._checked(wanted)
+                self._check_cell(wanted)
                 shown = msgspec.json.encode(wanted.value).decode()
                 return f"The cell {wanted.name!r} of {wanted.job} becomes {shown}; the next batch sees it."
 
@@ -120,12 +120,10 @@ class Changes:
                     return "it does not run"
                 return "it has ended" if ended else "it was told to end, and does so when its batch is committed"
             case "set_cell":
-                cell = self._checked(wanted).open(job.connection(), wanted.name)
+                cell = stored_cells(self._site.store, wanted.job).open(job.connection(), wanted.name)
                 return f"{wanted.name} is version {int(cell.write(wanted.value))}"
 
-    def _checked(self, wanted: Wanted) -> StoredCells:
-        """Return the cells of the job; refuse one that it does not declare, and a value that is not of its type."""
-        cells = stored_cells(self._site.store, wanted.job)
-        cell = cells.declared(wanted.name)
+    def _check_cell(self, wanted: Wanted) -> None:
+        """Refuse a cell that the job does not declare, and a value that is not of its type."""
+        cell = stored_cells(self._site.store, wanted.job).declared(wanted.name)
         CheckedCodec(cell.checked_as).encode(wanted.value, f"the cell {wanted.name!r}", cell.type)
-        return cells
