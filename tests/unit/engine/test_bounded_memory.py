@@ -17,13 +17,15 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.move import move
 from tidewheel._engine.reshard import reshard
 from tidewheel._state import bounded_files, newest_items, sorted_runs
+from tidewheel._state.state_file import StateFileWriter
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
-BOUND = 100_000
+BOUND = 200_000
 VALUE_BYTES = 1000
-FEW, MANY = 500, 4000
+BLOCK_BYTES = 8 * VALUE_BYTES
+FEW, MANY = 1000, 8000
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +35,9 @@ def small_bounds(monkeypatch):
     monkeypatch.setattr(bounded_files, "_CHUNK_BYTES", BOUND // 8)
     monkeypatch.setattr(newest_items, "_SMALL_BYTES", BOUND)
     monkeypatch.setattr(newest_items, "_AHEAD_BYTES", BOUND)
+    # Of each sorted run a block is in memory; real runs are 1,500 blocks. Runs this small need blocks that are small, too.
+    monkeypatch.setattr(newest_items, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(StateFileWriter.__init__, "__defaults__", (BLOCK_BYTES,))
 
 
 def job(folder: Path, name: str, **options) -> Job:
@@ -97,7 +102,8 @@ def peak_bytes(work: Callable[[], object]) -> int:
 def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
     few = peak_bytes(work(tmp_path / "few", FEW))
     many = peak_bytes(work(tmp_path / "many", MANY))
-    assert many - few < (MANY - FEW) * VALUE_BYTES / 2
+    # What other threads of the process allocate meanwhile is in it, too: the bound is far above what is expected.
+    assert many - few < (MANY - FEW) * VALUE_BYTES / 2, (few, many)
     stored = StoredJob("target" if work is moved else "many", state=f"file://{tmp_path}/many")
     held = dict(stored.scan("last", type=bytes))
     held.pop(-1, None)
@@ -110,13 +116,13 @@ def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
 def test_what_a_batch_changes_is_in_files_of_bounded_size(tmp_path):
     made = job(tmp_path, "many")
     with MemoryRun(made, parallelism=2) as run:
-        run.batch({"in": [{"user": key, "n": value(key)} for key in range(1000)]})
-        run.batch({"in": [{"user": key, "n": b"again"} for key in range(0, 1000, 2)]})
+        run.batch({"in": [{"user": key, "n": value(key)} for key in range(2000)]})
+        run.batch({"in": [{"user": key, "n": b"again"} for key in range(0, 2000, 2)]})
         head = run.run.head
     deltas = [part for parts in head.shards.values() for part in parts.deltas]
     assert len({part.file.name for part in deltas}) == len({part.file for part in deltas}) > 8
     assert max(part.file.size for part in deltas) < 2 * BOUND
-    expected = {key: value(key) if key % 2 else b"again" for key in range(1000)}
+    expected = {key: value(key) if key % 2 else b"again" for key in range(2000)}
     assert dict(StoredJob("many", state=f"file://{tmp_path}").scan("last", type=bytes)) == expected
     # Another host takes the files in, and goes on from there.
     with MemoryRun(made, parallelism=1) as run:
