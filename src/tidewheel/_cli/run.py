@@ -82,11 +82,12 @@ def run(
         ),
     ] = None,
     allow_dropped_source: Annotated[
-        bool,
+        list[str] | None,
         typer.Option(
-            "--allow-dropped-source", help="Go on though the program lacks a source that was read; forget its offsets."
+            metavar="SOURCE",
+            help="Forget the offsets of this source, which the program lacks; may be given several times.",
         ),
-    ] = False,
+    ] = None,
     drop_unpublished: Annotated[
         list[str] | None,
         typer.Option(
@@ -171,7 +172,7 @@ def run(
     options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
     options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state or (), "conf": _settings(conf)}
     options |= {
-        "allow_dropped_source": allow_dropped_source,
+        "allow_dropped_source": allow_dropped_source or (),
         "shared_state": shared_state,
         "in_driver": in_driver,
         "drop_unpublished": drop_unpublished or (),

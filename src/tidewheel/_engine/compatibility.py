@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.state_type import check_fields
+from tidewheel._engine.stored_names import STATE, check_dropped, renamed
 from tidewheel._engine.window_change import WAYS, WindowPlace, way_to_another_window
 from tidewheel.errors import StateError
 
@@ -37,22 +38,9 @@ def check_program(
         )
     former = renamed(state.operators, operators, aliases or {})
     stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}
-    dropped = dropped_operators(state, operators, aliases or {})
-    _check_given_up(allow_dropped_state, operators, former)
-    lost = [name for name in dropped if name not in allow_dropped_state]
-    if lost:
-        held = (f"{name!r}{f' with {sizes[name]}' if sizes and name in sizes else ''}" for name in lost)
-        idle = idle_aliases(state.operators, operators, aliases or {})
-        unknown = [name for name in allow_dropped_state if name not in state.operators]
-        raise StateError(
-            f"the state of job {job!r} names the operator {', '.join(held)}, which the program lacks (it has "
-            f"{', '.join(map(repr, sorted(operators))) or 'none with state'}). A name is the identity of an operator's state: "
-            f"give the operator its old name back; if it was renamed, write {_alias_lines(lost, state.operators, operators)}; "
-            "or go on without that state, which is then removed, with "
-            f"{' '.join(f'--allow-dropped-state {name}' for name in lost)} (allow_dropped_state={lost!r})"
-            + "".join(f". {line} names nothing that is stored" for line in idle)
-            + "".join(f". Nothing is stored under {name!r}, which is to be dropped" for name in unknown)
-        )
+    kinds, present = ({name: info.kind for name, info in infos.items()} for infos in (state.operators, operators))
+    found = f"the state of job {job!r} names"
+    check_dropped(STATE, found, kinds, present, aliases or {}, allow_dropped_state, sizes)
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
         if was.version > now.version:
@@ -94,43 +82,6 @@ def _furthest(state: Manifest) -> int | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def idle_aliases(
-    stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Return the aliases, as the program has them, of operators that have no state under any of their names."""
-    return [
-        f"job.alias({', '.join(map(repr, (name, *former)))})"
-        for name, former in sorted(aliases.items())
-        if name in operators and not {name, *former} & set(stored)
-    ]
-
-
-def _check_given_up(names: Collection[str], operators: Collection[str], former: Mapping[str, str]) -> None:
-    """Refuse to give up state that the program goes on with. What is not stored is gone already, or nothing is lost by it."""
-    heirs = {old: name for name, old in former.items()}
-    for name in names:
-        if name in operators or name in heirs:
-            who = "the program has that operator" if name in operators else f"{heirs[name]!r} takes over its state"
-            raise StateError(f"--allow-dropped-state {name}: {who}, and nothing of it is dropped; leave the option out")
-
-
-def _alias_lines(lost: Sequence[str], stored: Mapping[str, OperatorInfo], operators: Mapping[str, OperatorInfo]) -> str:
-    """Return an alias for each lost operator, with its new name where only one can be meant."""
-    lines = []
-    for old in lost:
-        alike = [name for name in operators if name not in stored and operators[name].kind == stored[old].kind]
-        rivals = [other for other in lost if stored[other].kind == stored[old].kind]
-        new = alike[0] if len(alike) == len(rivals) == 1 else "its new name"
-        lines.append(f"job.alias({new!r}, {old!r})")
-    return ", ".join(lines)
-
-
-def dropped_operators(state: Manifest, operators: Collection[str], aliases: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the operators with stored state that the program lacks."""
-    former = renamed(state.operators, operators, aliases)
-    return sorted(set(state.operators) - set(operators) - set(former.values()))
-
-
 def _spelled(layout: str) -> str:
     """Return a layout for people, with its lengths of time as hours, minutes and seconds.
 
@@ -138,31 +89,3 @@ def _spelled(layout: str) -> str:
     ('windows of 1:30:00 from 0', 'windows of 10 ns from 0')
     """
     return re.sub(r"(\d+)000 ns", lambda length: str(timedelta(microseconds=int(length[1]))), layout)
-
-
-def renamed(
-    stored: Collection[str], operators: Collection[str], aliases: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """Return the former name of each operator or source whose state is stored under that name and not under its own.
-
-    A `StateError` where an alias can only be meant the other way round.
-    """
-    former_names: dict[str, str] = {}
-    for old in sorted((set(aliases) & set(stored)) - set(operators)):
-        for name in aliases[old]:
-            if name in operators and name not in stored:
-                raise StateError(
-                    f"job.alias({old!r}, {name!r}): the other way round? {old!r} is what the job has stored, and {name!r} is in "
-                    f"the program: the present name comes first, job.alias({name!r}, {old!r})"
-                )
-    for name in sorted(set(aliases) & set(operators) - set(stored)):
-        former = [old for old in aliases[name] if old in stored and old not in operators]
-        if len(former) > 1:
-            raise StateError(
-                f"{name!r} has state under several of its former names: {', '.join(former)}; name one of them"
-            )
-        if former and former[0] in former_names.values():
-            raise StateError(f"{former[0]!r} is named as an alias by two others; one of them can have its state")
-        if former:
-            former_names[name] = former[0]
-    return former_names

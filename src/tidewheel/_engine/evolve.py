@@ -16,10 +16,11 @@ from tidewheel._checkpoint.state_files import opener
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
 from tidewheel._engine.commit import operator_infos
-from tidewheel._engine.compatibility import check_program, renamed
+from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.state_type import added_defaults
+from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.window_change import window_places
 from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
@@ -154,7 +155,7 @@ def _change(stored: Mapping[str, OperatorInfo], plan: Plan, aliases: Mapping[str
     former = renamed(stored, infos, aliases)
     known = {node.name: node for node in plan.nodes if node.name in infos and node.name in stored}
     same = {name: name for name, node in known.items() if _differs(stored[name], infos[name], node)}
-    return _Change(former, same, set(stored) - set(infos) - set(former.values()))
+    return _Change(former, same, set(dropped(stored, infos, aliases)))
 
 
 def _differs(was: OperatorInfo, now: OperatorInfo, node: Node) -> bool:

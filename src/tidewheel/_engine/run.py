@@ -27,7 +27,6 @@ from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
-from tidewheel._engine.compatibility import dropped_operators, idle_aliases
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
@@ -40,6 +39,7 @@ from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
+from tidewheel._engine.stored_names import dropped, idle_aliases
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import Store, open_store
@@ -336,7 +336,7 @@ class JobRun(ChainRun):
         """Return how much the operators hold that the program lacks, for people."""
         reader = StateReader(self.store, newest)
         sizes = {}
-        for name in dropped_operators(newest, operator_infos(self.plan), self.job.aliases):
+        for name in dropped(newest.operators, operator_infos(self.plan), self.job.aliases):
             keys, exact = reader.count(name)
             sizes[name] = f"{'' if exact else 'up to '}{keys:,} {'key' if keys == 1 else 'keys'}"
         return sizes

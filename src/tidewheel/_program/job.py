@@ -322,7 +322,7 @@ class Job:
         backoff: Duration = "1 s",
         take_over: bool = False,
         allow_dropped_state: Collection[str] = (),
-        allow_dropped_source: bool = False,
+        allow_dropped_source: Collection[str] = (),
         drop_unpublished: Collection[str] = (),
         local: str | None = None,
         shared_state: bool = False,
@@ -351,7 +351,7 @@ class Job:
         - `take_over`: fence whoever runs the job now. Without it a second run is refused.
         - `allow_dropped_state`: the names of steps that the program lacks and whose state is let go, `["last"]`.
           Without it the program is refused. What is gone already may be named again.
-        - `allow_dropped_source`: go on though the program lacks a source that the job has read, and forget its offsets.
+        - `allow_dropped_source`: the same for sources: the names of those that the program lacks and whose offsets are let go.
         - `drop_unpublished`: after a crash, output that was committed and not published needs its sink. These are the names of
           sinks whose output is let go instead. After a clean stop the program's sinks may change freely.
         - `local`: the folder for local copies of state, on every host. Without it each takes its own `TIDEWHEEL_LOCAL`.

@@ -43,7 +43,7 @@ class RunArguments(TypedDict, total=False):
     backoff: Duration
     take_over: bool
     allow_dropped_state: Collection[str]
-    allow_dropped_source: bool
+    allow_dropped_source: Collection[str]
     drop_unpublished: Collection[str]
     local: str | None
     shared_state: bool
@@ -255,7 +255,7 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
     for name, least in (("backoff", 0), ("tick", _LEAST_TICK)):
         if name in chosen:
             chosen[name] = seconds(chosen[name], name, least)
-    for name in ("allow_dropped_state", "drop_unpublished"):
+    for name in ("allow_dropped_state", "allow_dropped_source", "drop_unpublished"):
         names = chosen.get(name, ())
         if isinstance(names, str) or not isinstance(names, Collection):
             raise ConfigError(f'{name} is a list of names, such as ["last"], not {names!r}')

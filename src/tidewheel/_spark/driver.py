@@ -51,7 +51,7 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
-from tidewheel._spark.source_lines import Continuation, continued, offsets_by_name, recorded_kinds
+from tidewheel._spark.source_lines import Continuation, continued, dropped_sources, offsets_by_name, recorded_kinds
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
@@ -155,7 +155,10 @@ class Driver:
             elif isinstance(node.operator, SourceOperator):
                 node.operator.source.check()
         self._start_spark()
-        self._continued(self.run.checkpoints.latest())
+        newest = self.run.checkpoints.latest()
+        self._continued(newest)
+        for name in dropped_sources(newest.spark if newest is not None else None, self.sources.lines, self.job.aliases):
+            _LOG.warning("job %r: source %r: its offsets are forgotten", self.job.name, name)
         self._enter("claiming")
         self.run.begin()
         self.telling.started()

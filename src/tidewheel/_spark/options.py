@@ -29,7 +29,7 @@ class RunOptions:
     backoff: float = 1.0
     take_over: bool = False
     allow_dropped_state: Collection[str] = ()
-    allow_dropped_source: bool = False
+    allow_dropped_source: Collection[str] = ()
     drop_unpublished: Collection[str] = ()
     local: str | None = None
     shared_state: bool = False

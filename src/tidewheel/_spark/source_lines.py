@@ -8,14 +8,14 @@ folder. The manifest knows them by name, so that a program may declare its sourc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
-from tidewheel._engine.compatibility import renamed
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, dropped, letting_go, renamed
 from tidewheel.errors import StateError
 
 CLOCK = ""
@@ -98,13 +98,24 @@ def recorded_kinds(log: SparkLog | None, names: Sequence[str], aliases: Mapping[
     return {name: recorded[former.get(name, name)] for name in names if former.get(name, name) in recorded}
 
 
+def dropped_sources(
+    log: SparkLog | None, lines: Sequence[SourceLine], aliases: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the sources with recorded offsets that the query lacks."""
+    recorded = {source.name for source in (log.sources if log is not None else ())} - {CLOCK}
+    return dropped(recorded, {line.name for line in lines}, aliases)
+
+
 def continued(
     log: SparkLog | None,
     lines: Sequence[SourceLine],
     aliases: Mapping[str, Sequence[str]],
-    allow_dropped_source: bool = False,
+    allow_dropped_source: Collection[str] = (),
 ) -> Continuation:
-    """Return what each line of the query continues; refuse sources that are gone, or of another kind under the same name."""
+    """Return what each line of the query continues; refuse sources that are gone, or of another kind under the same name.
+
+    `allow_dropped_source` are the names of those that may be gone.
+    """
     recorded: dict[str, list[tuple[int, SparkSource]]] = {}
     for position, source in enumerate(log.sources if log is not None else ()):
         recorded.setdefault(source.name, []).append((position, source))
@@ -112,14 +123,15 @@ def continued(
     for line in lines:
         wanted.setdefault(line.name, []).append(line)
     former = renamed(recorded, wanted, aliases)
-    if not allow_dropped_source:
-        _refuse_dropped(set(recorded) - set(wanted) - set(former.values()) - {CLOCK}, wanted)
     before: dict[str, list[tuple[int, SparkSource]]] = {
         name: recorded.get(former.get(name, name), []) for name in wanted
     }
     for name in wanted:
         if before[name]:
-            _refuse_other_kind(name, [source for _, source in before[name]], wanted[name])
+            _refuse_other_kind(former.get(name, name), name, [source for _, source in before[name]], wanted[name])
+    was = {name: ", ".join(source.kind for _, source in sources) for name, sources in recorded.items() if name != CLOCK}
+    now = {name: ", ".join(line.kind for line in lines) for name, lines in wanted.items() if name != CLOCK}
+    check_dropped(OFFSETS, "the job has read", was, now, aliases, allow_dropped_source)
     next_log = log.logs if log is not None else 0
     logs: dict[int, int] = {}
     sources: list[SparkSource] = []
@@ -136,29 +148,19 @@ def continued(
         if logs.setdefault(line.folder, number) != number or list(logs.values()).count(number) > 1:
             raise StateError(
                 f"source {line.name!r} shares its stream with another source otherwise than before; give it a new name, and "
-                "go on without its old offsets with --allow-dropped-source (allow_dropped_source=True)"
+                f"go on without its old offsets with {letting_go(OFFSETS, [former.get(line.name, line.name)])}"
             )
         sources.append(SparkSource(line.name, line.kind, number))
     return Continuation(tuple(lines), tuple(sources), tuple(positions), next_log)
 
 
-def _refuse_dropped(dropped: set[str], wanted: Mapping[str, object]) -> None:
-    if dropped:
-        raise StateError(
-            f"the job has read the source {', '.join(map(repr, sorted(dropped)))}, which the program lacks (it has "
-            f"{', '.join(map(repr, sorted(name for name in wanted if name != CLOCK)))}). A name is the identity of a source's "
-            "offsets: give the source its old name back, name it as an alias (job.alias), or go on without it with "
-            "--allow-dropped-source (allow_dropped_source=True): its offsets are then forgotten"
-        )
-
-
-def _refuse_other_kind(name: str, sources: Sequence[SparkSource], lines: Sequence[SourceLine]) -> None:
+def _refuse_other_kind(old: str, name: str, sources: Sequence[SparkSource], lines: Sequence[SourceLine]) -> None:
     was, now = [source.kind for source in sources], [line.kind for line in lines]
     if was != now:
         raise StateError(
             f"source {name!r} read {_streams_of(was)} and now reads {_streams_of(now)}: the offsets of one mean nothing to the "
-            "other. Give the new source a name of its own, and go on without the old one with --allow-dropped-source "
-            "(allow_dropped_source=True)"
+            "other. Give the new source a name of its own, and go on without the offsets of the old one with "
+            f"{letting_go(OFFSETS, [old])}"
         )
 
 

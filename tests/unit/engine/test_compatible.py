@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
-from tidewheel._engine.compatibility import check_program, idle_aliases
+from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.stored_names import idle_aliases
 from tidewheel.errors import StateError
 
 MAP = OperatorInfo("stateful_map", "msgpack", 1)

@@ -134,7 +134,8 @@ def test_no_file_is_read_twice_or_left_out_whatever_the_program_becomes_and_when
 
     def start(names: list[str]) -> tuple[SparkFolder, Spark]:
         folder = SparkFolder(root / str(next(starts)))
-        folder.rebuild(log, seen, continued(log, lines(*names), {}, allow_dropped_source=True))
+        gone = {"a", "b", "c"} - set(names)
+        folder.rebuild(log, seen, continued(log, lines(*names), {}, allow_dropped_source=gone))
         spark = Spark(folder.path, names, interval)
         spark.start()
         assert spark.paths() == {name: expected.get(name, []) for name in names if name != CLOCK}

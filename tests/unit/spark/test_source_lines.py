@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
-from tidewheel._spark.source_lines import CLOCK, SourceLine, continued, offsets_by_name, recorded_kinds
+from tidewheel._spark.source_lines import CLOCK, SourceLine, continued, dropped_sources, offsets_by_name, recorded_kinds
 from tidewheel.errors import StateError
 
 
@@ -46,15 +46,41 @@ def test_a_clock_comes_and_goes_without_a_word():
 def test_a_source_that_is_gone_is_refused_unless_it_is_said():
     log = recorded(program("a", "b"))
     with pytest.raises(
-        StateError, match=r"has read the source 'a', which the program lacks \(it has 'b', 'c'\).*--allow-dropped"
+        StateError,
+        match=r"has read the source 'a', which the program lacks \(it has 'b', 'c'\).*--allow-dropped-source a \(.*\['a'\]",
     ):
         continued(log, program("b", "c"), {})
-    assert continued(log, program("b", "c"), {}, allow_dropped_source=True).positions == (1, None)
+    assert continued(log, program("b", "c"), {}, allow_dropped_source=["a"]).positions == (1, None)
+
+
+def test_only_the_sources_that_are_named_may_be_gone():
+    log = recorded(program("a", "b", (CLOCK, "ticks")))
+    with pytest.raises(StateError, match=r"has read the source 'b', which.*--allow-dropped-source b "):
+        continued(log, program("c"), {}, ["a"])
+    with pytest.raises(StateError, match=r"has read the source 'b', .*Nothing is stored under 'bb', which is to be"):
+        continued(log, program("a"), {}, ["bb"])
+    assert dropped_sources(log, program("a"), {}) == ["b"]
+
+
+def test_a_source_that_the_program_has_cannot_be_let_go():
+    log = recorded(program("a", "b"))
+    with pytest.raises(StateError, match=r"--allow-dropped-source a: the program has that source"):
+        continued(log, program("a", "b"), {}, ["a"])
+    with pytest.raises(StateError, match=r"--allow-dropped-source b: 'new' takes over its offsets"):
+        continued(log, program("a", "new"), {"new": ("b",)}, ["b"])
+    with pytest.raises(StateError, match=r"source 'a' read files and now reads rate"):
+        continued(log, program(("a", "rate"), "b"), {}, ["a"])
+
+
+def test_a_lost_source_gets_its_alias_where_one_new_source_is_of_its_kind():
+    log = recorded(program("a", ("b", "rate")))
+    with pytest.raises(StateError, match=r"write job\.alias\('c', 'a'\), job\.alias\('its new name', 'b'\)"):
+        continued(log, program("c", ("d", "kafka")), {})
 
 
 def test_a_source_that_comes_back_is_new_and_gets_a_log_of_its_own():
     log = recorded(program("a", "b"))
-    without = continued(log, program("b"), {}, allow_dropped_source=True)
+    without = continued(log, program("b"), {}, allow_dropped_source=["a"])
     back = continued(SparkLog("q", sources=without.sources, logs=without.logs), program("a", "b"), {})
     assert back.positions == (None, 0)
     assert [source.log for source in back.sources] == [2, 1]
@@ -74,9 +100,9 @@ def test_a_source_learns_the_kind_that_was_recorded_for_it_or_for_its_alias():
 
 def test_another_kind_of_source_under_the_same_name_is_refused_with_both_kinds():
     log = recorded(program(("a", "files")))
-    with pytest.raises(StateError, match=r"source 'a' read files and now reads kafka-log: .*--allow-dropped-source"):
+    with pytest.raises(StateError, match=r"source 'a' read files and now reads kafka-log: .*--allow-dropped-source a "):
         continued(log, program(("a", "kafka-log")), {})
-    with pytest.raises(StateError, match="source 'b' read files and now reads rate"):
+    with pytest.raises(StateError, match=r"source 'b' read files and now reads rate: .*--allow-dropped-source a "):
         continued(log, program(("b", "rate")), {"b": ("a",)})
 
 

@@ -87,7 +87,7 @@ class KafkaSource(PartitionedSource):
             raise StateError(
                 f'the job has read {self.describe()} with connector="{self._recorded}", and its offsets mean nothing to '
                 f'connector="{self.connector}": say connector="{self._recorded}" or "auto", or give the source a new name, and '
-                "go on without its old offsets with --allow-dropped-source (allow_dropped_source=True)"
+                "go on without the offsets of its old name with --allow-dropped-source NAME (allow_dropped_source=[NAME])"
             )
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:

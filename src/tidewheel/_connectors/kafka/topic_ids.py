@@ -56,7 +56,7 @@ class TopicIds:
                     f"the job has read the topic {topic_of(entry)!r} with the id {_shown(recorded[entry])}, and the one at the "
                     f"Kafka brokers {self._connection.brokers} has the id {_shown(present[entry])}: the topic was deleted and "
                     "made again, or is another one. Give the job the topic that it read, or give the source a new name, and go "
-                    "on without its old offsets with --allow-dropped-source (allow_dropped_source=True)"
+                    "on without the offsets of its old name with --allow-dropped-source NAME (allow_dropped_source=[NAME])"
                 )
 
 

@@ -1,0 +1,144 @@
+"""What a job has stored under names: the state of operators, and the offsets of sources.
+
+A program goes on with what has the name of one of its own steps, or a former name that it gives as an alias. The rest is let go
+name by name, and never by mistake. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidewheel.errors import StateError
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A sort of thing that is stored under names, in the words of messages."""
+
+    owned_by: str
+    """Whose name it is, with an article."""
+    content: str
+    gone: str
+    """What is lost, and what becomes of it."""
+    option: str
+    """What lets it go, as Python spells it."""
+
+    @property
+    def owner(self) -> str:
+        """Whose name it is."""
+        return self.owned_by.split()[1]
+
+    @property
+    def flag(self) -> str:
+        """What lets it go, on the command line."""
+        return f"--{self.option.replace('_', '-')}"
+
+
+STATE = Stored("an operator", "state", "that state, which is then removed", "allow_dropped_state")
+OFFSETS = Stored("a source", "offsets", "those offsets, which are then forgotten", "allow_dropped_source")
+
+
+def renamed(stored: Collection[str], present: Collection[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the former name of each operator or source that has something under that name and not under its own.
+
+    A `StateError` where an alias can only be meant the other way round.
+    """
+    former_names: dict[str, str] = {}
+    for old in sorted((set(aliases) & set(stored)) - set(present)):
+        for name in aliases[old]:
+            if name in present and name not in stored:
+                raise StateError(
+                    f"job.alias({old!r}, {name!r}): the other way round? {old!r} is what the job has stored, and {name!r} is in "
+                    f"the program: the present name comes first, job.alias({name!r}, {old!r})"
+                )
+    for name in sorted(set(aliases) & set(present) - set(stored)):
+        former = [old for old in aliases[name] if old in stored and old not in present]
+        if len(former) > 1:
+            raise StateError(
+                f"{name!r} has state under several of its former names: {', '.join(former)}; name one of them"
+            )
+        if former and former[0] in former_names.values():
+            raise StateError(f"{former[0]!r} is named as an alias by two others; one of them can have its state")
+        if former:
+            former_names[name] = former[0]
+    return former_names
+
+
+def dropped(stored: Collection[str], present: Collection[str], aliases: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names that the program lacks."""
+    return sorted(set(stored) - set(present) - set(renamed(stored, present, aliases).values()))
+
+
+def idle_aliases(stored: Collection[str], present: Collection[str], aliases: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the aliases, as the program has them, of those that have nothing under any of their names."""
+    return [
+        f"job.alias({', '.join(map(repr, (name, *former)))})"
+        for name, former in sorted(aliases.items())
+        if name in present and not {name, *former} & set(stored)
+    ]
+
+
+def letting_go(sort: Stored, names: Sequence[str]) -> str:
+    """Return how to let go of what is stored under these names, on the command line and in Python.
+
+    >>> letting_go(OFFSETS, ["a", "b"])
+    "--allow-dropped-source a --allow-dropped-source b (allow_dropped_source=['a', 'b'])"
+    """
+    return f"{' '.join(f'{sort.flag} {name}' for name in names)} ({sort.option}={list(names)!r})"
+
+
+def check_dropped(
+    sort: Stored,
+    found: str,
+    stored: Mapping[str, str],
+    present: Mapping[str, str],
+    aliases: Mapping[str, Sequence[str]],
+    allowed: Collection[str],
+    sizes: Mapping[str, str] | None = None,
+) -> None:
+    """Raise a `StateError` where the program lacks something that is stored and not `allowed` to go.
+
+    `found` is how the error begins that names what is lost. `stored` and `present` give the kind behind each name, `sizes`
+    tells, for people, how much is stored under some. What is allowed to go and not stored is gone already, and is no error
+    by itself; what the program goes on with cannot go.
+    """
+    _check_given_up(sort, allowed, present, renamed(stored, present, aliases))
+    lost = [name for name in dropped(stored, present, aliases) if name not in allowed]
+    if not lost:
+        return
+    held = (f"{name!r}{f' with {sizes[name]}' if sizes and name in sizes else ''}" for name in lost)
+    raise StateError(
+        f"{found} the {sort.owner} {', '.join(held)}, which the program lacks (it has "
+        f"{', '.join(map(repr, sorted(present))) or f'none with {sort.content}'}). A name is the identity of the {sort.content} "
+        f"of {sort.owned_by}: give the {sort.owner} its old name back; if it was renamed, write "
+        f"{_alias_lines(lost, stored, present)}; or go on without {sort.gone}, with "
+        f"{letting_go(sort, lost)}"
+        + "".join(f". {line} names nothing that is stored" for line in idle_aliases(stored, present, aliases))
+        + "".join(
+            f". Nothing is stored under {name!r}, which is to be dropped" for name in allowed if name not in stored
+        )
+    )
+
+
+def _check_given_up(sort: Stored, names: Collection[str], present: Collection[str], former: Mapping[str, str]) -> None:
+    heirs = {old: name for name, old in former.items()}
+    for name in names:
+        if name in present or name in heirs:
+            who = (
+                f"the program has that {sort.owner}"
+                if name in present
+                else f"{heirs[name]!r} takes over its {sort.content}"
+            )
+            raise StateError(f"{sort.flag} {name}: {who}, and nothing of it is dropped; leave the option out")
+
+
+def _alias_lines(lost: Sequence[str], stored: Mapping[str, str], present: Mapping[str, str]) -> str:
+    """Return an alias for each lost name, with its new name where only one can be meant."""
+    lines = []
+    for old in lost:
+        alike = [name for name in present if name not in stored and present[name] == stored[old]]
+        rivals = [other for other in lost if stored[other] == stored[old]]
+        new = alike[0] if len(alike) == len(rivals) == 1 else "its new name"
+        lines.append(f"job.alias({new!r}, {old!r})")
+    return ", ".join(lines)
