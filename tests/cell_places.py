@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +21,6 @@ from tidewheel import cells
 from tidewheel._cells.backends import memory
 
 BACKENDS = ("memory", "file", "s3", "etcd", "etcd-3")
-SOON = 20.0
-"""Seconds within which something that must happen has happened, on a busy machine too."""
 
 
 class Place:
@@ -45,14 +42,6 @@ def in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Run all at once, each in its own thread; return what they return, or raise what one raised."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
-def eventually(true: Callable[[], Any]) -> None:
-    """Wait for a condition that nothing can be waited on for."""
-    deadline = time.monotonic() + SOON
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

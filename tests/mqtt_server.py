@@ -17,8 +17,10 @@ import pytest
 from servers import _start, _wait, free_ports
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel.errors import ConnectorUnavailable
+from waiting import SOON
 
 USER, PASSWORD = "ada", "vErY-sEcReT"
+_ANSWER_S = 60
 
 _CONFIG = """\
 listeners:
@@ -61,7 +63,7 @@ class Broker:
         for left in (3, 2, 1, 0):
             self._process = _start(command, log)
             try:
-                _wait(self._ready, self._process, log)
+                _wait(self._ready, self._process, log, _ANSWER_S)
                 self._known = True
                 return
             except RuntimeError:
@@ -87,7 +89,7 @@ class Broker:
         with MqttConnection(self.url, "sender") as connection:
             sent = [connection.client.publish(topic, data, qos=1) for data in messages]
             for each in sent:
-                each.wait_for_publish(30)
+                each.wait_for_publish(SOON)
                 assert each.is_published()
 
     @contextlib.contextmanager

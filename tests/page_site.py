@@ -30,6 +30,7 @@ from tidewheel._ui.guard import guard_for
 from tidewheel._ui.server import PageServer
 from tidewheel._ui.site import Site
 from tidewheel.testing import run_in_memory
+from waiting import SOON
 
 TOKEN = "token-of-the-test"
 HOSTILE = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
@@ -136,7 +137,7 @@ def browsing() -> Iterator[Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": 1360, "height": 900})
-        window.set_default_timeout(60_000)
+        window.set_default_timeout(SOON * 1000)
         window.on("pageerror", lambda error: complaints.append(str(error)))
         window.on("request", lambda request: complaints.append(request.url) if _foreign(request.url) else None)
         try:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 from servers import _start, _wait, free_ports
+from waiting import eventually
 
 USER, PASSWORD = "postgres", "tidewheel-secret"
 _NOBODY = 65_534
@@ -75,7 +75,7 @@ class Postgres:
 
     def _ready(self) -> bool:
         try:
-            psycopg.connect(self.dsn, password=PASSWORD, connect_timeout=2).close()
+            psycopg.connect(self.dsn, password=PASSWORD, connect_timeout=10).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -93,11 +93,7 @@ class Postgres:
         for child in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, 9)
-        deadline = time.monotonic() + 30
-        while any(_alive(child) for child in pids):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes of PostgreSQL do not end: {pids}")
-            time.sleep(0.02)
+        eventually(lambda: not any(_alive(child) for child in pids), f"the end of PostgreSQL's processes {pids}")
 
     def remove(self) -> None:
         self.kill()

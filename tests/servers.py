@@ -26,15 +26,23 @@ from pathlib import Path
 
 import pytest
 
+from waiting import eventually
+
 ACCESS_KEY, SECRET_KEY = "tidewheel", "tidewheel-secret"
-_READY_S = 60
+_READY_S = 180
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, below the range that the system picks its own from."""
+    """Return ports that nobody listens on, below the range that the system picks its own from.
+
+    Processes that run tests at the same time draw from ranges of their own: a port is bound a while after it was found, and
+    a server that was killed comes back to its own.
+    """
+    share = 2_000
+    first = 15_000 + share * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8)
     found: list[int] = []
     with contextlib.ExitStack() as held:
-        for port in random.SystemRandom().sample(range(15_000, 32_000), 2_000):
+        for port in random.SystemRandom().sample(range(first, first + share), share):
             probe = held.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
@@ -67,9 +75,9 @@ def _start(
         )
 
 
-def _wait(ready, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(ready, process: subprocess.Popen[bytes], log: Path, seconds: float = _READY_S) -> None:
     """Ask until a server is ready; fail with its log if it ends or takes too long."""
-    deadline = time.monotonic() + _READY_S
+    deadline = time.monotonic() + seconds
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{process.args[0]} did not get ready:\n{log.read_text()[-4000:]}")
@@ -221,14 +229,24 @@ class Etcd:
                 self._processes[member] = None
 
     def leader(self) -> int:
-        """Return the number of the member that leads now."""
-        for member in self.members:
-            if self._processes[member] is not None:
-                with contextlib.suppress(OSError):
-                    status = self.post(member, "/v3/maintenance/status", {})
-                    if status.get("leader") == status["header"]["member_id"]:
-                        return member
-        raise RuntimeError("no member leads")
+        """Return the number of the member that leads; while none does, wait until one is chosen."""
+        leaders: list[int] = []
+
+        def is_led() -> bool:
+            leaders.extend(filter(self._leads, self.members))
+            return bool(leaders)
+
+        eventually(is_led, "the election of a leader")
+        return leaders[0]
+
+    def _leads(self, member: int) -> bool:
+        if self._processes[member] is None:
+            return False
+        try:
+            status = self.post(member, "/v3/maintenance/status", {})
+        except OSError:
+            return False
+        return status.get("leader") == status["header"]["member_id"]
 
     def post(self, member: int, path: str, body: dict, headers: dict[str, str] | None = None) -> dict:
         """Send a request to etcd's own HTTP door."""
@@ -237,7 +255,7 @@ class Etcd:
             json.dumps(body).encode(),
             headers or {},
         )
-        with urllib.request.urlopen(request, timeout=2, context=self._context()) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=self._context()) as answer:
             return json.load(answer)
 
     def require_password(self, user: str, password: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cell_places import SOON, eventually
 from tidewheel.cells import Ticket, TicketIssuer, TicketValidator
+from waiting import SOON, eventually
 
 SECRET, OTHER_SECRET = "s" * 32, "o" * 32
 ISSUER = TicketIssuer(SECRET, audience="app")

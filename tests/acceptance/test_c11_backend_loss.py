@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from cell_places import SOON, eventually
 from tidewheel import cells
+from waiting import SOON, eventually
 
 
 def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(mortal_place):

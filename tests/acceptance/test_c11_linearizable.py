@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import threading
 
-from cell_places import SOON, eventually, in_parallel
+from cell_places import in_parallel
 from linearizability import EXCHANGE, READ, WRITE, Recorder, is_linearizable
 from tidewheel import cells
+from waiting import SOON, eventually
 
 
 def run(recorder, cell, seed, stop, operations, timeout):

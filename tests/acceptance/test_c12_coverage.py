@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from cell_places import SOON, in_parallel
+from cell_places import in_parallel
+from waiting import SOON
 
 
 def test_c12_smoke(place):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cell_places import SOON
+from waiting import SOON
 
 
 def test_c1_a_cell_never_written_is_empty(place):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from cell_places import SOON, eventually
+from waiting import SOON, eventually
 
 
 def test_c4_snapshots_are_never_torn_and_never_go_back(place):

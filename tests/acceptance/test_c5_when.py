@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
 
-from cell_places import SOON, eventually
 from tidewheel import cells
+from waiting import SOON, eventually
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_c5_updated_waits_for_the_next_change(pair):
     writer, reader = pair
     reader.when.reaches(writer.write(1), timeout=SOON)
     waiting = in_background(lambda: reader.when.updated(timeout=SOON))
-    numbers = iter(range(2, 1000))
+    numbers = itertools.count(2)
     eventually(lambda: (writer.write(next(numbers)), waiting.ended())[1])
     assert waiting().value >= 2
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from cell_places import SOON, in_parallel
+from cell_places import in_parallel
+from waiting import SOON
 
 
 def test_c6_readers_have_no_mutators(place):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cell_places import SOON
+from waiting import SOON
 
 
 def test_c7_a_late_reader_has_the_latest_value_when_it_opens(place):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cell_places import SOON
 from tidewheel import cells
+from waiting import SOON
 
 
 def test_c9_another_declared_type_is_an_error_when_opened(place):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cell_places import in_parallel
 from tidewheel._fleet.coordinator import Coordinator
-
-SOON = 60.0
+from waiting import SOON
 
 
 def test_d5_of_many_nodes_that_join_at_once_all_are_members(place):

@@ -129,13 +129,13 @@ def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays
             threading.Thread(target=process.stderr.read, daemon=True).start()
             window.goto(address)
             window.wait_for_selector("body[data-view=jobs]")
-            window.wait_for_selector(".badge.running", timeout=120_000)
+            window.wait_for_selector(".badge.running")
             go(window, "live", "batches")
             batches = window.locator("tbody tr", has=window.get_by_role("cell", name="batch", exact=True))
-            batches.first.wait_for(timeout=120_000)
+            batches.first.wait_for()
             window.evaluate("window.stayed = true")
             send(1)
-            batches.nth(1).wait_for(timeout=120_000)
+            batches.nth(1).wait_for()
             assert window.evaluate("window.stayed"), "the page was not loaded again"
         finally:
             os.killpg(process.pid, signal.SIGKILL)

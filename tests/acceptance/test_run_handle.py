@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chaos.harness import wait_for
 from tidewheel import Job
 from tidewheel._cli import app
 from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
+from waiting import eventually
 
 
 def summing(folder: Path, name: str) -> Job:
@@ -44,13 +44,13 @@ def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_st
     ):
         for number, run in enumerate((first, second)):
             add(tmp_path, run.job.name, 1, 10 + number)
-        wait_for(lambda: first.progress and second.progress, "a batch of each job")
+        eventually(lambda: first.progress and second.progress, "a batch of each job")
         assert [run.status.state for run in (first, second)] == ["running", "running"]
         assert [run.query("total", "ada").value for run in (first, second)] == [10, 11]
-        wait_for(lambda: first.progress[0].durations, "Spark's durations")
+        eventually(lambda: first.progress[0].durations, "Spark's durations")
         first.rescale(2)
         add(tmp_path, "first", 2, 100)
-        wait_for(lambda: len(first.progress) == 2, "the second batch")
+        eventually(lambda: len(first.progress) == 2, "the second batch")
         assert first.query("total", "ada").value == 110
         assert "<td>" in first._repr_html_()
         first.stop()
@@ -65,7 +65,7 @@ def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark
     options = {"parallelism": 1, "local": str(tmp_path / "local"), "spark": spark}
     add(tmp_path, "stopped", 1, 10)
     with job.start(**options) as run:
-        wait_for(lambda: run.progress, "a batch")
+        eventually(lambda: run.progress, "a batch")
         shown = CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
         assert f"stopped: runs on {socket.gethostname()}, process {os.getpid()} since " in shown
         ended = CliRunner().invoke(app, ["stop", "stopped", "--state", url])
@@ -74,7 +74,7 @@ def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark
     assert "stopped: does not run" in CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
     add(tmp_path, "stopped", 2, 100)
     with job.start(**options) as again:
-        wait_for(lambda: again.progress, "a batch of the next run")
+        eventually(lambda: again.progress, "a batch of the next run")
         assert again.status.state == "running"
         assert again.query("total", "ada").value == 110
 

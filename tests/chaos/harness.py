@@ -8,9 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -88,7 +86,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
     """Wait for the end and return exit status, output and errors."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -115,6 +113,18 @@ def until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"the program ended before it said {word}: {process.stderr.read()[-2000:]}")
 
 
+def until_commit(process: subprocess.Popen[str], above: int) -> int:
+    """Read the program's output up to a commit with a higher number, whatever it said before; return its number."""
+    while (number := int(until(process, "committed").split()[1])) <= above:
+        pass
+    return number
+
+
+def newest_commit(folder: Path) -> int:
+    """Return the number of the newest record of the job's chain."""
+    return StreamCheckpoints(open_store(f"file://{folder}/state"), "chaos").latest().sequence
+
+
 def children(pid: int, name: str = "") -> list[int]:
     """Return the processes that a process has started, those whose command has a name in it."""
     found = []
@@ -127,14 +137,6 @@ def children(pid: int, name: str = "") -> list[int]:
         if parent == pid and name in command:
             found.append(int(stat.parent.name))
     return found
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait until the condition holds; fail with the name of what did not happen."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.05)
 
 
 def rows(folder: Path) -> list[dict]:

@@ -15,6 +15,7 @@ import pytest
 from chaos import harness
 from spark_cluster import SparkCluster, python_without_tidewheel, running_cluster
 from tidewheel._engine.control import cells_url, rescale
+from waiting import eventually
 
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 SEED = 17
@@ -56,7 +57,7 @@ def until(process: subprocess.Popen[str], folder: Path, condition, what: str) ->
         assert not ended, f"the run ended before {what}\n{(folder / 'err.log').read_text()[-6000:]}"
         return condition()
 
-    harness.wait_for(ended_or_so, what, seconds=600)
+    eventually(ended_or_so, what, seconds=600)
 
 
 def test_a_worker_dies_in_a_batch_another_joins_and_parallelism_changes(tmp_path, cluster, seaweedfs):

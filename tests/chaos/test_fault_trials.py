@@ -84,12 +84,15 @@ def told(process, *words: str) -> str:
 def test_the_jvm_is_killed(tmp_path):
     everything = harness.write_input(tmp_path, files=20, records=30, seed=SEED)
     process = harness.start(tmp_path, restarts="3")
+    newest = 0
     for _ in range(2):
-        harness.until(process, "committed")
+        # A commit of the JVM that runs now: those of the one before may not have been read yet.
+        harness.until_commit(process, above=newest)
         java = harness.children(process.pid, "java")
         assert len(java) == 1
         kill(java[0])
         assert f"Spark's JVM, process {java[0]}, has ended by SIGKILL; restart 1 of 3" in told(process, "restart")
+        newest = harness.newest_commit(tmp_path)
     ended_exactly(tmp_path, everything, process)
 
 

@@ -22,6 +22,7 @@ from nats_server import running_nats
 from servers import running_etcd
 from tidewheel._connectors.inbox import open_inbox
 from tidewheel._fleet.router import Router
+from waiting import SOON
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS.parent / "examples"))
@@ -57,7 +58,7 @@ class Processes:
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         try:
-            until(condition, what, 120)
+            until(condition, what, SOON)
         except RuntimeError as error:
             logs = "".join(f"{path.name}:\n{path.read_text()[-1500:]}\n" for path in self.folder.glob("*.log"))
             raise AssertionError(f"{error}\n{logs}") from None
@@ -134,14 +135,14 @@ def test_killed_paused_drained_and_joined_while_events_flow(fleet):
     shared.send(500)
 
     fleet.signal("a", signal.SIGTERM)
-    assert fleet.nodes["a"].wait(60) == 0
+    assert fleet.nodes["a"].wait(SOON) == 0
     assert fleet.told("a", "left")
     shared.send(1000)
     fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 7000, "all events are counted")
     for name in "cd":
         fleet.signal(name, signal.SIGTERM)
     for name in "cd":
-        assert fleet.nodes[name].wait(60) == 0
+        assert fleet.nodes[name].wait(SOON) == 0
     shared.check_exact()
 
 
@@ -155,7 +156,7 @@ def test_all_nodes_killed_and_the_next_goes_on(fleet):
     fleet.start("z")
     fleet.wait(lambda: sum(n for n, _ in shared.totals().values()) == 2000, "all events are counted")
     fleet.signal("z", signal.SIGTERM)
-    assert fleet.nodes["z"].wait(60) == 0
+    assert fleet.nodes["z"].wait(SOON) == 0
     shared.check_exact()
 
 
@@ -175,7 +176,7 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
         for name in "ab":
             fleet.start_node(name)
         for name in "ab":
-            until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 180)
+            until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", SOON)
         first, second = (events_of(producer, events // 2) for producer in PRODUCERS)
         with open_inbox(fleet.inbox) as inbox, Router(inbox) as router:
             router.route_many(first)
@@ -184,9 +185,9 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
             assert fleet.shards("b")
             router.route_many(second)
             fleet.signal("b", signal.SIGKILL)
-        until(lambda: fleet.alive("a") and fleet.counted() == events, "all events are counted", 180)
+        until(lambda: fleet.alive("a") and fleet.counted() == events, "all events are counted", SOON)
         fleet.signal("a", signal.SIGTERM)
-        assert fleet.nodes["a"].wait(60) == 0, "it drained"
+        assert fleet.nodes["a"].wait(SOON) == 0, "it drained"
         check(fleet, events)
     finally:
         fleet.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from chaos import harness
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._storage import open_store
+from waiting import SOON, eventually
 
 SEED = 3
 
@@ -26,11 +27,13 @@ def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
     assert status == 0, err[-3000:]
     assert "stopped" in out
     assert "stopping when the batch is committed" in err
+    first = newest_run(tmp_path)
     # The second run's first batch is interrupted twice while it is held up between its tasks and its commit.
-    process = harness.start(tmp_path, "batch.ran=delay:60", bounded="no")
-    harness.wait_for(lambda: len(list((tmp_path / "local").glob("spark-*/offsets/*"))) > 0, "the first batch")
-    harness.wait_for(
-        lambda: any((tmp_path / "state/chaos/state").glob(f"*-{newest_run(tmp_path)}-*.delta")), "its delta"
+    process = harness.start(tmp_path, "batch.ran=delay:600", bounded="no")
+    eventually(lambda: newest_run(tmp_path) != first, "the claim of the second run")
+    second = newest_run(tmp_path)
+    eventually(
+        lambda: any((tmp_path / "state/chaos/state").glob(f"*-{second}-*.delta")), "the delta of its first batch"
     )
     os.kill(process.pid, signal.SIGINT)
     # Two signals sent at once may arrive as one.
@@ -71,7 +74,7 @@ def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
     while b"batch 1:" not in text:
         text += os.read(leader, 4096)
     os.close(leader)
-    assert process.wait(120) == 0, (tmp_path / "errors").read_text()
+    assert process.wait(SOON) == 0, (tmp_path / "errors").read_text()
     newest = StreamCheckpoints(open_store(f"file://{tmp_path}/state"), "chaos").latest()
     assert newest.kind == "stop"
     status, _, err = harness.finish(harness.start(tmp_path))

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cell_places import SOON, eventually
 from tidewheel import cells
 from tidewheel._cells.backends.chained import folder_of, path_of
 from tidewheel._storage.base import check_path
 from tidewheel._storage.chain import Chain
 from tidewheel.cells import Offline
 from tidewheel.errors import ConfigError, StorageError
+from waiting import SOON, eventually
 
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cell_places import SOON, eventually, in_parallel
+from cell_places import in_parallel
 from tidewheel import cells
 from tidewheel._cells.backends import memory
 from tidewheel._cells.lease import Tenure
 from tidewheel.cells import Lease, LeaseLost, Offline, leader_election
 from tidewheel.errors import GraphError
+from waiting import SOON, eventually
 
 
 class Clock:
@@ -154,9 +155,10 @@ def _lapsed(lease):
     return lease
 
 
-def test_in_a_with_block_it_is_renewed_in_the_background(connection):
+def test_in_a_with_block_it_is_renewed_in_the_background(connection, clock):
+    # It is renewed by the time that passes and lapses by a clock that stands still: it cannot lapse before it is renewed.
     reader = connection.reader("boss", Tenure, namespace="leases")
-    with Lease(connection, "boss", holder="a", ttl="300 ms") as lease:
+    with candidate(connection, "a", clock, ttl="300 ms") as lease:
         token = lease.token
         reader.when.reaches(token + 3, timeout=SOON)
         assert lease.held
@@ -165,24 +167,30 @@ def test_in_a_with_block_it_is_renewed_in_the_background(connection):
     assert reader.read() is None
 
 
-def test_the_background_renewal_survives_a_short_outage(connection):
-    reader = connection.reader("boss", Tenure, namespace="leases")
-    with Lease(connection, "boss", holder="a", ttl="5 s") as lease:
-        lease._stop.set()
-        lease._keeper.join()
-        lease.ttl = 0.6
-        lease.keep()
+def test_the_background_renewal_survives_a_short_outage(connection, clock, monkeypatch):
+    reader, refusals, swap = connection.reader("boss", Tenure, namespace="leases"), [], memory.MemoryBackend.swap
+
+    def counted(self, *args):
+        try:
+            return swap(self, *args)
+        except Offline:
+            refusals.append(1)
+            raise
+
+    monkeypatch.setattr(memory.MemoryBackend, "swap", counted)
+    with candidate(connection, "a", clock, ttl="300 ms") as lease:
         with memory.outage(connection.url):
-            eventually(lambda: not lease._keeper.is_here or reader.version() >= lease.token)
+            eventually(lambda: refusals, "a renewal that is refused")
         version = reader.version()
         reader.when.reaches(version + 1, timeout=SOON)
         assert lease.held
 
 
-def test_the_background_renewal_ends_when_the_lease_is_lost(connection):
-    with Lease(connection, "boss", holder="a", ttl="300 ms") as lease:
+def test_the_background_renewal_ends_when_the_lease_is_lost(connection, clock):
+    with candidate(connection, "a", clock, ttl="300 ms") as lease:
         lease._cell.clear()
-        eventually(lambda: not lease.held)
+        eventually(lambda: not lease._keeper.is_here)
+        assert not lease.held
         with pytest.raises(LeaseLost):
             _ = lease.token
 

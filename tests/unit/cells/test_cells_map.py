@@ -5,11 +5,12 @@ import uuid
 
 import pytest
 
-from cell_places import SOON, in_parallel
+from cell_places import in_parallel
 from tidewheel import cells
 from tidewheel._cells.backends import memory
 from tidewheel.cells import TicketIssuer, TicketValidator
 from tidewheel.errors import ConfigError
+from waiting import SOON
 
 SECRET = "s" * 32
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from cell_places import SOON, eventually
 from tidewheel import cells
 from tidewheel._storage.chain import Chain
 from tidewheel.cells import Encoding, TicketIssuer, TicketValidator, Unreadable
 from tidewheel.errors import ConfigError
+from waiting import SOON, eventually
 
 SECRET = "s" * 32
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from cell_places import eventually
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel.errors import ConnectorError
 from tidewheel.testing.connectors import DrivenSource
 from unit.connectors.test_kafka_source import Topic, offsets_in, produce
+from waiting import eventually
 
 DAY_MS = 24 * 60 * 60 * 1000
 

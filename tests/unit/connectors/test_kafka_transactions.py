@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from cell_places import eventually
 from kafka_server import real_kafka  # noqa: F401
 from tidewheel._connectors.kafka import transactions
 from tidewheel.errors import ConfigError, ConnectorUnavailable
 from tidewheel.testing.connectors import DrivenSink, DrivenSource
 from unit.connectors import test_kafka_sink, test_kafka_source
+from waiting import eventually
 
 TIMEOUT = "transaction.timeout.ms"
 

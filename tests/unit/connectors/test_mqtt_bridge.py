@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from cell_places import eventually
 from memory_inbox import MemoryInbox
 from tidewheel._connectors.mqtt import bridge as bridges
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConnectorError
+from waiting import eventually
 
 
 class Message:

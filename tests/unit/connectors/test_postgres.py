@@ -8,7 +8,6 @@ import itertools
 import json
 import pickle
 import threading
-import time
 
 import psycopg
 import pyarrow as pa
@@ -22,6 +21,7 @@ from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, Ope
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
+from waiting import eventually
 
 _numbers = itertools.count()
 
@@ -107,13 +107,6 @@ def test_of_runs_that_are_over_one_marker_is_left(postgres):
     with pytest.raises(FencedError, match="up to number 2 are over"):
         late.publish(late.stage(3, place.rows([4])))
     assert sorted(row["id"] for row in place.contents()) == [1, 2, 3]
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_output_is_invisible_until_it_is_published(harness, rows):
@@ -403,7 +396,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, 
     publishing = threading.Thread(target=harness.publish, args=(2, token))
     publishing.start()
     try:
-        wait_until(lambda: "is away" in caplog.text)
+        eventually(lambda: "is away" in caplog.text)
     finally:
         postgres.start()
     publishing.join()

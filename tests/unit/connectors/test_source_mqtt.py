@@ -10,7 +10,6 @@ import paho.mqtt.client
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from chaos import harness
 from mqtt_server import PASSWORD, broker  # noqa: F401
 from tidewheel import sources
 from tidewheel._connectors.mqtt.bridge import MqttBridge, opened_buffer
@@ -18,6 +17,7 @@ from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.testing.connectors import SourceConformance, SourceHarness
+from waiting import eventually
 
 
 class Topic(SourceHarness):
@@ -45,7 +45,7 @@ class Topic(SourceHarness):
     def wait_for(self, count):
         """Wait until so many messages are in the buffer."""
         with opened_buffer(self.buffer) as inbox:
-            harness.wait_for(lambda: inbox.marks(self.name).get(0, 0) >= count, f"message {count} in the buffer")
+            eventually(lambda: inbox.marks(self.name).get(0, 0) >= count, f"message {count} in the buffer")
 
     def payload(self, row):
         return bytes(row["data"])

@@ -9,13 +9,13 @@ import time
 import msgspec
 import pytest
 
-from cell_places import eventually
 from memory_inbox import MemoryInbox, failing, in_a_child, whole
 from tidewheel._connectors.inbox import decode_events
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
 from tidewheel._core.keys import from_stored, shard_of
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, TidewheelError
+from waiting import eventually
 
 
 def events_of(inbox) -> list[tuple[object, bytes]]:

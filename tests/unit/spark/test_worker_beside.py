@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from chaos.harness import wait_for
 from tidewheel import Job
 from tidewheel._connectors.direct import Split
 from tidewheel._core import pickling
@@ -19,6 +18,7 @@ from tidewheel._spark import worker_beside
 from tidewheel._spark.worker_beside import BatchFailed, WorkerBeside
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
+from waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def test_a_run_of_few_small_batches_starts_no_process(run):
 
 
 def test_it_gives_the_reports_of_all_levels_batch_after_batch(worker, run, tmp_path):
-    wait_for(worker.is_ready, "the process")
+    eventually(worker.is_ready, "the process")
     spec = run.spec(1, f"{tmp_path}/local")
     for numbers in ((7, 8, 7), (9,)):
         found = ran(worker, run, spec, Numbers(numbers))
@@ -84,7 +84,7 @@ def test_it_gives_the_reports_of_all_levels_batch_after_batch(worker, run, tmp_p
 
 
 def test_what_fails_in_it_is_told_and_the_next_batch_runs(worker, run, tmp_path):
-    wait_for(worker.is_ready, "the process")
+    eventually(worker.is_ready, "the process")
     spec = run.spec(1, f"{tmp_path}/local")
     with pytest.raises(BatchFailed, match="OSError: the disk is gone"):
         ran(worker, run, spec, Numbers((1,), "fails"))
@@ -92,16 +92,16 @@ def test_what_fails_in_it_is_told_and_the_next_batch_runs(worker, run, tmp_path)
 
 
 def test_a_crash_ends_it_and_not_the_driver_and_another_one_is_started(worker, run, tmp_path):
-    wait_for(worker.is_ready, "the process")
+    eventually(worker.is_ready, "the process")
     spec = run.spec(1, f"{tmp_path}/local")
     with pytest.raises(BatchFailed, match="has ended"):
         ran(worker, run, spec, Numbers((1,), "crashes"))
-    wait_for(worker.is_ready, "another process")
+    eventually(worker.is_ready, "another process")
     assert ran(worker, run, spec, Numbers((1,)))[0].counts["in"] == 1
 
 
 def test_batches_that_it_never_brings_to_an_end_are_left_to_tasks(worker, run, tmp_path):
-    wait_for(worker.is_ready, "the process")
+    eventually(worker.is_ready, "the process")
     spec = run.spec(1, f"{tmp_path}/local")
     for _ in range(worker_beside._FAILURES):
         assert worker.is_ready()
@@ -111,7 +111,7 @@ def test_batches_that_it_never_brings_to_an_end_are_left_to_tasks(worker, run, t
 
 
 def test_one_that_is_killed_while_nothing_runs_is_not_used(worker, run):
-    wait_for(worker.is_ready, "the process")
+    eventually(worker.is_ready, "the process")
     killed = worker._process
     worker.kill()
     killed.wait()
