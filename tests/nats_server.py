@@ -22,9 +22,9 @@ from tidewheel._core.urls import Url
 
 
 class Nats:
-    """One server. Every acknowledged message is on the disk, so that it may be killed at any moment."""
+    """One server. It may be killed at any moment: what it acknowledged, the system has, and no kill takes that away."""
 
-    def __init__(self, folder: Path, user: str = "", sync: str = "always", more: str = "") -> None:
+    def __init__(self, folder: Path, user: str = "", sync: str = "2m", more: str = "") -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self._monitor = free_ports(2)

@@ -19,10 +19,10 @@ import pyspark
 
 from java_archive import java_options
 from servers import _start, free_ports
+from waiting import SOON
 
 _HOST = "127.0.0.1"
 _HOME = Path(pyspark.__file__).parent
-_READY_S = 180
 
 
 class Worker:
@@ -97,7 +97,7 @@ class SparkCluster:
     def wait_for_workers(self) -> None:
         """Wait until every worker that was started and not killed has joined."""
         alive = [worker for worker in self.workers if worker.process.poll() is None]
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + SOON
         while self._alive() < len(alive):
             logs = [self._log, *(worker.folder / "worker.log" for worker in alive)]
             said = "\n".join(log.read_text()[-2000:] for log in logs)

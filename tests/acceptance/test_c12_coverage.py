@@ -88,5 +88,5 @@ def test_c12_another_process_s_write_is_seen_here(place):
         subprocess.Popen([sys.executable, "-c", WRITE_ELSEWHERE, place.url], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    versions = [int(process.communicate(timeout=60)[0]) for process in processes]
+    versions = [int(process.communicate(timeout=SOON)[0]) for process in processes]
     assert reader.when.reaches(max(versions), timeout=SOON) == (max(versions), 2)

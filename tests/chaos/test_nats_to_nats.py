@@ -49,8 +49,7 @@ class NatsToNats(Pair):
 
 @pytest.fixture
 def server(tmp_path):
-    # Killing the process is the fault here: what it wrote is with the system, and outlives it without a sync.
-    with running_nats(tmp_path / "nats", sync="2m") as running:
+    with running_nats(tmp_path / "nats") as running:
         yield running
 
 

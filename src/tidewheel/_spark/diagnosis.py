@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidewheel._spark import jvm
-from tidewheel._spark.failures import disk_full, said, text_of, worker_crashed
+from tidewheel._spark.failures import disk_full, said, text_of, worker_crashed, worker_late
 from tidewheel._spark.hosts import explained
 from tidewheel._spark.worker_deaths import last_death
 from tidewheel.errors import TidewheelError
@@ -15,6 +15,10 @@ def cause(error: Exception) -> str | None:
         return None
     if worker_crashed(error):
         return last_death()
+    if worker_late(error):
+        return (
+            "a Python worker did not start within the ten seconds that Spark gives it: its host has too much else to do"
+        )
     if disk_full(error):
         return f"a disk is full: {said(error)}. Make room; nothing committed is lost"
     return jvm.ended(error)

@@ -22,7 +22,8 @@ _LOST = re.compile(
     r"ExecutorLostFailure|FetchFailed|ExecutorDeadException|Executor heartbeat timed out"
     r"|has (failed|been resubmitted for) the maximum allowable number of times"
 )
-_WORKER_CRASHED = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
+_WORKER_CRASHED = re.compile(r"Python worker exited unexpectedly")
+_WORKER_LATE = re.compile(r"Python worker failed to connect back")
 _DISK_FULL = re.compile(r"No space left on device|MDB_MAP_FULL|Disk quota exceeded")
 
 
@@ -60,6 +61,11 @@ def lost_executor(error: BaseException) -> bool:
 def worker_crashed(error: BaseException) -> bool:
     """Tell whether a batch failed because a Python worker ended in the middle of a task."""
     return _WORKER_CRASHED.search(text_of(error)) is not None
+
+
+def worker_late(error: BaseException) -> bool:
+    """Tell whether a batch failed because a Python worker was not there in the ten seconds that Spark gives it to start."""
+    return _WORKER_LATE.search(text_of(error)) is not None
 
 
 def disk_full(error: BaseException) -> bool:

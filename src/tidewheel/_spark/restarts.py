@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidewheel._spark.failures import lost_executor, said
+from tidewheel._spark.failures import lost_executor, said, worker_late
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError
 
 LOSSES = 5
-"""How many times in a row, with no commit between them, a batch may be lost with its executor."""
+"""How many times in a row, with no commit between them, a batch may be lost with its executor or for want of a worker."""
 
 _LONGEST_DOUBLING = 6
 
@@ -29,7 +29,8 @@ class Restarts:
 
     An executor that is lost takes its part of a shuffle with it; the batch then fails as a whole, because a task that is
     computed again could feed two versions of itself to its readers. That is no fault of the program: the batch runs again from
-    its base, and the restarts that the user allows are not counted.
+    its base, and the restarts that the user allows are not counted. Nor are they where a host was too busy to start a Python
+    worker in time.
     """
 
     def __init__(self, allowed: int, backoff: float) -> None:
@@ -49,10 +50,12 @@ class Restarts:
         if sequence != self._sequence:
             self._sequence, self.failures, self.losses, self._program_error = sequence, 0, 0, None
         of_program = isinstance(error, OperatorError)
-        if not of_program and lost_executor(error) and self.losses < LOSSES:
+        lost = None if of_program else _lost(error)
+        if lost is not None and self.losses < LOSSES:
             self.losses += 1
-            again = f"batch {batch} runs again from commit {sequence} ({self.losses} of {LOSSES})"
-            return Again(self._wait(self.losses), f"an executor was lost; {again}")
+            what = "the run begins" if batch is None else f"batch {batch} runs"
+            again = f"{what} again from commit {sequence} ({self.losses} of {LOSSES})"
+            return Again(self._wait(self.losses), f"{lost}; {again}")
         if of_program and self._program_error == batch is not None:
             return None
         if of_program:
@@ -66,3 +69,10 @@ class Restarts:
 
     def _wait(self, number: int) -> float:
         return float(self.backoff * 2 ** min(number - 1, _LONGEST_DOUBLING))
+
+
+def _lost(error: Exception) -> str | None:
+    """Say what a batch was lost with that is no fault of the program; None if that is not what happened."""
+    if lost_executor(error):
+        return "an executor was lost"
+    return "a Python worker did not start in time" if worker_late(error) else None

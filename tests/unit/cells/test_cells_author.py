@@ -13,6 +13,7 @@ from tidewheel import cells
 from tidewheel._cells import author as authors
 from tidewheel._cells import record as records
 from tidewheel._cells.record import FORMAT, CellRecord
+from waiting import SOON
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_others_see_who_made_the_last_change(tmp_path, connection):
         reader = other.reader("x", int)
         assert reader.last_change().author.program == "tidewheel node a"
         version = other.writer("x", int).clear()
-        reader.when.reaches(version, timeout=60)
+        reader.when.reaches(version, timeout=SOON)
         assert (reader.read(), reader.last_change().author.program) == (None, "b")
 
 

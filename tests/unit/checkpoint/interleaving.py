@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidewheel._storage import Entry, Store
+from waiting import SOON
 
 
 class _Turns:
@@ -22,7 +23,7 @@ class _Turns:
         with self._changed:
             self._waiting.add(task)
             self._next()
-            assert self._changed.wait_for(lambda: self._turn == task, timeout=30)
+            assert self._changed.wait_for(lambda: self._turn == task, timeout=SOON)
             self._turn = None
             self._waiting.discard(task)
 

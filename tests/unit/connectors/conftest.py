@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import socket
 import threading
@@ -51,6 +52,8 @@ class ArrowPeak:
     """How many bytes Arrow had more than at the beginning, at most, whenever a staged batch had been read."""
 
     def __init__(self) -> None:
+        # What other tests left to be collected must not go meanwhile.
+        gc.collect()
         self.before, self.bytes = pa.total_allocated_bytes(), 0
 
     def look(self) -> None:

@@ -22,6 +22,7 @@ from tidewheel.testing.connectors import DrivenSink
 from unit.connectors import test_kafka_sink
 from unit.connectors.test_kafka_source import Topic, produce
 from unit.connectors.test_kafka_transactions import in_transaction
+from waiting import SOON
 
 PROGRAM = Path(__file__).with_name("spark_connector_program.py")
 PASSWORD, OTHER = "hunter2-and-more", "hunter3-and-less"
@@ -54,7 +55,7 @@ class Reading:
         return json.loads(answer)
 
     def end(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=SOON)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def test_what_is_not_decided_is_waited_for_and_what_is_before_it_is_not(topic):
 
 def test_a_producer_that_died_holds_readers_up_until_its_transaction_is_timed_out(topic):
     topic.append([b"1"])
-    died = in_transaction(topic, [b"never"], **{TIMEOUT: 1000})
+    died = in_transaction(topic, [b"never"], **{TIMEOUT: 2000})
     topic.append([b"2"])
     wait_for_end(topic, 4)
     assert everything(topic) == [b"1", b"2"]
@@ -127,7 +127,7 @@ def test_a_zombie_can_neither_send_nor_commit(place, monkeypatch):
 
 
 def test_a_transaction_that_took_too_long_is_sent_again(real_kafka, monkeypatch):  # noqa: F811
-    place = test_kafka_sink.Topic(real_kafka, 1, options={TIMEOUT: 1000})
+    place = test_kafka_sink.Topic(real_kafka, 1, options={TIMEOUT: 2000})
     sink = DrivenSink(place)
     publication = sink.stage(2, place.rows([1, 2]))
     when_sent(monkeypatch, lambda: wait_for_end(place, 3))
@@ -137,7 +137,7 @@ def test_a_transaction_that_took_too_long_is_sent_again(real_kafka, monkeypatch)
 
 
 def test_a_transaction_that_takes_too_long_every_time_is_not_called_fenced(real_kafka, monkeypatch):  # noqa: F811
-    place = test_kafka_sink.Topic(real_kafka, 1, options={TIMEOUT: 1000})
+    place = test_kafka_sink.Topic(real_kafka, 1, options={TIMEOUT: 2000})
     sink = DrivenSink(place)
     publication = sink.stage(2, place.rows([1, 2]))
     # Two records and the end of the transaction, and the same again.
@@ -152,7 +152,7 @@ def test_a_transaction_that_takes_too_long_every_time_is_not_called_fenced(real_
     with monkeypatch.context() as patched:
         patched.setattr(transactions.faults, "point", point)
         with pytest.raises(
-            ConnectorUnavailable, match=r"lasted \S+ seconds, and .* end one after 1\. .*transaction\.timeout"
+            ConnectorUnavailable, match=r"lasted \S+ seconds, and .* end one after 2\. .*transaction\.timeout"
         ):
             sink.publish(publication)
     sink.publish(publication)
@@ -173,16 +173,18 @@ def test_a_marker_behind_the_open_transaction_of_another_job_is_found(place):
 
 
 def test_a_marker_that_cannot_be_seen_in_time_stops_the_sink(real_kafka):  # noqa: F811
-    place = test_kafka_sink.Topic(real_kafka, 1, timeout=2.0)
+    place = test_kafka_sink.Topic(real_kafka, 1)
     sink = DrivenSink(place)
     publication = sink.stage(2, place.rows([1, 2]))
     sink.publish(publication)
     opened = in_transaction(SimpleNamespace(server=place.server, name=f"{place.name}-markers"), [b"another job's"])
-    again = DrivenSink(place, store=sink.store)
+    place.timeout = 3.0
+    impatient = DrivenSink(place, store=sink.store)
     with pytest.raises(ConnectorUnavailable, match="behind an open transaction of another producer"):
-        again.publish(publication)
+        impatient.publish(publication)
     opened.abort_transaction(30)
-    again.publish(publication)
+    place.timeout = 20.0
+    DrivenSink(place, store=sink.store).publish(publication)
     assert ids(place) == [1, 2]
 
 

@@ -21,7 +21,7 @@ from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, Ope
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
-from waiting import eventually
+from waiting import SOON, eventually
 
 _numbers = itertools.count()
 
@@ -362,10 +362,11 @@ def test_a_run_that_takes_long_to_publish_is_waited_for(harness, rows, postgres,
     """Holder and taker of a hand-over publish the same commit: neither ends the other's session."""
     from tidewheel._connectors.postgres import table as postgres_table
 
-    monkeypatch.setattr(postgres_table, "_LOCK_WAIT", "50ms")
+    # Much longer than a thread of this process may have to wait for its turn between two statements.
+    monkeypatch.setattr(postgres_table, "_LOCK_WAIT", "500ms")
     harness = harness()
     postgres.query(
-        f"CREATE FUNCTION nap_{table}() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END' LANGUAGE plpgsql"
+        f"CREATE FUNCTION nap_{table}() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.15); RETURN NEW; END' LANGUAGE plpgsql"
     )
     postgres.query(f"CREATE TRIGGER nap BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION nap_{table}()")
     token = harness.stage(2, [{"n": n} for n in range(10)])
@@ -390,7 +391,7 @@ def test_two_drivers_at_once_add_a_batch_once(harness, rows):
 
 
 def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, postgres, caplog):
-    harness = harness(retry_s=60)
+    harness = harness(retry_s=SOON)
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
     publishing = threading.Thread(target=harness.publish, args=(2, token))

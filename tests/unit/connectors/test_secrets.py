@@ -211,7 +211,7 @@ def test_no_command_shows_a_secret(closed):
 
 
 def test_a_run_on_spark_shows_a_secret_in_no_setting_process_manifest_or_file(spark, tmp_path):
-    with running_nats(tmp_path / "nats", user=f"ada:{SECRET}", sync="2m") as nats:
+    with running_nats(tmp_path / "nats", user=f"ada:{SECRET}") as nats:
         nats.make_stream("orders")
         nats.make_stream("out", "out.>", allow_atomic=True)
         nats.send("orders.a", [b'{"n": 1}', b'{"n": 2}'])

@@ -31,7 +31,7 @@ class Stream(SinkHarness):
 
     def __init__(self, server: Nats, atomic: bool = True, **settings) -> None:
         self.server, self.name = server, f"s-{uuid.uuid4().hex}"
-        self.settings = {"atomic": atomic, "timeout": 2, "patience": 0.2, **settings}
+        self.settings = {"atomic": atomic, "timeout": 4, "patience": 0.2, **settings}
         server.make_stream(self.name, allow_atomic=atomic)
 
     def sink(self):

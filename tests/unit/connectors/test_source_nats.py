@@ -33,7 +33,7 @@ class Stream(SourceHarness):
         server.make_stream(self.name)
 
     def source(self, *, max_records=None):
-        return sources.nats(self.server.server, self.name, max_records=max_records, timeout=2, **self.settings)
+        return sources.nats(self.server.server, self.name, max_records=max_records, timeout=4, **self.settings)
 
     def append(self, payloads):
         self.server.send(f"{self.name}.a", payloads)

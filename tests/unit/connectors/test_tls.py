@@ -27,6 +27,7 @@ from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._connectors.sink import Publication, Staging
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
+from waiting import SOON
 
 USER, SECRET = "ada", "p@ss/w,or?d#+ %"
 
@@ -156,7 +157,7 @@ def test_mqtt_with_an_authority_of_one_s_own(tmp_path, certificates, strangers):
         MqttConnection(broker.url + own, "with-certificate").close()
         for url in (broker.url.partition("?")[0], broker.url.replace(str(certificates), str(strangers))):
             with pytest.raises(ConnectorError, match="shows a certificate that is not trusted"):
-                MqttConnection(url, "x", timeout=5)
+                MqttConnection(url, "x", timeout=SOON)
 
 
 def test_mqtts_to_a_broker_without_tls_sends_nothing(certificates):

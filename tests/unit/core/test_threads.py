@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidewheel._core.threads import BackgroundThread
+from waiting import SOON
 
 
 def test_an_unexpected_exception_is_told_and_the_work_goes_on():
@@ -18,7 +19,7 @@ def test_an_unexpected_exception_is_told_and_the_work_goes_on():
 
     thread = BackgroundThread(work, "test", lambda error: reported.append(str(error)) or "go on")
     thread.start()
-    assert done.wait(10)
+    assert done.wait(SOON)
     thread.join()
     assert reported == ["first", "second"]
     assert str(thread.error) == "second"
@@ -58,7 +59,7 @@ def test_work_that_always_fails_ends_when_it_is_joined():
 
     thread = BackgroundThread(work, "test", lambda error: failed.set() or "go on")
     thread.start()
-    assert failed.wait(10)
+    assert failed.wait(SOON)
     thread.join(10)
     assert not thread.is_here
 
@@ -73,4 +74,4 @@ def test_joining_before_the_start_or_from_within_does_nothing():
     thread = BackgroundThread(work, "test", lambda error: "end")
     thread.join()
     thread.start()
-    assert done.wait(10)
+    assert done.wait(SOON)

@@ -28,6 +28,7 @@ from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
+from waiting import SOON
 
 _names = itertools.count()
 SECOND = 10**9
@@ -138,7 +139,7 @@ def test_stop_waits_until_the_run_has_let_go(job):
 
     thread = threading.Thread(target=run_until_told)
     thread.start()
-    assert began.wait(60)
+    assert began.wait(SOON)
     holder, ended = stop(place(job), newest(job), 60)
     assert holder is not None
     assert ended

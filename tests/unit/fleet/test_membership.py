@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
+
 import pytest
 
 from tidewheel import cells
 from tidewheel._fleet.errors import AssignmentRefused, ProgramDiffers
 from tidewheel._fleet.membership import Membership, Watch, drains
 from tidewheel.errors import HeldError
+
+LONG = 60.0
+"""Seconds of a lease that a node keeps, whatever else its machine has to do."""
 
 
 @pytest.fixture
@@ -83,21 +90,42 @@ def test_whoever_sees_a_lapsed_lease_removes_its_node(connection):
 
 
 def test_a_name_that_a_living_node_has_is_refused(connection):
-    a = member(connection, "a", ttl=0.2)
+    a = member(connection, "a", ttl=LONG)
     with pytest.raises(HeldError, match="there is a node 'a' in the fleet of 'orders' already"):
         member(connection, "a", ttl=0.2)
     a.close()
 
 
+@contextlib.contextmanager
+def renewing(node: Membership) -> Iterator[None]:
+    """Renew a node's lease often, and let it last: others see at once that the node lives, and never that it lapsed."""
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(0.02):
+            node._lease.renew()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def test_another_program_is_refused_while_nodes_run_the_first(connection):
-    a = member(connection, "a", "one", ttl=0.6)
-    with pytest.raises(ProgramDiffers, match=r"fingerprint one, as node a has it, this one's has two.*drain a first"):
-        member(connection, "b", "two", ttl=0.6)
+    a = member(connection, "a", "one", ttl=LONG)
+    refused = pytest.raises(
+        ProgramDiffers, match=r"fingerprint one, as node a has it, this one's has two.*drain a first"
+    )
+    with renewing(a), refused:
+        member(connection, "b", "two", ttl=LONG)
     a.leave()
     a.close()
-    b = member(connection, "b", "two", ttl=0.6)
-    with pytest.raises(ProgramDiffers):
-        member(connection, "a", "one", ttl=0.6)
+    b = member(connection, "b", "two", ttl=LONG)
+    with renewing(b), pytest.raises(ProgramDiffers):
+        member(connection, "a", "one", ttl=LONG)
     b.close()
 
 

@@ -15,6 +15,7 @@ from tidewheel._fleet.membership import Membership
 from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._fleet.node_names import NodeNames
 from tidewheel.errors import ConnectorUnavailable, HeldError, StorageError
+from waiting import SOON
 
 
 class Engine:
@@ -42,7 +43,8 @@ def fleet(tmp_path):
 
 def options(fleet, events=None, **changed):
     tell = (lambda *_: None) if events is None else lambda event, facts: events.append((event, facts))
-    return NodeOptions("b", f"{fleet.where}/cells", f"{fleet.where}/inbox", lease=1.0, tell=tell, **changed)
+    settings = {"lease": 60.0, "tell": tell, **changed}
+    return NodeOptions("b", f"{fleet.where}/cells", f"{fleet.where}/inbox", **settings)
 
 
 @pytest.mark.parametrize("kind", [ConnectorUnavailable, StorageError])
@@ -102,7 +104,7 @@ def test_what_runs_beside_a_node_tells_what_it_did_not_expect_and_goes_on(fleet)
         again.set()
 
     with node._beside(work, 0.001):
-        assert again.wait(10)
+        assert again.wait(SOON)
     assert events == [("failed", {"in": "work", "error": "KeyError: 'a bug'"})]
 
 
@@ -135,12 +137,12 @@ def test_what_cannot_be_tidied_is_told_once_until_it_works_again_and_keeps_nothi
 
 
 def test_a_second_node_of_a_name_leaves_the_first_in_its_place(fleet):
-    first = Membership(fleet.connection, "orders", "b", SHARDS, ttl=1.0, fingerprint="f")
+    first = Membership(fleet.connection, "orders", "b", SHARDS, ttl=60.0, fingerprint="f")
     first.enter()
     first.join()
     events, before = [], first.assignment()
     with contextlib.closing(first):
         with pytest.raises(HeldError, match="there is a node 'b'"):
-            Node(counting(fleet.where), Engine(), options(fleet, events)).execute()
+            Node(counting(fleet.where), Engine(), options(fleet, events, lease=0.2)).execute()
         assert events == []
         assert first.assignment() == before

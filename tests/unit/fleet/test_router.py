@@ -15,7 +15,7 @@ from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, Not
 from tidewheel._core.keys import from_stored, shard_of
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, TidewheelError
-from waiting import eventually
+from waiting import SOON, eventually
 
 
 def events_of(inbox) -> list[tuple[object, bytes]]:
@@ -134,7 +134,7 @@ def test_flush_waits_for_its_own_events_and_not_for_quiet():
         try:
             eventually(lambda: router.delivered > 100)
             router.route("mine", b"2")
-            router.flush(timeout=30)
+            router.flush(timeout=SOON)
             assert ("mine", b"2") in events_of(inbox)
         finally:
             stop.set()

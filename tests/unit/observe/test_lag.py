@@ -17,6 +17,7 @@ from tidewheel._connectors.mqtt.bridge import opened_buffer
 from tidewheel._connectors.source import Unread
 from tidewheel._observe.lag import LagMonitor, Waiting
 from tidewheel._observe.records import Behind
+from waiting import SOON
 
 
 def test_nothing_unread_waits_for_no_time():
@@ -70,7 +71,7 @@ def test_a_commit_brings_a_look_before_it_is_time():
     monitor = LagMonitor({"in": look}, every=3600)
     monitor.start()
     monitor.look_soon()
-    assert looked.wait(60)
+    assert looked.wait(SOON)
     monitor.close()
 
 

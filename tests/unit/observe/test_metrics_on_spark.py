@@ -22,6 +22,7 @@ from java_archive import java_options
 from servers import free_ports
 from tidewheel._observe.history import History
 from unit.observe.metered_program import records
+from waiting import SOON, eventually
 
 PROGRAM = Path(__file__).with_name("metered_program.py")
 
@@ -49,7 +50,7 @@ def scraped(port: int) -> Counter:
     """Return the samples by name and the label that tells them apart; empty while nobody answers."""
     try:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:
         return Counter()
     found: Counter = Counter()
     for family in text_string_to_metric_families(text):
@@ -62,12 +63,15 @@ def scraped(port: int) -> Counter:
 
 def awaited(port: int, process: subprocess.Popen, name: tuple, value: float) -> Counter:
     """Scrape until a sample has a value."""
-    deadline = time.monotonic() + 240
-    while (found := scraped(port)).get(name) != value:
+    found: list[Counter] = []
+
+    def is_there() -> bool:
+        found[:] = [scraped(port)]
         assert process.poll() is None, "the program has ended"
-        assert time.monotonic() < deadline, f"{name} is {found.get(name)}, not {value}"
-        time.sleep(0.1)
-    return found
+        return found[0].get(name) == value
+
+    eventually(is_there, f"{name} being {value}", seconds=2 * SOON)
+    return found[0]
 
 
 def asked_of_prometheus(folder: Path, port: int, query: str) -> float:
@@ -89,7 +93,7 @@ def asked_of_prometheus(folder: Path, port: int, query: str) -> float:
             try:
                 url = f"http://127.0.0.1:{own}/api/v1/query?query={query}"
                 answer = json.load(urllib.request.urlopen(url, timeout=10))["data"]["result"]
-            except (urllib.error.URLError, ConnectionError):
+            except OSError:
                 answer = []
             if answer:
                 return float(answer[0]["value"][1])
@@ -134,7 +138,7 @@ def test_figures_of_a_job_that_is_killed_and_resumed_equal_an_independent_count(
         if shutil.which("prometheus"):
             assert asked_of_prometheus(tmp_path, second_port, "tidewheel_events_total") == 400
         process.send_signal(signal.SIGTERM)
-        process.wait(120)
+        process.wait(SOON)
     together = first + second
     assert {name: together[name] for name in counted()} == counted()
     assert second["operator_state_keys", "total"] == 13

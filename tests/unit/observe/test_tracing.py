@@ -20,6 +20,7 @@ from tidewheel._core import logs
 from tidewheel._engine.telling import Telling
 from tidewheel._observe.tracing import Tracing
 from tidewheel._testing.memory import MemoryRun
+from waiting import SOON
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_traces_reach_a_collector(tmp_path):
     place = f"http://127.0.0.1:{server.server_address[1]}"
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": place, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
     try:
-        subprocess.run([sys.executable, "-c", EXPORTING], env={**os.environ, **settings}, check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", EXPORTING], env={**os.environ, **settings}, check=True, timeout=SOON)
     finally:
         server.shutdown()
         thread.join()

@@ -14,6 +14,7 @@ from tidewheel._program.running import in_background, in_this_thread
 from tidewheel.errors import ConfigError, GraphError, OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
+from waiting import SOON
 
 BATCH = BatchProgress(2, 0, 250, 10, 0.5, 12.4, 2)
 
@@ -51,7 +52,7 @@ def job(state: str = "memory:unit-running") -> Job:
 
 def running(driver: Driver) -> Run:
     run = in_background(Run(job(), lambda: driver))
-    assert driver.executing.wait(60)
+    assert driver.executing.wait(SOON)
     return run
 
 
@@ -62,7 +63,7 @@ def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
     driver.phase = None
     assert str(run.status) == "running"
     run.stop()
-    assert run.wait(60).stopped
+    assert run.wait(SOON).stopped
     assert str(run.status) == "stopped"
 
 
@@ -78,7 +79,7 @@ def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
     assert (str(run.status), run.progress) == ("starting: checking", [])
     run.stop()
     there.set()
-    assert run.wait(60).stopped
+    assert run.wait(SOON).stopped
 
 
 def test_a_failure_is_the_status_and_is_raised_by_every_wait():
@@ -88,7 +89,7 @@ def test_a_failure_is_the_status_and_is_raised_by_every_wait():
     driver.stop()
     for _ in range(2):
         with pytest.raises(OperatorError, match="it failed"):
-            run.wait(60)
+            run.wait(SOON)
     assert run.status.error is error
     assert str(run.status) == "failed: OperatorError: operator 'double': it failed"
 
@@ -143,7 +144,7 @@ def test_a_run_that_nobody_stopped_is_stopped_when_the_program_ends():
         "        self.asked.set()\n"
         "in_background(Run(Job('j', state='memory:j'), Driver))\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SOON)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "committed\n", "")
 
 
@@ -152,7 +153,7 @@ def test_a_notebook_shows_status_graph_state_and_batches_escaped_and_without_pas
     run = in_background(Run(job("nats://ada:secret@host:4222/<b>"), lambda: driver))
     driver.stop()
     with pytest.raises(OperatorError):
-        run.wait(60)
+        run.wait(SOON)
     shown = run._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown

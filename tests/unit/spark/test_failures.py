@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel._spark.failures import disk_full, lost_executor, said, worker_crashed
+from tidewheel._spark.failures import disk_full, lost_executor, said, worker_crashed, worker_late
 
 SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: \
@@ -69,6 +69,7 @@ def test_of_an_error_that_a_java_process_was_to_explain_which_has_ended():
         ("ResultStage 9 (collect) has failed the maximum allowable number of times: 1.", lost_executor),
         ("ShuffleMapStage 3 (name=c) has been resubmitted for the maximum allowable number of times: 1", lost_executor),
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", worker_crashed),
+        ("terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST", worker_late),
         ("java.io.IOException: No space left on device", disk_full),
         ("lmdb.MapFullError: mdb_put: MDB_MAP_FULL: Environment mapsize limit reached", disk_full),
         ("OSError: [Errno 122] Disk quota exceeded: '/x'", disk_full),
@@ -76,7 +77,7 @@ def test_of_an_error_that_a_java_process_was_to_explain_which_has_ended():
     ],
 )
 def test_what_failed_is_told_by_the_text_of_the_error(text, kind):
-    assert [each for each in (lost_executor, worker_crashed, disk_full) if each(Exception(text))] == (
+    assert [each for each in (lost_executor, worker_crashed, worker_late, disk_full) if each(Exception(text))] == (
         [kind] if kind else []
     )
 

@@ -9,6 +9,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tidewheel._spark import jvm
+from waiting import SOON
 
 
 class Gateway:
@@ -22,6 +23,8 @@ def process(monkeypatch):
     code = "import sys; sys.exit(int(sys.stdin.readline()))"
     started = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True)
     monkeypatch.setattr(jvm.SparkContext, "_gateway", Gateway(started))
+    # Python may not have begun to read when it is told to end.
+    monkeypatch.setattr(jvm, "_PATIENCE_S", SOON)
     yield started
     started.kill()
     started.communicate()

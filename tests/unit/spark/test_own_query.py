@@ -19,8 +19,7 @@ from tidewheel._spark.own_query import OwnQuery
 from tidewheel._spark.query_sources import QuerySources
 from tidewheel._spark.source_lines import SourceLine, continued
 from tidewheel.errors import ConfigError, ConnectorError
-
-PATIENCE_S = 60
+from waiting import SOON
 
 
 class Growing(Log):
@@ -70,7 +69,7 @@ class Run:
     def take(self, number: int) -> list[tuple[int, str | None, str]]:
         """Wait for some batches, and stop."""
         for _ in range(number):
-            assert self.called.acquire(timeout=PATIENCE_S)
+            assert self.called.acquire(timeout=SOON)
         self.query.stop()
         return self.batches
 
@@ -123,7 +122,7 @@ def test_only_the_offsets_of_the_last_two_batches_are_kept(tmp_path):
 def test_a_source_that_cannot_be_asked_ends_it_with_its_own_error(tmp_path):
     run = Run(tmp_path / "spark", [])
     with pytest.raises(ConnectorError, match="the server is gone"):
-        assert run.query.await_end(PATIENCE_S)
+        assert run.query.await_end(SOON)
     assert run.batches == []
 
 
@@ -133,14 +132,14 @@ def test_a_batch_that_fails_ends_it_with_its_own_error_and_is_the_last(tmp_path)
 
     run = Run(tmp_path / "spark", [6, 7], on_batch=fail)
     with pytest.raises(ValueError, match="batch 0 is bad"):
-        run.query.await_end(PATIENCE_S)
+        run.query.await_end(SOON)
     assert len(run.batches) == 1
     assert run.log.closed
 
 
 def test_a_stop_in_the_middle_of_a_batch_cancels_it_and_waits_for_its_end(tmp_path):
-    run = Run(tmp_path / "spark", [6, 7], on_batch=lambda run, _: run.cancelled.wait(PATIENCE_S))
-    assert run.begun.wait(PATIENCE_S)
+    run = Run(tmp_path / "spark", [6, 7], on_batch=lambda run, _: run.cancelled.wait(SOON))
+    assert run.begun.wait(SOON)
     assert not run.query.await_end(0)
     run.query.stop()
     assert run.cancelled.is_set()
@@ -150,7 +149,7 @@ def test_a_stop_in_the_middle_of_a_batch_cancels_it_and_waits_for_its_end(tmp_pa
 
 def test_it_tells_whether_it_waits_and_where_the_time_of_each_batch_went(tmp_path):
     run = Run(tmp_path / "spark", [6])
-    assert run.called.acquire(timeout=PATIENCE_S)
+    assert run.called.acquire(timeout=SOON)
     while not run.query.is_waiting():
         assert not run.query.await_end(0.01)
     assert not run.cancelled.is_set()

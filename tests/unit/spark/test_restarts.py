@@ -20,6 +20,13 @@ def test_a_lost_executor_is_survived_without_being_asked_and_told():
     assert again.why == f"an executor was lost; batch 3 runs again from commit 7 (1 of {LOSSES})"
 
 
+def test_a_worker_that_a_busy_host_did_not_start_in_time_is_a_loss_too_and_told():
+    late = Exception("[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back.")
+    again = Restarts(0, 1.0).after(late, 7, None)
+    assert again is not None
+    assert again.why == f"a Python worker did not start in time; the run begins again from commit 7 (1 of {LOSSES})"
+
+
 def test_losses_without_a_commit_between_them_are_bounded():
     restarts = Restarts(0, 1.0)
     found = [restarts.after(FETCH, 7, 3) for _ in range(LOSSES + 1)]

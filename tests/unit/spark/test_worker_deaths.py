@@ -8,6 +8,7 @@ import sys
 
 from tidewheel._spark.daemon import DEATHS
 from tidewheel._spark.worker_deaths import described, last_death
+from waiting import SOON
 
 FORKING = """
 import os, signal, sys, time
@@ -32,7 +33,7 @@ def forked(tmp_path, *ends: int) -> list[str]:
     file = tmp_path / "deaths"
     command = [sys.executable, "-c", FORKING, *map(str, ends)]
     done = subprocess.run(
-        command, env={**os.environ, DEATHS: str(file)}, capture_output=True, text=True, check=True, timeout=60
+        command, env={**os.environ, DEATHS: str(file)}, capture_output=True, text=True, check=True, timeout=SOON
     )
     lines = file.read_text().splitlines() if file.exists() else []
     assert [line.split()[0] for line in lines] == [

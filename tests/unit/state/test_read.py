@@ -14,6 +14,7 @@ from tidewheel._state.key_lookup import WHOLE_BYTES, KeyLookup
 from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 from unit.state.state_build import History
+from waiting import SOON
 
 KEYS = st.binary(min_size=1, max_size=2) | st.just(b"k" * 600)
 CHANGES = st.dictionaries(
@@ -77,7 +78,7 @@ def test_a_look_up_reads_in_two_rounds_whatever_the_number_of_parts(tmp_path):
     for number in range(12):
         large = Random(number).randbytes(1000)
         history.commit({"sums": {b"a": large, b"z": large}})
-    together = threading.Barrier(12, timeout=30)
+    together = threading.Barrier(12, timeout=SOON)
     reads = []
 
     def read_range(name: str, start: int, length: int) -> bytes:
