@@ -22,6 +22,7 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.state_type import added_defaults
 from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.window_change import window_places
+from tidewheel._operators.base import Conversion
 from tidewheel._operators.graph import Node
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
@@ -32,6 +33,8 @@ from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
     from tidewheel._engine.run import ChainRun
+
+_AS_IT_IS = Conversion(None, "")
 
 Upgrade = Callable[[bytes, bytes], bytes | None]
 """From a stored key and its encoded state to the encoded state of today."""
@@ -57,8 +60,8 @@ def fitted(
     *,
     allow_dropped_state: Collection[str] = (),
     sizes: Mapping[str, str] | None = None,
-) -> tuple[Plan, dict[str, str]]:
-    """Return the plan that goes on with the state of a manifest, and what becomes of that where it must be converted.
+) -> tuple[Plan, dict[str, Conversion]]:
+    """Return the plan that goes on with the state of a manifest, and the conversions of that which it needs.
 
     Raise a `StateError` where the program cannot continue it. Runs of whole jobs and nodes of fleets both decide by this.
     """
@@ -89,22 +92,21 @@ def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[
     return replace(plan, nodes=tuple(nodes))
 
 
-def conversions(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the operators whose stored state has another layout that they can make theirs, with what becomes of it.
-
-    Empty: nothing begins anew, and nothing goes.
-    """
+def conversions(
+    plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
+) -> dict[str, Conversion]:
+    """Return the operators whose stored state has another layout that they can make theirs, with how they do."""
     former = renamed(stored, operator_infos(plan), aliases)
     found = {}
     for node in plan.nodes:
         was = stored.get(former.get(node.name, node.name))
         if was is not None and node.operator.stateful and was.fingerprint != node.operator.state_layout:
             if node.operator.takes(was.fingerprint):
-                found[node.name] = ""
+                found[node.name] = _AS_IT_IS
                 continue
             conversion = node.operator.conversion(was.fingerprint)
             if conversion is not None:
-                found[node.name] = conversion.said
+                found[node.name] = conversion
     return found
 
 
@@ -190,12 +192,22 @@ def _evolve_shard(
             own, slash, rest = table.partition("/")
             if own != old:
                 continue
+            emptied = slash and rest in _emptied(nodes[name], stored[old])
+            if name != old or emptied:
+                files.add(shard, table, ((key, None) for key, _ in items(table)))
+            if emptied:
+                continue
             upgrade = None if slash else _upgrade(nodes[name], stored[old])
             changed = items(table) if upgrade is None else _upgraded(items(table), upgrade)
             if name != old:
-                files.add(shard, table, ((key, None) for key, _ in items(table)))
                 changed = (item for item in changed if item[1] is not None)
             files.add(shard, f"{name}{slash}{rest}", changed)
+
+
+def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
+    """Return the tables beside an operator's own that begin empty."""
+    conversion = node.operator.conversion(was.fingerprint) if _converts(node, was) else None
+    return () if conversion is None else conversion.emptied
 
 
 def _hint(error: Exception, was: OperatorInfo) -> str:
@@ -223,7 +235,8 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
                 f"{node.operator.state_layout}, and one cannot be made of the other; give the operator a new name"
             )
         convert = conversion.convert
-        return lambda _, raw: convert(raw)
+        if convert is not None:
+            return lambda _, raw: convert(raw)
     spec = state_of(node)
     if spec is None or spec.upgrade is None or was.version == spec.version:
         return None

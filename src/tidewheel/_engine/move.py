@@ -131,11 +131,13 @@ def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> N
                 f"job {target.id.stream_id!r} has no operator {name!r} with state (it has "
                 f"{', '.join(sorted(target.operators)) or 'none: run it once'}); a key moves with the state of all its operators"
             )
-        if gives is not None and (gives.codec, gives.version, gives.fingerprint) != (
-            takes.codec,
-            takes.version,
-            takes.fingerprint,
-        ):
+        if gives is not None and gives.fingerprint != takes.fingerprint:
+            kept = [info.fingerprint or "plain states" for info in (gives, takes)]
+            raise StateError(
+                f"operator {name!r} keeps {kept[0]} in {source.id.stream_id!r} and {kept[1]} in {target.id.stream_id!r}; bring "
+                "both to the same first"
+            )
+        if gives is not None and (gives.codec, gives.version) != (takes.codec, takes.version):
             raise StateError(
                 f"operator {name!r} keeps its state as {gives.codec}, version {gives.version} in {source.id.stream_id!r} and as "
                 f"{takes.codec}, version {takes.version} in {target.id.stream_id!r}; bring both to the same first"

@@ -317,7 +317,8 @@ class JobRun(ChainRun):
                 allow_dropped_state=self.terms.allow_dropped_state,
                 sizes=sizes,
             )
-            self.notices = [f"operator {name!r}: {said}" for name, said in converted.items() if said]
+            told = {name: conversion.said for name, conversion in converted.items()}
+            self.notices = [f"operator {name!r}: {said}" for name, said in told.items() if said]
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
             idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
             self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]

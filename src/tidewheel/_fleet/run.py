@@ -90,7 +90,7 @@ def check_adopted(
     """Refuse to adopt state that the program cannot continue; `aliases` are the names that its operators had before."""
     for operators in (state.operators, *state.former_operators.values()):
         _, converted = fitted(plan, state.replace(operators=operators), n_shards, aliases or {})
-        for name in (name for name, said in converted.items() if said):
+        for name in (name for name, how in converted.items() if how.convert is not None and how.said):
             raise StateError(
                 f"operator {name!r} has other aggregates than the ones in its state, and job {state.id.stream_id!r} is run by "
                 "a fleet. A job that runs by itself begins the new ones empty; nodes of a fleet cannot, because nodes with "

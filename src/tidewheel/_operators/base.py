@@ -93,9 +93,12 @@ class Reads:
 class Conversion:
     """How the stored state of a key becomes that of today's operator."""
 
-    convert: Callable[[bytes], bytes]
+    convert: Callable[[bytes], bytes] | None
+    """None: it stays as it is."""
     said: str
     """What becomes of the state, for whoever starts the job."""
+    emptied: tuple[str, ...] = ()
+    """The tables beside the operator's own that begin empty."""
 
 
 class Process(ABC):

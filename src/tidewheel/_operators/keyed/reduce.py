@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Conversion, Operator, Process
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.ttl import conversion_to
 from tidewheel._values import Batch, Shape
 
 _FLUSH_KEYS = 200_000
@@ -45,6 +46,9 @@ class Reduce(Operator):
     @property
     def codec_name(self) -> str:
         return self.state.resolved_codec().name
+
+    def conversion(self, layout: str) -> Conversion | None:
+        return conversion_to(None, layout)
 
 
 class _Folding:

@@ -12,10 +12,10 @@ from typing import Any
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import parameter, returned
-from tidewheel._operators.base import Context, Operator, Process, Reads, reads_of_function, without
+from tidewheel._operators.base import Context, Conversion, Operator, Process, Reads, reads_of_function, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
-from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, conversion_to, layout_of
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._values import Batch, Shape, shape_of
@@ -111,6 +111,13 @@ class StatefulMap(Operator):
     @property
     def driven_by_time(self) -> bool:
         return self.ttl is not None
+
+    @property
+    def state_layout(self) -> str:
+        return layout_of(self.ttl)
+
+    def conversion(self, layout: str) -> Conversion | None:
+        return conversion_to(self.ttl, layout)
 
 
 class _Mapping(Process):

@@ -10,14 +10,14 @@ from typing import Any
 
 from tidewheel._core.keys import shard_of
 from tidewheel._core.user_code import described
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Conversion, Operator, Process
 from tidewheel._operators.keyed.datetimes import DatetimeLogic
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
-from tidewheel._operators.keyed.ttl import Ttl, TtlProcess
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, conversion_to, layout_of
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel._state.segments import UNREADABLE
 from tidewheel._values import Batch, Shape, shape_of
@@ -55,6 +55,13 @@ class StatefulOp(Operator):
         return self.ttl is not None or any(
             overrides(self.logic, method) for method in ("on_epoch", "on_schedule", "on_timer")
         )
+
+    @property
+    def state_layout(self) -> str:
+        return layout_of(self.ttl)
+
+    def conversion(self, layout: str) -> Conversion | None:
+        return conversion_to(self.ttl, layout)
 
     @property
     def codec_name(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._core.keys import from_stored
-from tidewheel._operators.base import Context, Process
+from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer
@@ -23,19 +23,41 @@ class Ttl:
     clock: Clock = "event"
 
 
+_EXPIRES, _TIMERS = "expires", "ttl-timers"
+_LAYOUTS: dict[Clock, str] = {"event": "states that expire by event time", "wall": "states that expire by the clock"}
+
+
+def layout_of(ttl: Ttl | None) -> str:
+    """Return the layout of states with this ttl; its length is none of it, since the ends that are stored hold with any."""
+    return "" if ttl is None else _LAYOUTS[ttl.clock]
+
+
+def conversion_to(ttl: Ttl | None, layout: str) -> Conversion | None:
+    """Return how states of another layout get this ttl; None if they are of another kind.
+
+    The ends that are stored mean nothing to another clock, or were kept up to a time when there was a ttl. Versions that did
+    not tell their ttl have the layout of states without one.
+    """
+    if layout not in ("", *_LAYOUTS.values()):
+        return None
+    anew = "its ttl counts from now on for the states that are there, and then from each key's last message"
+    said = "it has no ttl any more, and its states stay" if ttl is None else anew
+    return Conversion(None, said, emptied=(_EXPIRES, _TIMERS))
+
+
 class TtlProcess(Process):
     """Another process whose state has a time to live.
 
     When each key's state goes is kept beside it. A key has one timer at the most, set when its state begins: if messages came
-    since, it is set again when it fires, so a message costs no timer. A state that was there before the program had a ttl
+    since, it is set again when it fires, so a message costs no timer. A state that was there before the program had this ttl
     begins when the operator first looks at its shard.
     """
 
     def __init__(self, inner: Process, state: KeyedState, ttl: Ttl, context: Context) -> None:
         """Take the process and its state."""
         self.inner, self.state, self.ttl, self.context = inner, state, ttl, context
-        self.expires = context.state(msgpack_codec(int), int, "expires")
-        self.timers = context.timers("ttl-timers")
+        self.expires = context.state(msgpack_codec(int), int, _EXPIRES)
+        self.timers = context.timers(_TIMERS)
         self.latest: dict[Any, int] = {}
         """The keys that have messages, each with its latest time."""
         self.set_without_message: list[Any] = []
@@ -115,7 +137,7 @@ class TtlProcess(Process):
         self.set_without_message.clear()
 
     def _cover(self, time: int) -> None:
-        """Start the time to live of states from before the program had a ttl."""
+        """Start the time to live of states from before the program had this ttl: nothing is kept beside them."""
         if self._covered_at == self._epochs:
             return
         self._covered_at = self._epochs
