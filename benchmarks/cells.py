@@ -83,10 +83,10 @@ def failover_s(folder: Path) -> float:
         def write(connection: cells.Connection) -> None:
             writer = connection.writer("x", int)
             while not stop.is_set():
-                writer.update(lambda value: (value or 0) + 1, timeout=30)
+                writer.update(lambda value: (value or 0) + 1, timeout="30 s")
                 done.append(time.monotonic())
 
-        connections = [cells.open(cluster.url(), timeout=30) for _ in range(4)]
+        connections = [cells.open(cluster.url(), timeout="30 s") for _ in range(4)]
         threads = [threading.Thread(target=write, args=(connection,)) for connection in connections]
         for thread in threads:
             thread.start()

@@ -238,7 +238,7 @@ def show(fleet: Fleet, kafka: Kafka, events: int, seconds: float) -> None:
     revoked = fleet.told("c", "revoked", paused)
     fleet.say(f"node c has begun anew{', after its commit was refused' if revoked else ''}")
 
-    fleet.say(fleet.ran("fleet", "drain", "a", "--job", JOB, "--cells", fleet.cells, "--wait", "120").strip())
+    fleet.say(fleet.ran("fleet", "drain", "a", "--job", JOB, "--cells", fleet.cells, "--wait", "2 min").strip())
     for producer in fleet.producers:
         if producer.wait() != 0:
             raise RuntimeError("a producer failed")

@@ -62,7 +62,7 @@ def minute(result: WindowResult) -> Minute:
 def source(broker: str, folder: Path) -> Any:
     """Return what is read: the broker may send a message twice, the buffer keeps what was acknowledged."""
     # A bounded run ends when the broker has been silent for a while; it may have much else to do.
-    return mqtt(broker, "sensors/#", buffer=f"file://{folder}/buffer", client_id="sensors-delta", quiet=2)
+    return mqtt(broker, "sensors/#", buffer=f"file://{folder}/buffer", client_id="sensors-delta", quiet="2 s")
 
 
 def build(broker: str, table: str, folder: Path) -> Job:

@@ -62,7 +62,7 @@ class Fleet:
         self.store = open_store(f"file://{where}/state")
         self.connection = open_cells(cells or f"{where}/cells")
         self.inbox = open_inbox(inbox or f"{where}/inbox", SHARDS)
-        self.router = Router(self.inbox, linger=0.001)
+        self.router = Router(self.inbox, linger="0.001 s")
         self.sent: Counter[str] = Counter()
         self.amounts: Counter[str] = Counter()
         self.runs: list[FleetRun] = []

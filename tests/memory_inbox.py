@@ -58,7 +58,7 @@ class MemoryInbox(Inbox):
     def forget(self, producer):
         self._marks.pop(producer, None)
 
-    def trim(self, below, older_than=0.0):
+    def trim(self, below, older_than="0 s"):
         with self._lock:
             self.log = [stored for stored in self.log if stored.position >= below.get(stored.block.shard, 0)]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 SOON = 180.0
 """Seconds within which something that must happen has happened, on a machine that has much else to do too."""
+IN_TIME = f"{SOON:g} s"
+"""The same as a duration, for what waits in the package itself."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 

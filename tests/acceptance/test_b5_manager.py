@@ -51,7 +51,7 @@ def test_b5_by_events_counts_real_events_not_sequence_numbers(url):
 
 def test_b5_by_time(url):
     clock = Clock()
-    made = manager(url, clock, every_seconds=5)
+    made = manager(url, clock, every="5 s")
     assert made.on_event("s", 1) is None
     clock.now += 4 * SECOND
     assert made.on_event("s", 2) is None
@@ -142,7 +142,7 @@ def test_b5_time_too_counts_from_the_recovered_checkpoint(url):
     clock = Clock()
     manager(url, clock, every_events=1).on_event("s", 1)
     clock.now += 4 * SECOND
-    again = manager(url, clock, every_seconds=5)
+    again = manager(url, clock, every="5 s")
     again.recover("s")
     assert again.on_event("s", 2) is None
     clock.now += 1 * SECOND

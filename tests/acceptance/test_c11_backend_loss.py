@@ -7,50 +7,50 @@ import threading
 import pytest
 
 from tidewheel import cells
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(mortal_place):
     place = mortal_place
-    writer, reader = place.open(timeout=5).writer("x", int), place.open(timeout=5).reader("x", int)
+    writer, reader = place.open(timeout="5 s").writer("x", int), place.open(timeout="5 s").reader("x", int)
     version = writer.write(1)
-    reader.when.reaches(version, timeout=SOON)
+    reader.when.reaches(version, timeout=IN_TIME)
 
     place.kill()
     for cell in (writer, reader):
-        cell.when.offline(timeout=SOON)
+        cell.when.offline(timeout=IN_TIME)
         assert not cell.is_online
         assert cell.snapshot() == (version, 1)
     with pytest.raises(cells.Offline):
-        writer.write(2, timeout=0.5)
+        writer.write(2, timeout="0.5 s")
     with pytest.raises(cells.Offline):
-        place.open(timeout=0.5)
+        place.open(timeout="0.5 s")
 
     place.restart()
     for cell in (writer, reader):
-        cell.when.online(timeout=SOON)
-    assert reader.refresh(timeout=SOON).value == 1, "what was acknowledged is there, what was refused is not"
-    later = writer.write(3, timeout=SOON)
+        cell.when.online(timeout=IN_TIME)
+    assert reader.refresh(timeout=IN_TIME).value == 1, "what was acknowledged is there, what was refused is not"
+    later = writer.write(3, timeout=IN_TIME)
     assert later > version
-    assert reader.when.reaches(later, timeout=SOON) == (later, 3)
-    assert place.open(timeout=SOON).reader("x", int).snapshot() == (later, 3)
+    assert reader.when.reaches(later, timeout=IN_TIME) == (later, 3)
+    assert place.open(timeout=IN_TIME).reader("x", int).snapshot() == (later, 3)
 
 
 def test_c11_a_change_made_while_a_reader_was_cut_off_is_seen_when_it_is_back(place):
     """The reader's own stream is cut, as a network would: others write meanwhile."""
     writer, reader = place.open().writer("x", int), place.open().reader("x", int)
-    reader.when.reaches(writer.write(1), timeout=SOON)
+    reader.when.reaches(writer.write(1), timeout=IN_TIME)
     stream = getattr(reader._connection._backend, "_stream", None)
     if stream is not None:
         stream.interrupt()
     version = writer.write(2)
-    assert reader.when.reaches(version, timeout=SOON) == (version, 2)
+    assert reader.when.reaches(version, timeout=IN_TIME) == (version, 2)
 
 
 def test_c11_nothing_acknowledged_is_lost_when_the_backend_dies_under_load(mortal_place):
     """Each write's value is the number of the attempt: the one that stands is not older than the last acknowledged."""
     place = mortal_place
-    writer = place.open(timeout=5).writer("x", int)
+    writer = place.open(timeout="5 s").writer("x", int)
     acknowledged, attempted = [], []
     stop = threading.Event()
 
@@ -60,7 +60,7 @@ def test_c11_nothing_acknowledged_is_lost_when_the_backend_dies_under_load(morta
             number += 1
             attempted.append(number)
             try:
-                writer.write(number, timeout=0.5)
+                writer.write(number, timeout="0.5 s")
             except cells.Offline:
                 continue
             acknowledged.append(number)
@@ -78,5 +78,5 @@ def test_c11_nothing_acknowledged_is_lost_when_the_backend_dies_under_load(morta
     finally:
         stop.set()
         thread.join()
-    stands = writer.refresh(timeout=SOON).value
+    stands = writer.refresh(timeout=IN_TIME).value
     assert acknowledged[-1] <= stands <= attempted[-1]

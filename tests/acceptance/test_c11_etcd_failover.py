@@ -12,7 +12,7 @@ from servers import running_etcd
 from tidewheel import cells
 from tidewheel._cells import record as records
 from tidewheel._cells.backends.etcd_client import Address, EtcdClient, from_base64, to_base64
-from waiting import SOON, eventually
+from waiting import IN_TIME, SOON, eventually
 
 EXCHANGES, WRITERS, READERS = 2_000, 4, 8
 
@@ -39,7 +39,7 @@ def etcd_s_own_history(cluster):
 @pytest.mark.parametrize("what", ["the leader", "the whole cluster"])
 def test_c11_every_acknowledged_exchange_is_in_the_history_in_order_once(tmp_path, what, capsys):
     with running_etcd(tmp_path, members=3, election_ms=1000) as cluster:
-        connections = [cells.open(cluster.url(), timeout=30) for _ in range(WRITERS + 2)]
+        connections = [cells.open(cluster.url(), timeout="30 s") for _ in range(WRITERS + 2)]
         writers = [connection.writer("x", int) for connection in connections[:WRITERS]]
         readers = [connections[WRITERS + number % 2].reader("x", int) for number in range(READERS)]
         tickets, applied, maybes = iter(range(2**40, 2**41)), [], []
@@ -87,7 +87,7 @@ def test_c11_every_acknowledged_exchange_is_in_the_history_in_order_once(tmp_pat
         unexplained = set(committed.values()) - {value for _, _, value, _ in applied} - set(maybes)
         assert not unexplained, "what is in the history was acknowledged, or in doubt"
         for reader in readers:
-            assert reader.when.reaches(history[-1][0], timeout=SOON) == history[-1]
+            assert reader.when.reaches(history[-1][0], timeout=IN_TIME) == history[-1]
 
         moments = sorted(moment for *_, moment in applied)
         gap = max(later - earlier for earlier, later in itertools.pairwise(moments))

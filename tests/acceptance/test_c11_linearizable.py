@@ -8,7 +8,7 @@ import threading
 from cell_places import in_parallel
 from linearizability import EXCHANGE, READ, WRITE, Recorder, is_linearizable
 from tidewheel import cells
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 def run(recorder, cell, seed, stop, operations, timeout):
@@ -38,14 +38,14 @@ def test_c6_concurrent_operations_are_linearizable(place):
     writers = [place.open().writer("x", int) for _ in range(4)]
     recorder, stop = Recorder(), threading.Event()
     each = max(5, place.crowd // 5)
-    in_parallel(*(lambda w=w, n=n: run(recorder, w, n, stop, each, SOON) for n, w in enumerate(writers, 1)))
+    in_parallel(*(lambda w=w, n=n: run(recorder, w, n, stop, each, IN_TIME) for n, w in enumerate(writers, 1)))
     assert len(recorder.history) == 4 * each
     assert is_linearizable(recorder.history)
 
 
 def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(mortal_place):
     place = mortal_place
-    writers = [place.open(timeout=SOON).writer("x", int) for _ in range(3)]
+    writers = [place.open(timeout=IN_TIME).writer("x", int) for _ in range(3)]
     recorder, stop = Recorder(), threading.Event()
 
     def wait_for_more():
@@ -53,7 +53,7 @@ def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(m
         eventually(lambda: len(recorder.history) >= seen + 15)
 
     threads = [
-        threading.Thread(target=run, args=(recorder, writer, seed, stop, 100_000, 1))
+        threading.Thread(target=run, args=(recorder, writer, seed, stop, 100_000, "1 s"))
         for seed, writer in enumerate(writers, 1)
     ]
     for thread in threads:
@@ -62,7 +62,7 @@ def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(m
         for _ in range(2 if place.crowd > 20 else 1):
             wait_for_more()
             place.kill()
-            writers[0].when.offline(timeout=SOON)
+            writers[0].when.offline(timeout=IN_TIME)
             place.restart()
         wait_for_more()
     finally:
@@ -70,5 +70,5 @@ def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(m
         for thread in threads:
             thread.join()
     final = Recorder()
-    final.record(lambda: writers[0].refresh(timeout=SOON).value, READ)
+    final.record(lambda: writers[0].refresh(timeout=IN_TIME).value, READ)
     assert is_linearizable(recorder.history + final.history)

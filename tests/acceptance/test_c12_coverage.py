@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cell_places import in_parallel
-from waiting import SOON
+from waiting import IN_TIME, SOON
 
 
 def test_c12_smoke(place):
@@ -25,23 +25,23 @@ def test_c12_overwriting(place):
     writer, reader = place.open().writer("x", int), place.open().reader("x", int)
     for number in range(20):
         version = writer.write(number)
-    assert reader.when.reaches(version, timeout=SOON) == (version, 19)
+    assert reader.when.reaches(version, timeout=IN_TIME) == (version, 19)
 
 
 def test_c12_cycles_of_clearing(place):
     writer, reader = place.open().writer("x", int), place.open().reader("x", int)
     for number in range(5):
         written = writer.write(number)
-        assert reader.when.reaches(written, timeout=SOON).value == number
+        assert reader.when.reaches(written, timeout=IN_TIME).value == number
         cleared = writer.clear()
-        assert reader.when.reaches(cleared, timeout=SOON) == (cleared, None)
+        assert reader.when.reaches(cleared, timeout=IN_TIME) == (cleared, None)
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_000])
 def test_c12_values_small_and_large(place, size):
     writer, reader = place.open().writer("x", bytes), place.open().reader("x", bytes)
     value = os.urandom(size)
-    assert reader.when.reaches(writer.write(value), timeout=SOON).value == value
+    assert reader.when.reaches(writer.write(value), timeout=IN_TIME).value == value
     assert writer.compare_exchange(value, b"").applied
 
 
@@ -51,7 +51,7 @@ def test_c12_many_cells_on_one_connection(place):
     followed = [readers.reader(name, str) for name in names]
     versions = [writers.writer(name, str).write(name) for name in names]
     for name, cell, version in zip(names, followed, versions, strict=True):
-        assert cell.when.reaches(version, timeout=SOON).value == name
+        assert cell.when.reaches(version, timeout=IN_TIME).value == name
 
 
 def test_c12_many_cells_written_at_once_do_not_disturb_each_other(place):
@@ -89,4 +89,4 @@ def test_c12_another_process_s_write_is_seen_here(place):
         for _ in range(2)
     ]
     versions = [int(process.communicate(timeout=SOON)[0]) for process in processes]
-    assert reader.when.reaches(max(versions), timeout=SOON) == (max(versions), 2)
+    assert reader.when.reaches(max(versions), timeout=IN_TIME) == (max(versions), 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_c1_a_cell_never_written_is_empty(place):
@@ -17,7 +17,7 @@ def test_c1_a_cell_never_written_is_empty(place):
 
 def test_c1_a_reader_elsewhere_sees_what_was_written(place):
     writer, reader = place.open().writer("x", str), place.open().reader("x", str)
-    reader.when.reaches(writer.write("hello"), timeout=SOON)
+    reader.when.reaches(writer.write("hello"), timeout=IN_TIME)
     assert reader.read() == reader.get() == "hello"
     assert reader.is_some()
     assert not reader.is_empty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 def test_c4_snapshots_are_never_torn_and_never_go_back(place):
@@ -40,4 +40,4 @@ def test_c4_versions_go_on_growing_for_everybody_after_a_reopening(place):
     again = place.open().writer("x", int)
     assert again.version() == before
     assert again.write(2) > before
-    assert place.open().reader("x", int).when.reaches(before + 1, timeout=SOON).value == 2
+    assert place.open().reader("x", int).when.reaches(before + 1, timeout=IN_TIME).value == 2

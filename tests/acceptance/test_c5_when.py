@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tidewheel import cells
-from waiting import SOON, eventually
+from waiting import IN_TIME, SOON, eventually
 
 
 @pytest.fixture
@@ -43,29 +43,29 @@ def in_background(call):
 
 def test_c5_online_at_once_when_it_is(pair):
     _, reader = pair
-    reader.when.online(timeout=0)
+    reader.when.online(timeout="0 s")
     assert reader.is_online
 
 
 def test_c5_reaches_at_once_if_there(pair):
     writer, _ = pair
     first, second = writer.write(1), writer.write(2)
-    assert writer.when.reaches(first, timeout=0) == (second, 2), "a later version will do"
-    assert writer.when.reaches(second, timeout=0) == (second, 2)
+    assert writer.when.reaches(first, timeout="0 s") == (second, 2), "a later version will do"
+    assert writer.when.reaches(second, timeout="0 s") == (second, 2)
 
 
 def test_c5_reaches_waits(pair):
     writer, reader = pair
     version = writer.write(1)
-    waiting = in_background(lambda: reader.when.reaches(version + 1, timeout=SOON))
+    waiting = in_background(lambda: reader.when.reaches(version + 1, timeout=IN_TIME))
     second = writer.write(2)
     assert waiting() == (second, 2)
 
 
 def test_c5_updated_waits_for_the_next_change(pair):
     writer, reader = pair
-    reader.when.reaches(writer.write(1), timeout=SOON)
-    waiting = in_background(lambda: reader.when.updated(timeout=SOON))
+    reader.when.reaches(writer.write(1), timeout=IN_TIME)
+    waiting = in_background(lambda: reader.when.updated(timeout=IN_TIME))
     numbers = itertools.count(2)
     eventually(lambda: (writer.write(next(numbers)), waiting.ended())[1])
     assert waiting().value >= 2
@@ -75,21 +75,21 @@ def test_c5_updated_since_a_version_misses_nothing(pair):
     writer, reader = pair
     first = writer.write(1)
     second = writer.write(2)
-    assert reader.when.updated(since=first, timeout=SOON) == (second, 2)
+    assert reader.when.updated(since=first, timeout=IN_TIME) == (second, 2)
     with pytest.raises(TimeoutError, match="within 0 s"):
-        reader.when.updated(since=second, timeout=0)
+        reader.when.updated(since=second, timeout="0 s")
 
 
 def test_c5_clearing_is_a_change(pair):
     writer, reader = pair
     version = writer.write(1)
     cleared = writer.clear()
-    assert reader.when.updated(since=version, timeout=SOON) == (cleared, None)
+    assert reader.when.updated(since=version, timeout=IN_TIME) == (cleared, None)
 
 
 def test_c5_timeouts_are_told(pair):
     _, reader = pair
-    for wait in (lambda: reader.when.updated(timeout=0.01), lambda: reader.when.reaches(10**9, timeout=0.01)):
+    for wait in (lambda: reader.when.updated(timeout="0.01 s"), lambda: reader.when.reaches(10**9, timeout="0.01 s")):
         with pytest.raises(TimeoutError, match=r"cell default/x at .* within 0\.01 s"):
             wait()
 
@@ -109,7 +109,7 @@ def test_c5_waits_end_when_closed(place, close):
 
 def test_c5_watch_gives_what_stands_then_changes_and_ends_when_closed(pair):
     writer, reader = pair
-    reader.when.reaches(writer.write(1), timeout=SOON)
+    reader.when.reaches(writer.write(1), timeout=IN_TIME)
     seen = []
 
     def follow():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from cell_places import in_parallel
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_c6_readers_have_no_mutators(place):
@@ -43,7 +43,7 @@ def test_c6_concurrent_increments_are_all_counted(place):
 
     def count(writer):
         for _ in range(each):
-            writer.update(lambda value: (value or 0) + 1, timeout=60)
+            writer.update(lambda value: (value or 0) + 1, timeout="60 s")
 
     in_parallel(*(lambda w=w: count(w) for w in writers))
     assert writers[0].refresh().value == 4 * each
@@ -59,4 +59,4 @@ def test_c6_many_writers_and_readers_converge(place):
     last = max(version for mine in versions for version in mine)
     stands = writers[0].refresh()
     assert stands.version == last
-    assert all(cell.when.reaches(last, timeout=SOON) == stands for cell in [*writers, *readers])
+    assert all(cell.when.reaches(last, timeout=IN_TIME) == stands for cell in [*writers, *readers])

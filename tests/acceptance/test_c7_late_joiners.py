@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_c7_a_late_reader_has_the_latest_value_when_it_opens(place):
@@ -17,7 +17,7 @@ def test_c7_then_it_follows(place):
     writer.write(1)
     late = place.open().reader("x", int)
     version = writer.write(2)
-    assert late.when.reaches(version, timeout=SOON) == (version, 2)
+    assert late.when.reaches(version, timeout=IN_TIME) == (version, 2)
 
 
 def test_c7_many_late_readers_catch_up(place):
@@ -27,7 +27,7 @@ def test_c7_many_late_readers_catch_up(place):
     late = [connection.reader("x", int) for _ in range(10)]
     assert [reader.snapshot() for reader in late] == [(version, 7)] * 10
     version = writer.write(8)
-    assert all(reader.when.reaches(version, timeout=SOON).value == 8 for reader in late)
+    assert all(reader.when.reaches(version, timeout=IN_TIME).value == 8 for reader in late)
 
 
 def test_c7_a_late_writer_goes_on_from_there(place):
@@ -41,7 +41,7 @@ def test_c7_a_cell_opened_before_it_was_ever_written_is_followed(place):
     connection = place.open()
     for reader, name in zip(readers, ("x", "deep/er"), strict=True):
         version = connection.writer(name, int).write(1)
-        assert reader.when.reaches(version, timeout=SOON) == (version, 1)
+        assert reader.when.reaches(version, timeout=IN_TIME) == (version, 1)
 
 
 def test_c7_long_histories_do_not_pile_up(place):

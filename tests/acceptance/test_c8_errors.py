@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import cells
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_c5_c8_waiting_for_offline_and_online_and_writing_in_between(mortal_place):
     """C5 and C8 in one: taking a backend away and back takes seconds on some."""
-    writer = mortal_place.open(timeout=5).writer("x", int)
+    writer = mortal_place.open(timeout="5 s").writer("x", int)
     writer.write(1)
     with pytest.raises(TimeoutError, match=r"cell default/x at .* was not offline within 0 s"):
-        writer.when.offline(timeout=0)
+        writer.when.offline(timeout="0 s")
 
     mortal_place.kill()
-    writer.when.offline(timeout=SOON)
+    writer.when.offline(timeout=IN_TIME)
     assert not writer.is_online
     with pytest.raises(TimeoutError, match="was not online within 0 s"):
-        writer.when.online(timeout=0)
+        writer.when.online(timeout="0 s")
     for attempt, value in (
-        (lambda: writer.write(2, timeout=0.3), 2),
-        (lambda: writer.clear(timeout=0.3), None),
-        (lambda: writer.compare_exchange(1, 3, timeout=0.3), 3),
-        (lambda: writer.compare_exchange_at(0, 4, timeout=0.3), 4),
+        (lambda: writer.write(2, timeout="0.3 s"), 2),
+        (lambda: writer.clear(timeout="0.3 s"), None),
+        (lambda: writer.compare_exchange(1, 3, timeout="0.3 s"), 3),
+        (lambda: writer.compare_exchange_at(0, 4, timeout="0.3 s"), 4),
     ):
         with pytest.raises(cells.Offline) as caught:
             attempt()
@@ -32,9 +32,9 @@ def test_c5_c8_waiting_for_offline_and_online_and_writing_in_between(mortal_plac
         assert caught.value.maybe is False, "no server was there to do it"
 
     mortal_place.restart()
-    writer.when.online(timeout=SOON)
+    writer.when.online(timeout=IN_TIME)
     assert writer.is_online
-    assert writer.refresh(timeout=SOON).value == 1
+    assert writer.refresh(timeout=IN_TIME).value == 1
 
 
 def test_c8_encoding_gives_the_value_back(place):
@@ -88,6 +88,6 @@ def test_c8_a_value_over_the_limit_is_refused_and_given_back(place):
 def test_c8_a_program_that_waited_in_vain_can_go_on(place):
     reader = place.open().reader("x", int)
     with pytest.raises(TimeoutError):
-        reader.when.updated(timeout=0)
+        reader.when.updated(timeout="0 s")
     version = place.open().writer("x", int).write(1)
-    assert reader.when.reaches(version, timeout=SOON).value == 1
+    assert reader.when.reaches(version, timeout=IN_TIME).value == 1

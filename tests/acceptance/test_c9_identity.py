@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import cells
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_c9_another_declared_type_is_an_error_when_opened(place):
@@ -33,7 +33,7 @@ def test_c9_of_two_that_open_before_anything_is_written_the_first_write_decides(
         texts.write("text")
     assert caught.value.value == "text"
     with pytest.raises(cells.WrongType):
-        reader.when.reaches(version, timeout=SOON)
+        reader.when.reaches(version, timeout=IN_TIME)
     with pytest.raises(cells.WrongType):
         reader.read()
     assert floats.refresh() == (version, 0.5)

@@ -14,7 +14,7 @@ from tidewheel._fleet.coordinator import Coordinator
 from tidewheel._fleet.errors import AlreadyMember, NoNodes, NotCommitted, UnknownNode
 from tidewheel._fleet.router import Router
 from tidewheel.cells import Offline
-from waiting import SOON
+from waiting import IN_TIME
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def url():
 
 @pytest.fixture
 def connection(url):
-    with cells.open(url, timeout=0.2) as opened:
+    with cells.open(url, timeout="0.2 s") as opened:
         yield opened
 
 
@@ -32,7 +32,7 @@ def test_d2_a_join_is_seen_by_all_and_survives_the_process(place):
     one, other = (Coordinator(place.open(), "job", node, 8) for node in "ab")
     plan = one.join()
     assert plan.assignment == one.current_assignment()
-    assert other.wait_for_change(0, timeout=SOON) == plan.assignment
+    assert other.wait_for_change(0, timeout=IN_TIME) == plan.assignment
     assert Coordinator(place.open(), "job", "c", 8).current_assignment() == plan.assignment
     assert other.join().assignment.members == {"a": 1.0, "b": 1.0}
 

@@ -24,7 +24,7 @@ def inbox():
 
 @pytest.fixture
 def coordinator(inbox):
-    with cells.open("memory:") as connection, Router(inbox, timeout=0) as router:
+    with cells.open("memory:") as connection, Router(inbox, timeout="0 s") as router:
         yield Coordinator(connection, "job", "here", 8, router=router)
 
 

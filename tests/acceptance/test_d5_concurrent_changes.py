@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from cell_places import in_parallel
 from tidewheel._fleet.coordinator import Coordinator
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_d5_of_many_nodes_that_join_at_once_all_are_members(place):
-    nodes = [Coordinator(place.open(timeout=SOON), "job", f"n{number}", 64) for number in range(6)]
+    nodes = [Coordinator(place.open(timeout=IN_TIME), "job", f"n{number}", 64) for number in range(6)]
     in_parallel(*(node.join for node in nodes))
     settled = nodes[0]._fresh()
     assert set(settled.members) == {f"n{number}" for number in range(6)}
     assert settled.epoch == 6
-    assert all(node.wait_for_change(5, timeout=SOON) == settled for node in nodes)
+    assert all(node.wait_for_change(5, timeout=IN_TIME) == settled for node in nodes)
 
 
 def test_d5_joins_and_leaves_at_once_leave_out_nobody_and_no_change(place):
-    nodes = [Coordinator(place.open(timeout=SOON), "job", f"n{number}", 64) for number in range(5)]
+    nodes = [Coordinator(place.open(timeout=IN_TIME), "job", f"n{number}", 64) for number in range(5)]
     for node in nodes[:2]:
         node.join()
 
@@ -31,4 +31,4 @@ def test_d5_joins_and_leaves_at_once_leave_out_nobody_and_no_change(place):
     assert settled.epoch == 2 + 1 + 1 + 4
     counts = [len(settled.shards_of(node)) for node in settled.members]
     assert counts == [32, 32]
-    assert all(node.wait_for_change(settled.epoch - 1, timeout=SOON) == settled for node in nodes)
+    assert all(node.wait_for_change(settled.epoch - 1, timeout=IN_TIME) == settled for node in nodes)

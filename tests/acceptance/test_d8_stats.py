@@ -19,7 +19,7 @@ from tidewheel._fleet.router import Router
 def test_d8_stats():
     url = f"memory:{uuid.uuid4()}"
     inbox = MemoryInbox(8)
-    with cells.open(url, timeout=0.1) as connection, Router(inbox, timeout=0) as router:
+    with cells.open(url, timeout="0.1 s") as connection, Router(inbox, timeout="0 s") as router:
         one = Coordinator(connection, "job", "a", 8, router=router, idempotent=False)
         other = Coordinator(connection, "job", "b", 8)
         assert one.stats() == Stats()

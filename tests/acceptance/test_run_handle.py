@@ -15,7 +15,7 @@ from tidewheel._cli import app
 from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 def summing(folder: Path, name: str) -> Job:
@@ -54,7 +54,7 @@ def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_st
         assert first.query("total", "ada").value == 110
         assert "<td>" in first._repr_html_()
         first.stop()
-        result = first.wait(SOON)
+        result = first.wait(IN_TIME)
         assert (result.stopped, result.event_count, first.status.state) == (True, 2, "stopped")
         assert second.status.state == "running"
     assert second.wait().stopped
@@ -70,7 +70,7 @@ def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark
         assert f"stopped: runs on {socket.gethostname()}, process {os.getpid()} since " in shown
         ended = CliRunner().invoke(app, ["stop", "stopped", "--state", url])
         assert (ended.exit_code, "has ended" in ended.stdout) == (0, True), ended.output
-        assert run.wait(SOON).stopped
+        assert run.wait(IN_TIME).stopped
     assert "stopped: does not run" in CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
     add(tmp_path, "stopped", 2, 100)
     with job.start(**options) as again:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from tidewheel._cells.backends.base import Backend
 from tidewheel._cells.connection import Connection
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError
 
 __all__ = ["open_cells"]
@@ -19,12 +20,12 @@ __all__ = ["open_cells"]
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
-def open_cells(url: str | Url, *, timeout: float = 10.0, program: str | None = None) -> Connection:
+def open_cells(url: str | Url, *, timeout: Duration = "10 s", program: str | None = None) -> Connection:
     """Connect to the cells at a URL.
 
     `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
-    `az:`; `etcd://host:port,host:port/prefix`. `timeout` is in seconds, for this call and as the default
-    for all commands. `program` is what changes are signed with, beside user and host; by default the script's name.
+    `az:`; `etcd://host:port,host:port/prefix`. `timeout` is for this call, and the default for all
+    commands. `program` is what changes are signed with, beside user and host; by default the script's name.
     """
     return Connection(_backend(Url(url)), timeout, program)
 

@@ -22,6 +22,7 @@ from tidewheel._cells.connection import DEFAULT_NAMESPACE, Connection
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.tickets import Ticket, Validator
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,21 +40,21 @@ class AsyncWhen(Generic[T]):
     def __init__(self, cell: Cell[T]) -> None:
         self._cell = cell
 
-    async def online(self, timeout: float | None = None) -> None:
+    async def online(self, timeout: Duration | None = None) -> None:
         """Wait until the backend answers and the cell is up to date."""
         await self._cell._wait_async(when.online(self._cell), timeout, "was not online")
 
-    async def offline(self, timeout: float | None = None) -> None:
+    async def offline(self, timeout: Duration | None = None) -> None:
         """Wait until the backend does not answer."""
         await self._cell._wait_async(when.offline(self._cell), timeout, "was not offline")
 
-    async def reaches(self, version: Version, timeout: float | None = None) -> Snapshot[T]:
+    async def reaches(self, version: Version, timeout: Duration | None = None) -> Snapshot[T]:
         """Wait until the cell is at this version or a later one; at once if it is there."""
         return await self._cell._wait_async(
             when.reached(self._cell, version), timeout, f"did not reach version {version}"
         )
 
-    async def updated(self, timeout: float | None = None, since: Version | None = None) -> Snapshot[T]:
+    async def updated(self, timeout: Duration | None = None, since: Version | None = None) -> Snapshot[T]:
         """Wait for the next change: after the first await or, with `since`, after that version."""
         if since is not None:
             return await self.reaches(since + 1, timeout)
@@ -83,7 +84,7 @@ class AsyncCell(Generic[T]):
         """Waits for this cell."""
         return AsyncWhen(self._cell)
 
-    async def refresh(self, timeout: float | None = None) -> Snapshot[T]:
+    async def refresh(self, timeout: Duration | None = None) -> Snapshot[T]:
         """Ask the backend, and return what stands."""
         return await _in_thread(self._cell.refresh, timeout)
 
@@ -133,27 +134,29 @@ class AsyncCellWriter(AsyncCell[T]):
         self._writer.present(ticket)
         return self
 
-    async def write(self, value: T, *, timeout: float | None = None) -> Version:
+    async def write(self, value: T, *, timeout: Duration | None = None) -> Version:
         """Replace the value; return the version at which this was committed."""
         return await _in_thread(self._writer.write, value, timeout=timeout)
 
     set = write
 
-    async def clear(self, *, timeout: float | None = None) -> Version:
+    async def clear(self, *, timeout: Duration | None = None) -> Version:
         """Empty the cell; return the version at which this was committed."""
         return await _in_thread(self._writer.clear, timeout=timeout)
 
-    async def compare_exchange(self, current: T | None, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
+    async def compare_exchange(
+        self, current: T | None, new: T | None, *, timeout: Duration | None = None
+    ) -> Exchange[T]:
         """Put `new` there if the cell holds `current`; None means empty."""
         return await _in_thread(self._writer.compare_exchange, current, new, timeout=timeout)
 
     async def compare_exchange_at(
-        self, version: Version, new: T | None, *, timeout: float | None = None
+        self, version: Version, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
         """Put `new` there if the cell is still at `version`; 0 means never written."""
         return await _in_thread(self._writer.compare_exchange_at, version, new, timeout=timeout)
 
-    async def update(self, change: Callable[[T | None], T | None], *, timeout: float | None = None) -> Snapshot[T]:
+    async def update(self, change: Callable[[T | None], T | None], *, timeout: Duration | None = None) -> Snapshot[T]:
         """Replace the value by what `change` makes of it, in a worker thread."""
         return await _in_thread(self._writer.update, change, timeout=timeout)
 
@@ -161,7 +164,7 @@ class AsyncCellWriter(AsyncCell[T]):
 class AsyncConnection:
     """Opens cells for coroutines; use it in an `async with` block."""
 
-    def __init__(self, url: str, timeout: float, program: str | None) -> None:
+    def __init__(self, url: str, timeout: Duration, program: str | None) -> None:
         self._url = Url(url)
         self._timeout = timeout
         self._program = program
@@ -214,6 +217,6 @@ class AsyncConnection:
         await _in_thread(self.sync.close)
 
 
-def open(url: str, *, timeout: float = 10.0, program: str | None = None) -> AsyncConnection:
+def open(url: str, *, timeout: Duration = "10 s", program: str | None = None) -> AsyncConnection:
     """Connect to the cells at a URL when the `async with` block is entered; as `cells.open`."""
     return AsyncConnection(url, timeout, program)

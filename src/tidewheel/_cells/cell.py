@@ -33,6 +33,7 @@ from tidewheel._cells.record import CellRecord
 from tidewheel._cells.tickets import Presented, Ticket, Validator
 from tidewheel._cells.when import When
 from tidewheel._core.closing import Closing
+from tidewheel._time.duration import Duration
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Cell(Observed, Closing, Generic[T]):
             snapshot, author = self._snapshot, self._author
         return Change(snapshot.version, snapshot.value, author)
 
-    def refresh(self, timeout: float | None = None) -> Snapshot[T]:
+    def refresh(self, timeout: Duration | None = None) -> Snapshot[T]:
         """Ask the backend, and return what stands: at least as new as every write that returned before this call.
 
         A value that is not shown for its ticket, or that could not be read, is judged again.
@@ -294,10 +295,10 @@ class Cell(Observed, Closing, Generic[T]):
         except TicketRefused:
             return None
 
-    def _deadline(self, timeout: float | None) -> Deadline:
+    def _deadline(self, timeout: Duration | None) -> Deadline:
         if self._closed:
             raise Closed(f"{self.where} was closed")
-        return Deadline(self._connection.timeout if timeout is None else timeout)
+        return self._connection.deadline(timeout)
 
 
 class CellReader(Cell[T]):
@@ -309,7 +310,7 @@ class CellReader(Cell[T]):
 class CellWriter(Cell[T]):
     """Follows a cell and changes it. Any number of writers on any number of machines may do so at once.
 
-    Every command takes a timeout in seconds, the connection's own if None is given. When the backend cannot
+    Every command takes a timeout such as "5 s", the connection's own if None is given. When the backend cannot
     be reached it raises `Offline` with the value in `value`, and `maybe` saying whether the command may
     have been committed.
     """
@@ -327,49 +328,51 @@ class CellWriter(Cell[T]):
         self._ticket = Ticket(ticket) if isinstance(ticket, str) else ticket
         return self
 
-    def write(self, value: T, *, timeout: float | None = None) -> Version:
+    def write(self, value: T, *, timeout: Duration | None = None) -> Version:
         """Replace the value; return the version at which this was committed."""
         data = self._codec.encode(value, self.where, self.type_name)
-        return self._command(None, data, value, timeout).version
+        return self._command(None, data, value, self._deadline(timeout)).version
 
     set = write
 
-    def clear(self, *, timeout: float | None = None) -> Version:
+    def clear(self, *, timeout: Duration | None = None) -> Version:
         """Empty the cell, which may be empty already; return the version at which this was committed."""
-        return self._command(None, None, None, timeout).version
+        return self._command(None, None, None, self._deadline(timeout)).version
 
-    def compare_exchange(self, current: T | None, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
+    def compare_exchange(self, current: T | None, new: T | None, *, timeout: Duration | None = None) -> Exchange[T]:
         """Put `new` there if the cell holds `current`; None means empty."""
         before = self._encoded(current)
-        return self._command(lambda held: self._codec.same(self._seen(held), before), self._encoded(new), new, timeout)
+        deadline = self._deadline(timeout)
+        return self._command(lambda held: self._codec.same(self._seen(held), before), self._encoded(new), new, deadline)
 
-    def compare_exchange_at(self, version: Version, new: T | None, *, timeout: float | None = None) -> Exchange[T]:
+    def compare_exchange_at(self, version: Version, new: T | None, *, timeout: Duration | None = None) -> Exchange[T]:
         """Put `new` there if the cell is still at `version`; 0 means never written."""
-        data = self._encoded(new)
-        return self._command(lambda held: held.version == version, data, new, timeout)
+        return self._exchange_at(version, new, self._deadline(timeout))
 
-    def update(self, change: Callable[[T | None], T | None], *, timeout: float | None = None) -> Snapshot[T]:
+    def update(self, change: Callable[[T | None], T | None], *, timeout: Duration | None = None) -> Snapshot[T]:
         """Replace the value by what `change` makes of it; it is called again if another writer came first."""
         deadline = self._deadline(timeout)
         seen: Snapshot[T] = Snapshot(self._held.version, self._seen(self._held))
         while True:
             new = change(seen.value)
-            done = self.compare_exchange_at(seen.version, new, timeout=deadline.left())
+            done = self._exchange_at(seen.version, new, deadline)
             if done.applied:
                 return Snapshot(done.version, new)
             seen = Snapshot(done.version, done.seen)
+
+    def _exchange_at(self, version: Version, new: T | None, deadline: Deadline) -> Exchange[T]:
+        return self._command(lambda held: held.version == version, self._encoded(new), new, deadline)
 
     def _encoded(self, value: T | None) -> bytes | None:
         return None if value is None else self._codec.encode(value, self.where, self.type_name)
 
     def _command(
-        self, applies: Callable[[Held], bool] | None, data: bytes | None, given: T | None, timeout: float | None
+        self, applies: Callable[[Held], bool] | None, data: bytes | None, given: T | None, deadline: Deadline
     ) -> Exchange[T]:
         """Exchange until it applies, or until what stands, asked for afresh, says that it does not.
 
         Without a condition it always applies, also over a value that cannot be read.
         """
-        deadline = self._deadline(timeout)
         try:
             return self._exchange(applies, data, deadline)
         except CellError as error:

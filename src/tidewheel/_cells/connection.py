@@ -17,6 +17,7 @@ from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
 from tidewheel._core.closing import Closing
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
@@ -31,13 +32,14 @@ _MAX_NAME = 240
 class Connection(Closing):
     """Opens cells. Close it, or use it in a `with` block, to let go of threads and sockets.
 
-    `timeout` is how many seconds a command may take unless it says otherwise.
+    `timeout` is how long a command may take unless it says otherwise.
     """
 
-    def __init__(self, backend: Backend, timeout: float, program: str | None = None) -> None:
+    def __init__(self, backend: Backend, timeout: Duration, program: str | None = None) -> None:
         self.url = backend.url
         self.signature = Signature(program)
-        self.timeout = timeout
+        self.timeout = seconds(timeout, "the timeout of cells")
+        """In seconds."""
         self._backend = backend
         self._lock = threading.Lock()
         self._cells: dict[str, weakref.WeakSet[Cell[Any]]] = {}
@@ -46,10 +48,14 @@ class Connection(Closing):
         self._closed = False
         self._closes_with: weakref.ref[Cell[Any]] | None = None
         try:
-            backend.start(self, Deadline(timeout))
+            backend.start(self, self.deadline())
         except BaseException:
             backend.close()
             raise
+
+    def deadline(self, timeout: Duration | None = None) -> Deadline:
+        """Return until when a command may take, that was given this timeout, or none."""
+        return Deadline(self.timeout if timeout is None else seconds(timeout, "the timeout"))
 
     @property
     def is_online(self) -> bool:
@@ -129,7 +135,7 @@ class Connection(Closing):
     def names(self, namespace: str = DEFAULT_NAMESPACE, prefix: str = "") -> list[str]:
         """Return the names of the cells that were ever written, sorted."""
         within = f"{check_namespace(namespace)}/"
-        paths = self._backend.list(within + prefix, Deadline(self.timeout))
+        paths = self._backend.list(within + prefix, self.deadline())
         return sorted(path.removeprefix(within) for path in paths)
 
     def close(self) -> None:

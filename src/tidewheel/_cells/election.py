@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidewheel._cells.errors import Offline
@@ -34,7 +35,7 @@ def leader_election(
     with contextlib.closing(lease):
         while not stop.is_set():
             try:
-                lease.acquire(timeout=_LOOK_S)
+                lease.acquire(timeout=timedelta(seconds=_LOOK_S))
             except TimeoutError:
                 continue
             except Offline:

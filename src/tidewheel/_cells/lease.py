@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -100,22 +101,22 @@ class Lease:
         snapshot = self._cell.refresh()
         return self._take(snapshot) if self._free_in(snapshot) <= 0 else False
 
-    def acquire(self, timeout: float | None = None) -> int:
+    def acquire(self, timeout: Duration | None = None) -> int:
         """Wait for the lease, also through outages; return its token. `TimeoutError` if it was not free in time."""
-        deadline = Deadline(float("inf") if timeout is None else timeout)
+        deadline = Deadline(float("inf") if timeout is None else seconds(timeout, "the timeout"))
         while True:
             try:
                 if self.try_acquire():
                     return self.token
                 wait = max(0.0, self._free_in(self._cell.snapshot()))
-                self._cell.when.updated(min(deadline.left(), wait), since=self._seen[0])
+                self._cell.when.updated(timedelta(seconds=min(deadline.left(), wait)), since=self._seen[0])
             except Offline:
                 if deadline.passed:
                     raise
                 time.sleep(min(deadline.left(), _PAUSE_S))
             except TimeoutError:
                 if deadline.passed:
-                    raise TimeoutError(f"the lease {self._cell.name} was not free within {timeout} s") from None
+                    raise TimeoutError(f"the lease {self._cell.name} was not free within {timeout}") from None
 
     def renew(self) -> None:
         """Begin the lease's time anew; `LeaseLost` if it is another's or has lapsed."""
@@ -127,7 +128,8 @@ class Lease:
             if snapshot.value is None or snapshot.value.id != self._id:
                 holder = snapshot.value.holder if snapshot.value else "nobody"
                 self._lost(f"the lease {self._cell.name} is held by {holder}, no longer by {self.holder}")
-            done = self._cell.compare_exchange_at(snapshot.version, self._tenure(), timeout=self._until - sent)
+            left = timedelta(seconds=self._until - sent)
+            done = self._cell.compare_exchange_at(snapshot.version, self._tenure(), timeout=left)
             if done.applied:
                 self._until = sent + self.ttl
                 return

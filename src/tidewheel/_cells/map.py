@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from tidewheel._cells import when
 from tidewheel._cells.backends.base import Held
 from tidewheel._cells.cell import CellWriter, Exchange, Snapshot, Version
-from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.tickets import Ticket, Validator
 from tidewheel._core.closing import Closing
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, TidewheelError
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ class MapWhen:
     def __init__(self, watched: Observed) -> None:
         self._map = watched
 
-    def online(self, timeout: float | None = None) -> None:
+    def online(self, timeout: Duration | None = None) -> None:
         """Wait until the backend answers and the map is up to date."""
         self._map._wait(when.online(self._map), timeout, "was not online")
 
-    def offline(self, timeout: float | None = None) -> None:
+    def offline(self, timeout: Duration | None = None) -> None:
         """Wait until the backend does not answer."""
         self._map._wait(when.offline(self._map), timeout, "was not offline")
 
-    def updated(self, timeout: float | None = None) -> None:
+    def updated(self, timeout: Duration | None = None) -> None:
         """Wait until any key changes after this call."""
         self._map._wait(when.changed(self._map), timeout, "did not change")
 
-    def holds(self, key: str, timeout: float | None = None) -> None:
+    def holds(self, key: str, timeout: Duration | None = None) -> None:
         """Wait until the key is in the map; at once if it is."""
         held: Any = self._map
         held._wait(lambda: True if key in held else None, timeout, f"did not get the key {key!r}")
@@ -113,9 +113,9 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
         cell = self._cells.get(key)
         return Snapshot(0, None) if cell is None else cell.snapshot()
 
-    def refresh(self, timeout: float | None = None) -> Self:
+    def refresh(self, timeout: Duration | None = None) -> Self:
         """Ask the backend for every key, and take over what is newer."""
-        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        deadline = self._connection.deadline(timeout)
         backend = self._connection._backend
         listed = backend.list(self._prefix, deadline)
         with self._condition:
@@ -199,11 +199,11 @@ class CellMapWriter(CellMapReader[T]):
         self._ticket = ticket
         return self
 
-    def write(self, key: str, value: T, *, timeout: float | None = None) -> Version:
+    def write(self, key: str, value: T, *, timeout: Duration | None = None) -> Version:
         """Replace the value of a key."""
         return self._writer(key).write(value, timeout=timeout)
 
-    def remove(self, key: str, *, timeout: float | None = None) -> Version:
+    def remove(self, key: str, *, timeout: Duration | None = None) -> Version:
         """Take a key out of the map; it need not be there."""
         return self._writer(key).clear(timeout=timeout)
 
@@ -212,23 +212,23 @@ class CellMapWriter(CellMapReader[T]):
         """Whether `discard` can take cells out of the backend."""
         return self._connection._backend.removes
 
-    def discard(self, key: str, version: Version, *, timeout: float | None = None) -> bool:
+    def discard(self, key: str, version: Version, *, timeout: Duration | None = None) -> bool:
         """Take a key out of the map, and its cell out of the backend, if it is still at `version`; True if that is done.
 
         False too where a cell must stay: in folders and object stores, whose versions would begin anew.
         """
         cell = self._writer(key)
-        deadline = Deadline(self._connection.timeout if timeout is None else timeout)
+        deadline = self._connection.deadline(timeout)
         return self._connection._backend.remove(cell.path, version, deadline)
 
     def compare_exchange(
-        self, key: str, current: T | None, new: T | None, *, timeout: float | None = None
+        self, key: str, current: T | None, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
         """Put `new` at a key if it holds `current`; None means that it is not in the map."""
         return self._writer(key).compare_exchange(current, new, timeout=timeout)
 
     def compare_exchange_at(
-        self, key: str, version: Version, new: T | None, *, timeout: float | None = None
+        self, key: str, version: Version, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
         """Put `new` at a key if it is still at `version`; 0 means never written."""
         return self._writer(key).compare_exchange_at(version, new, timeout=timeout)

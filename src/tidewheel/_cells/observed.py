@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidewheel._cells.errors import Closed
+from tidewheel._time.duration import Duration, seconds_or_none
 
 R = TypeVar("R")
 
@@ -58,16 +59,18 @@ class Observed:
             raise Closed(f"{self.where} was closed")
         return ready()
 
-    def _wait(self, ready: Callable[[], R | None], timeout: float | None, what: str) -> R:
+    def _wait(self, ready: Callable[[], R | None], timeout: Duration | None, what: str) -> R:
         """Return the first answer of `ready` that is not None."""
+        limit = seconds_or_none(timeout, "the timeout")
         with self._condition:
-            answer = self._condition.wait_for(lambda: self._check(ready), timeout)
+            answer = self._condition.wait_for(lambda: self._check(ready), limit)
             if answer is None:
-                raise TimeoutError(f"{self.where} {what} within {timeout} s")
+                raise TimeoutError(f"{self.where} {what} within {timeout}")
             return answer
 
-    async def _wait_async(self, ready: Callable[[], R | None], timeout: float | None, what: str) -> R:
+    async def _wait_async(self, ready: Callable[[], R | None], timeout: Duration | None, what: str) -> R:
         """As `_wait`, without a thread of its own."""
+        limit = seconds_or_none(timeout, "the timeout")
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 
@@ -78,7 +81,7 @@ class Observed:
         with self._condition:
             self._callbacks.add(wake)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(limit):
                 while True:
                     with self._condition:
                         woken.clear()
@@ -87,7 +90,7 @@ class Observed:
                         return answer
                     await woken.wait()
         except TimeoutError:
-            raise TimeoutError(f"{self.where} {what} within {timeout} s") from None
+            raise TimeoutError(f"{self.where} {what} within {timeout}") from None
         finally:
             with self._condition:
                 self._callbacks.discard(wake)

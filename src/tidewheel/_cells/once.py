@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tidewheel._cells.cell import CellWriter
 from tidewheel._core.closing import Closing
+from tidewheel._time.duration import Duration
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Once(Closing, Generic[T]):
     def __init__(self, cell: CellWriter[T]) -> None:
         self._cell = cell
 
-    def set(self, value: T, *, timeout: float | None = None) -> Settled[T]:
+    def set(self, value: T, *, timeout: Duration | None = None) -> Settled[T]:
         """Write the value unless there is one; return the one that stands.
 
         After `Offline`, call it again. If the lost attempt had won, `won` is False then, and `value` is this call's own.
@@ -38,7 +39,7 @@ class Once(Closing, Generic[T]):
         """Return the value if it was set, as far as is known here."""
         return self._cell.read()
 
-    def wait(self, timeout: float | None = None) -> T:
+    def wait(self, timeout: Duration | None = None) -> T:
         """Wait until the value is set; return it."""
         cell = self._cell
         return cell._wait(cell.read, timeout, "was not set")

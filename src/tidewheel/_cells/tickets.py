@@ -6,7 +6,7 @@ backend can copy it. To make copies worthless, issue it for the writer's own pub
 signs every value.
 
     issuer = TicketIssuer(secret, audience="thresholds")
-    cell.present(issuer.issue("node-1", lifetime=3600))
+    cell.present(issuer.issue("node-1", lifetime="1 hour"))
     reader.require_ticket(TicketValidator(secret, audience="thresholds"))
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple, TypeAlias
 
 from tidewheel._cells.errors import TicketRefused
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
 
 
@@ -59,8 +60,8 @@ class TicketIssuer:
         self._algorithm = algorithm
         self._issuer = issuer
 
-    def issue(self, subject: str, *, lifetime: float, ticket_id: str | None = None, writer_key: Any = None) -> str:
-        """Return a ticket for `subject`, valid for `lifetime` seconds.
+    def issue(self, subject: str, *, lifetime: Duration, ticket_id: str | None = None, writer_key: Any = None) -> str:
+        """Return a ticket for `subject`, valid for `lifetime`, such as "1 hour".
 
         `writer_key`, an Ed25519 public key (PEM or object), makes it good only together with the private one.
         """
@@ -69,7 +70,7 @@ class TicketIssuer:
             "sub": subject,
             "aud": self._audience,
             "iat": now,
-            "exp": now + lifetime,
+            "exp": now + seconds(lifetime, "the lifetime of a ticket"),
             "jti": ticket_id or str(uuid.uuid4()),
         }
         if self._issuer is not None:
@@ -85,7 +86,7 @@ class TicketValidator:
 
     `revoked` says which ids are revoked: a collection, or a function that is asked each time (for example
     `lambda ticket_id: ticket_id in (revocations.read() or ())` over a cell). Clocks differ: a ticket that was issued up
-    to `ahead` seconds in the future, by the reader's clock, is valid, and so is one that expired up to `leeway` seconds ago.
+    to `ahead` in the future, by the reader's clock, is valid, and so is one that expired up to `leeway` ago.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class TicketValidator:
         algorithm: str = "HS256",
         issuer: str | None = None,
         revoked: Container[str] | Callable[[str], bool] = (),
-        leeway: float = 0.0,
-        ahead: float = 30.0,
+        leeway: Duration = "0 s",
+        ahead: Duration = "30 s",
     ) -> None:
         _check_key(key, algorithm)
         self._key = key
@@ -105,7 +106,7 @@ class TicketValidator:
         self._algorithm = algorithm
         self._issuer = issuer
         self._revoked = revoked if callable(revoked) else revoked.__contains__
-        self._leeway, self._ahead = leeway, ahead
+        self._leeway, self._ahead = seconds(leeway, "leeway="), seconds(ahead, "ahead=")
 
     def __call__(self, presented: Presented) -> None:
         """Raise `TicketRefused` unless the ticket is valid now and, if it names a key, the value is signed by it."""

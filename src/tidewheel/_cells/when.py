@@ -1,6 +1,6 @@
 """Waiting for a cell: until it is online, offline, at a version, or changed.
 
-Every wait takes a timeout in seconds (None: for ever), after which it raises `TimeoutError`, and ends with
+Every wait takes a timeout such as "5 s" (None: for ever), after which it raises `TimeoutError`, and ends with
 `Closed` when the cell is closed.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tidewheel._time.duration import Duration
 
 if TYPE_CHECKING:
     from tidewheel._cells.cell import Cell, Snapshot
@@ -45,19 +47,19 @@ class When(Generic[T]):
     def __init__(self, cell: Cell[T]) -> None:
         self._cell = cell
 
-    def online(self, timeout: float | None = None) -> None:
+    def online(self, timeout: Duration | None = None) -> None:
         """Wait until the backend answers and the cell is up to date."""
         self._cell._wait(online(self._cell), timeout, "was not online")
 
-    def offline(self, timeout: float | None = None) -> None:
+    def offline(self, timeout: Duration | None = None) -> None:
         """Wait until the backend does not answer."""
         self._cell._wait(offline(self._cell), timeout, "was not offline")
 
-    def reaches(self, version: int, timeout: float | None = None) -> Snapshot[T]:
+    def reaches(self, version: int, timeout: Duration | None = None) -> Snapshot[T]:
         """Wait until the cell is at this version or a later one; at once if it is there."""
         return self._cell._wait(reached(self._cell, version), timeout, f"did not reach version {version}")
 
-    def updated(self, timeout: float | None = None, since: int | None = None) -> Snapshot[T]:
+    def updated(self, timeout: Duration | None = None, since: int | None = None) -> Snapshot[T]:
         """Wait for the next change: after the call or, with `since`, after that version (so that none is missed)."""
         if since is not None:
             return self.reaches(since + 1, timeout)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.triggers import Progress, Triggers, due
+from tidewheel._time.duration import Duration, seconds_or_none
 from tidewheel.errors import ConfigError, StateError
 
 Fill = Callable[[Manifest], Manifest]
@@ -16,6 +17,8 @@ Fill = Callable[[Manifest], Manifest]
 
 class CheckpointManager:
     """Makes checkpoints by events, batches or time, whichever comes first, for each stream by itself.
+
+    `every_events` and `every_batches` are numbers, `every` is a duration such as "30 s".
 
     Call `recover` at the start and go on with the first event after the checkpoint it gives. A stream that
     was not recovered starts after its newest checkpoint all the same: an event that is in it is refused.
@@ -33,11 +36,11 @@ class CheckpointManager:
         *,
         every_events: int | None = None,
         every_batches: int | None = None,
-        every_seconds: float | None = None,
+        every: Duration | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.store = store
-        self.triggers = Triggers(every_events, every_batches, every_seconds)
+        self.triggers = Triggers(every_events, every_batches, seconds_or_none(every, "every="))
         self.total_checkpoints = 0
         """Checkpoints made by this manager."""
         self._clock = clock

@@ -17,7 +17,9 @@ class Triggers(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         limits = {name: getattr(self, name) for name in self.__struct_fields__}
         if all(value is None for value in limits.values()):
-            raise ConfigError("a checkpoint manager needs a trigger: a number of events, batches or seconds")
+            raise ConfigError(
+                "a checkpoint manager needs a trigger: every_events=, every_batches= or every=, such as '30 s'"
+            )
         for name, value in limits.items():
             if value is not None and value <= 0:
                 raise ConfigError(f"the trigger by {name} must be above 0, not {value}")

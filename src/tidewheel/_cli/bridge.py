@@ -78,7 +78,7 @@ def kafka(
         target = opened.enter_context(open_inbox(inbox, shards))
         letters = None if dead_letters is None else opened.enter_context(open_inbox(dead_letters, target.n_shards))
         name = group or f"tidewheel-{topic}-{target.url.rpartition('/')[2]}"
-        settings = BridgeSettings(connection(brokers, options, 30.0), topic, key, name, letters)
+        settings = BridgeSettings(connection(brokers, options, "30 s"), topic, key, name, letters)
         _LOG.info("topic %s goes to %s, in the name of the group %s", topic, target.url, name)
         stored = KafkaBridge(settings, target).run(stop.is_set, to_the_end)
         typer.echo(f"stored {stored} records of topic {topic}")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidewheel._cells import open_cells
+from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.node import Cells, Inbox
 from tidewheel._cli.stored import AsJson, JobName, State
@@ -27,6 +28,7 @@ from tidewheel._fleet.inbox_retention import needed_from
 from tidewheel._fleet.membership import drains
 from tidewheel._fleet.status import FleetStatus, NodeStatus, Observer
 from tidewheel._storage import open_store
+from tidewheel._time.duration import seconds
 from tidewheel.errors import TidewheelError
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, help="Nodes that run one job together.")
@@ -65,7 +67,9 @@ def drain(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
     job: Annotated[str, typer.Option("--job", metavar="JOB", help="The job's name.")],
     cells: Cells,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the node has left.")] = 60.0,
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", callback=duration, help="How long to wait until the node has left.")
+    ] = "60 s",
 ) -> None:
     """Ask a node to finish its batch, leave, and end; the others take its shards. No event is lost or counted twice."""
     with open_cells(cells, program="tidewheel fleet drain") as connection:
@@ -79,11 +83,11 @@ def drain(
             known = ", ".join(sorted(assigned.members)) or "none"
             raise UnknownNode(f"there is no node {node!r} in the fleet of {job!r}; its members are: {known}")
         drains(connection, job).write(node, time.time())
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + seconds(wait, "--wait")
         while (assigned := assignment.read()) is not None and node in assigned.members:
             if time.monotonic() >= deadline:
                 raise TidewheelError(
-                    f"node {node!r} has not left within {wait:g} s; it does when its batch is committed. Look at "
+                    f"node {node!r} has not left within {wait}; it does when its batch is committed. Look at "
                     "`tidewheel fleet status`"
                 )
             time.sleep(0.1)

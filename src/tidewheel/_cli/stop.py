@@ -6,16 +6,23 @@ from typing import Annotated
 
 import typer
 
+from tidewheel._cli.duration import duration
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown
 from tidewheel._engine import job_status
 from tidewheel._program.stored_job import StoredJob
+from tidewheel._time.duration import seconds
 from tidewheel.errors import TidewheelError
 
 
 def stop(
     job: JobName,
     state: State = DEFAULT_STATE,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the run has ended; 0: only ask.")] = 60.0,
+    wait: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", callback=duration, help='How long to wait until the run has ended; "0 s": only ask.'
+        ),
+    ] = "60 s",
     cells: CellsUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -27,13 +34,14 @@ def stop(
 
         tidewheel stop clicks --state s3://bucket/state
 
-    Exit status: 0 the job has ended, was asked to (`--wait 0`), or did not run; 1 it has not ended in time.
+    Exit status: 0 the job has ended, was asked to (`--wait "0 s"`), or did not run; 1 it has not ended in time.
     """
+    limit = seconds(wait, "--wait")
     stored = StoredJob(job, state=state)
-    holder, ended = job_status.stop(job_place(stored, cells), stored.show(), wait)
-    if holder is not None and not ended and wait > 0:
+    holder, ended = job_status.stop(job_place(stored, cells), stored.show(), limit)
+    if holder is not None and not ended and limit > 0:
         raise TidewheelError(
-            f"job {job!r} has not ended within {wait:g} s; {holder.describe()} was asked, and ends when its batch is "
+            f"job {job!r} has not ended within {wait}; {holder.describe()} was asked, and ends when its batch is "
             "committed. Look at `tidewheel status`"
         )
     facts = {"job": job, "run": holder.run if holder else None, "ended": ended}

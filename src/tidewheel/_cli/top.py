@@ -12,8 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State, size, when
+from tidewheel._time.duration import seconds
 from tidewheel._ui.site import Site
 from tidewheel._ui.views.batches import batches
 from tidewheel._ui.views.figures import STEPS
@@ -33,13 +35,16 @@ _COLOURS = {
 _STEP_COLOURS = ("bright_black", "cyan", "blue", "yellow", "magenta", "white")
 _BAR = 28
 _BATCHES = 12
+_LEAST_S = 0.1
 
 
 def top(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; by default all.")] = None,
     state: State = DEFAULT_STATE,
     cells: CellsUrl = None,
-    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", callback=duration, help="How often to look; 100 ms at least.")
+    ] = "1 s",
     once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -53,6 +58,7 @@ def top(
 
         tidewheel top clicks --state s3://bucket/state
     """
+    pause = max(_LEAST_S, seconds(every, "--every"))
     site = Site(state, cells=cells)
     console = Console()
     look: Callable[[], RenderableType] = (lambda: all_jobs(jobs(site))) if job is None else (lambda: one_job(site, job))
@@ -62,7 +68,7 @@ def top(
             return
         with Live(look(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                time.sleep(every)
+                time.sleep(pause)
                 live.update(look(), refresh=True)
     except KeyboardInterrupt:
         return

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -161,7 +162,7 @@ class JobLease:
             if holder.shares_clock(here):
                 return standing, holder
             with suppress(TimeoutError):
-                self._cell.when.updated(left, since=standing.version)
+                self._cell.when.updated(timedelta(seconds=left), since=standing.version)
 
     def _keep(self) -> None:
         while not self._done.wait(self._ttl / 3):

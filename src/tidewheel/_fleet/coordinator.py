@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, Self
 
 import msgspec
@@ -38,6 +39,7 @@ from tidewheel._fleet.errors import (
     UnknownNode,
 )
 from tidewheel._fleet.router import Router
+from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, TidewheelError
 
 NAMESPACE = "fleet"
@@ -114,31 +116,32 @@ class Coordinator:
                 self._add(installs=1)
         return assignment
 
-    def wait_for_change(self, epoch: int, timeout: float | None = None) -> Assignment:
+    def wait_for_change(self, epoch: int, timeout: Duration | None = None) -> Assignment:
         """Wait until an assignment newer than `epoch` is seen here; `TimeoutError` if none is in time."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = seconds_or_none(timeout, "the timeout")
+        deadline = None if limit is None else time.monotonic() + limit
         while True:
             version = self._cell.version()
             current = self.current_assignment()
             if current.epoch > epoch:
                 return current
-            self._cell.when.updated(None if deadline is None else max(0.0, deadline - time.monotonic()), since=version)
+            self._cell.when.updated(None if deadline is None else _left(deadline), since=version)
 
     def shard_for_key(self, key: Any) -> int:
         """Return the shard of a key: the same on every node and in every run, whoever owns it."""
         return shard_of(key, self.n_shards)
 
-    def join(self, node: str | None = None, *, weight: float = 1.0, timeout: float | None = None) -> Rebalance:
+    def join(self, node: str | None = None, *, weight: float = 1.0, timeout: Duration | None = None) -> Rebalance:
         """Make a node, this one unless told otherwise, a member. `NotCommitted`: nothing is changed here; try again."""
         name = self.node if node is None else node
         return self._change("join", name, lambda standing: add_node(standing, name, weight), timeout, "joins")
 
-    def leave(self, node: str | None = None, *, timeout: float | None = None) -> Rebalance:
+    def leave(self, node: str | None = None, *, timeout: Duration | None = None) -> Rebalance:
         """Remove a member, this node unless told otherwise. Any node may remove one that does not answer."""
         name = self.node if node is None else node
         return self._change("leave", name, lambda standing: remove_node(standing, name), timeout, "leaves")
 
-    def install_assignment(self, assignment: Assignment, *, timeout: float | None = None) -> Rebalance:
+    def install_assignment(self, assignment: Assignment, *, timeout: Duration | None = None) -> Rebalance:
         """Put an assignment made elsewhere in place of the one that stands, if its epoch is higher; membership follows it.
 
         `AssignmentRefused` with the reason otherwise.
@@ -203,7 +206,12 @@ class Coordinator:
             self._add(routed=len(done), local=local, remote=len(done) - local)
 
     def _change(
-        self, verb: str, what: str, plan: Callable[[Assignment], Rebalance], timeout: float | None, counter: str | None
+        self,
+        verb: str,
+        what: str,
+        plan: Callable[[Assignment], Rebalance],
+        timeout: Duration | None,
+        counter: str | None,
     ) -> Rebalance:
         with self._counting_failures():
             try:
@@ -229,9 +237,9 @@ class Coordinator:
         self.current_assignment()
         return done
 
-    def _committed(self, plan: Callable[[Assignment], Rebalance], timeout: float | None) -> Rebalance:
+    def _committed(self, plan: Callable[[Assignment], Rebalance], timeout: Duration | None) -> Rebalance:
         """Plan and exchange until one of both is final. A refusal counts only if it was decided on what stands."""
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        deadline = time.monotonic() + (self._timeout if timeout is None else seconds(timeout, "the timeout"))
         standing, fresh, lost = self._cell.snapshot(), False, 0
         while True:
             try:
@@ -248,7 +256,7 @@ class Coordinator:
             standing, fresh, lost = Snapshot(done.version, done.seen), True, lost + 1
             if lost > 2:
                 # Let others finish: the more often this one lost, the longer.
-                time.sleep(min(_left(deadline), random.uniform(0, 0.001 * 2 ** min(lost, 6))))
+                time.sleep(min(_left(deadline).total_seconds(), random.uniform(0, 0.001 * 2 ** min(lost, 6))))
 
     def _fresh(self) -> Assignment:
         """Return the assignment that stands, or, if the cells are away, the one that is known."""
@@ -278,5 +286,5 @@ class Coordinator:
         self._stats = Stats(**{name: value + counts.get(name, 0) for name, value in values.items()})
 
 
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+def _left(deadline: float) -> timedelta:
+    return timedelta(seconds=max(0.0, deadline - time.monotonic()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from tidewheel._connectors.inbox import Inbox
 from tidewheel._fleet import handover
 from tidewheel._fleet.chains import Chains
@@ -28,5 +30,5 @@ def trim(chains: Chains, inbox: Inbox, older_than: float = 0.0) -> bool:
     needed = needed_from(chains)
     if not all(needed.values()):
         return False
-    inbox.trim(needed, older_than)
+    inbox.trim(needed, timedelta(seconds=older_than))
     return True

@@ -88,7 +88,7 @@ class Membership:
     def enter(self) -> None:
         """Take the node's lease. `HeldError`: a living node has the name. `ProgramDiffers`: the fleet runs another program."""
         try:
-            self._lease.acquire(timeout=self.ttl * _MARGIN + 1.0)
+            self._lease.acquire(timeout=timedelta(seconds=self.ttl * _MARGIN + 1.0))
         except TimeoutError:
             holder = tenure.holder if (tenure := self._lease.current) else "elsewhere"
             raise HeldError(

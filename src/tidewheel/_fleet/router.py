@@ -38,6 +38,7 @@ from tidewheel._fleet.gathering import (
     lines_array,
     longest,
 )
+from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, TidewheelError
 
 _encoder = msgspec.json.Encoder()
@@ -52,11 +53,11 @@ class Router:
 
     **Taken or refused.** `route` returns when it has taken the event, and raises when it has not. An event that was taken
     is kept until it is stored, and is durable when a later `flush` has returned. A delivery that fails is tried again
-    under the same stamp for `timeout` seconds. Then `flush` raises; the events are kept, and the next `flush` tries again.
+    under the same stamp for `timeout`. Then `flush` raises; the events are kept, and the next `flush` tries again.
     Until one succeeds, `route` refuses events with `NotTaken`: route those again afterwards, and only those.
 
     **Limits.** Events are sent when `batch_events` wait (by default what suits the inbox, 50,000 or 100,000), when 8 MiB wait,
-    or when the oldest has waited for `linger` seconds. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route`
+    or when the oldest has waited for `linger`. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route`
     waits too, so a producer is never faster than its inbox for long.
 
     **Names.** Without a `producer` the router takes a name that nobody else has, and the inbox forgets it afterwards. With
@@ -74,10 +75,10 @@ class Router:
         replay: bool = False,
         own_numbers: bool = False,
         batch_events: int | None = None,
-        linger: float = 0.05,
+        linger: Duration = "50 ms",
         max_waiting: int = 200_000,
         max_waiting_bytes: int = 64 * 2**20,
-        timeout: float = 30.0,
+        timeout: Duration = "30 s",
     ) -> None:
         if (replay or own_numbers) and producer is None:
             raise ConfigError(
@@ -97,8 +98,8 @@ class Router:
         self.delivered = 0
         """How many events this router has stored."""
         self._own_numbers = own_numbers
-        self._batch_events, self._linger = min(batch_events, max_waiting), linger
-        self._max_waiting, self._max_bytes, self._timeout = max_waiting, max_waiting_bytes, timeout
+        self._batch_events, self._linger = min(batch_events, max_waiting), seconds(linger, "linger=")
+        self._max_waiting, self._max_bytes, self._timeout = max_waiting, max_waiting_bytes, seconds(timeout, "timeout=")
         self._batch_bytes = min(_BATCH_BYTES, max_waiting_bytes)
         self._block_bytes = inbox.max_block_bytes // 4
         stored = inbox.marks(self.producer) if producer is not None else {}
@@ -131,7 +132,7 @@ class Router:
         # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._delivery = Delivery(inbox, self.session, timeout, self._closing)
+        self._delivery = Delivery(inbox, self.session, self._timeout, self._closing)
         self._threads = [
             BackgroundThread(work, f"router {self.producer} {name}", self._thread_failed)
             for work, name in ((self._cut_batches, "cutter"), (self._send_rounds, "sender"))
@@ -189,12 +190,13 @@ class Router:
                 return
             taken += len(chunk)
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: Duration | None = None) -> None:
         """Wait until all that was taken before this call is durable; after a failed delivery, try again.
 
         An exception means that some of it is not stored. It is kept: call `flush` again, and do not route it again.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = seconds_or_none(timeout, "the timeout")
+        deadline = None if limit is None else time.monotonic() + limit
         with self._changed:
             self._error = None
             target = self._generation if self._gathered.count else self._generation - 1
@@ -210,7 +212,7 @@ class Router:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise InboxUnavailable(
-                        f"{self._undelivered()} events for {self.inbox.url} were not stored within {timeout} s; they are kept: "
+                        f"{self._undelivered()} events for {self.inbox.url} were not stored within {timeout}; they are kept: "
                         "call flush() to go on waiting for them, and do not route them again"
                     )
                 self._changed.wait(left)
@@ -480,7 +482,7 @@ class Router:
 
     def _kept(self, error: InboxUnavailable) -> InboxUnavailable:
         return InboxUnavailable(
-            f"{self._undelivered()} events could not be stored within {self._timeout} s: {error}. "
+            f"{self._undelivered()} events could not be stored within {self._timeout:g} s: {error}. "
             "They are kept under their stamps; call flush() to try again, and do not route them again"
         )
 

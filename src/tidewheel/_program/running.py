@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
 
 from tidewheel._core.urls import Url
-from tidewheel._time.duration import Duration, seconds
+from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -164,15 +164,15 @@ class Run:
         if self._driver is not None:
             self._driver.stop()
 
-    def wait(self, timeout: float | None = None) -> RunResult:
+    def wait(self, timeout: Duration | None = None) -> RunResult:
         """Wait for the end and return the result, or raise the error that the run failed with.
 
         `TimeoutError`: it runs on. Ctrl-C ends the waiting, and the run goes on.
 
-        - `timeout`: how many seconds to wait. None: as long as it takes.
+        - `timeout`: how long to wait, such as "5 min". None: as long as it takes.
         """
-        if not self._ended.wait(timeout):
-            raise TimeoutError(f"job {self.job.name!r} has not ended within {timeout:g} s; it is {self.status}")
+        if not self._ended.wait(seconds_or_none(timeout, "the timeout")):
+            raise TimeoutError(f"job {self.job.name!r} has not ended within {timeout}; it is {self.status}")
         if self._error is not None:
             raise self._error
         assert self._result is not None, "a run ends with a result or an error"

@@ -17,12 +17,13 @@ from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.tools.export import batches, columns_of
 from tidewheel._checkpoint.tools.savepoint import At, job_at
-from tidewheel._checkpoint.tools.state_reader import HOLD_SECONDS, StateReader, hold
+from tidewheel._checkpoint.tools.state_reader import StateReader, hold
 from tidewheel._core import pickling
 from tidewheel._fleet.fleet_state import newest
 from tidewheel._spark.modules import is_own
 from tidewheel._spark.shipping import ship
 from tidewheel._storage import open_store
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,17 +43,17 @@ def read_state(
     job: str | None = None,
     at: At = None,
     type: Any = None,
-    hold_seconds: float = HOLD_SECONDS,
+    held_for: Duration = "1 hour",
 ) -> DataFrame:
     """Return an operator's committed state as a DataFrame: the column `key`, then the fields of the value, or `value`.
 
     `at` is a sequence, the name of a savepoint, or None for the newest checkpoint; `job` may be left out where the state URL
     has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it a sample does. Tasks read
-    the shards in parallel. A running job is not disturbed; what is read is held for `hold_seconds`, within which the
+    the shards in parallel. A running job is not disturbed; what is read is kept for `held_for`, within which the
     DataFrame can be used again and again.
     """
     store = open_store(url)
-    manifest = _manifest(store, job or _only_job(store), at, hold_seconds)
+    manifest = _manifest(store, job or _only_job(store), at, seconds(held_for, "held_for="))
     reader = StateReader(store, manifest)
     columns = columns_of(reader, operator, type)
     _by_value(type)

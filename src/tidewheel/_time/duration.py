@@ -68,6 +68,11 @@ def seconds(duration: Duration, what: str, least: int = 0) -> float:
     return nanoseconds(duration, what, least) / 1e9
 
 
+def seconds_or_none(duration: Duration | None, what: str) -> float | None:
+    """Return a duration in seconds, and None for none: how long a wait may take, or that it may take for ever."""
+    return None if duration is None else seconds(duration, what)
+
+
 def _of_text(text: str, what: str) -> int:
     parts = _TEXT.fullmatch(text)
     if parts is None or parts[2] not in _UNITS:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tidewheel import cells
 from tidewheel._cells import aio
 from tidewheel.cells import TicketIssuer, TicketValidator
-from waiting import SOON
+from waiting import IN_TIME
 
 
 def test_commands_reads_and_waits(place):
@@ -21,7 +21,7 @@ def test_commands_reads_and_waits(place):
             assert reader.is_empty()
             assert reader.is_none()
             version = await writer.write(1)
-            assert await reader.when.reaches(version, timeout=SOON) == (version, 1)
+            assert await reader.when.reaches(version, timeout=IN_TIME) == (version, 1)
             assert reader.read() == reader.get() == 1
             assert reader.is_some()
             assert reader.version() == version
@@ -35,7 +35,7 @@ def test_commands_reads_and_waits(place):
             assert await one.names() == ["x"]
             assert not hasattr(reader, "write")
             assert reader.is_online
-            await reader.when.online(timeout=SOON)
+            await reader.when.online(timeout=IN_TIME)
             async with await one.reader("x", int) as third:
                 assert third.snapshot().value == 4
             with pytest.raises(cells.Closed):
@@ -49,7 +49,7 @@ def test_a_wait_leaves_the_loop_free_and_takes_no_thread(place):
         async with aio.open(place.url) as connection:
             reader, writer = await connection.reader("x", int), await connection.writer("x", int)
             before = set(threading.enumerate())
-            waits = [asyncio.create_task(reader.when.updated(timeout=SOON)) for _ in range(50)]
+            waits = [asyncio.create_task(reader.when.updated(timeout=IN_TIME)) for _ in range(50)]
             await asyncio.sleep(0)
             assert set(threading.enumerate()) <= before
             version = await writer.write(1)
@@ -95,9 +95,9 @@ def test_timeouts_cancellation_and_closing_leave_nothing_behind():
         async with aio.open("memory:") as connection:
             reader = await connection.reader("x", int)
             with pytest.raises(TimeoutError, match=r"cell default/x .* did not change within 0\.01 s"):
-                await reader.when.updated(timeout=0.01)
+                await reader.when.updated(timeout="0.01 s")
             with pytest.raises(TimeoutError, match="was not offline"):
-                await reader.when.offline(timeout=0)
+                await reader.when.offline(timeout="0 s")
             cancelled = asyncio.create_task(reader.when.updated())
             await asyncio.sleep(0)
             cancelled.cancel()
@@ -122,7 +122,7 @@ def test_tickets():
             await writer.write(1)
             assert reader.is_empty()
             issuer = TicketIssuer(key, audience="app", algorithm="EdDSA")
-            await writer.present(issuer.issue("me", lifetime=60)).write(2)
+            await writer.present(issuer.issue("me", lifetime="60 s")).write(2)
             assert reader.read() == 2
 
     asyncio.run(main())
@@ -131,7 +131,7 @@ def test_tickets():
 def test_errors_are_the_same():
     async def main():
         with pytest.raises(cells.Offline):
-            async with aio.open("etcd://127.0.0.1:1/x", timeout=0.1):
+            async with aio.open("etcd://127.0.0.1:1/x", timeout="0.1 s"):
                 pass
         connection = aio.open("memory:")
         with pytest.raises(cells.Closed, match="async with"):

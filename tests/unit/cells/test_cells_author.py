@@ -13,7 +13,7 @@ from tidewheel import cells
 from tidewheel._cells import author as authors
 from tidewheel._cells import record as records
 from tidewheel._cells.record import FORMAT, CellRecord
-from waiting import SOON
+from waiting import IN_TIME
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_others_see_who_made_the_last_change(tmp_path, connection):
         reader = other.reader("x", int)
         assert reader.last_change().author.program == "tidewheel node a"
         version = other.writer("x", int).clear()
-        reader.when.reaches(version, timeout=SOON)
+        reader.when.reaches(version, timeout=IN_TIME)
         assert (reader.read(), reader.last_change().author.program) == (None, "b")
 
 
@@ -75,7 +75,7 @@ def test_a_value_that_is_not_shown_leaves_the_author_of_the_one_that_is(tmp_path
     issuer = cells.TicketIssuer("at least 32 characters, and better ones", audience="x")
     validator = cells.TicketValidator("at least 32 characters, and better ones", audience="x")
     reader = connection.reader("x", int).require_ticket(validator)
-    connection.writer("x", int).present(issuer.issue("a", lifetime=3600)).write(1)
+    connection.writer("x", int).present(issuer.issue("a", lifetime="3600 s")).write(1)
     with cells.open(str(tmp_path), program="stranger") as other:
         other.writer("x", int).write(2)
     reader.refresh()

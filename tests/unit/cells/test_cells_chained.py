@@ -14,7 +14,7 @@ from tidewheel._storage.base import check_path
 from tidewheel._storage.chain import Chain
 from tidewheel.cells import Offline
 from tidewheel.errors import ConfigError, StorageError
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 
@@ -38,7 +38,7 @@ def test_a_writer_that_slept_over_a_trimming_is_not_applied_and_sees_what_stands
     held = late._held
     for number in range(100):
         version = other.write(number)
-    late.when.reaches(version, timeout=SOON)
+    late.when.reaches(version, timeout=IN_TIME)
     late._held = held
     assert late.compare_exchange_at(seen, -1) == (False, version, 99)
     late._held = held

@@ -17,7 +17,7 @@ from tidewheel._cells.backends.etcd_client import Address, EtcdClient, NoAnswer,
 from tidewheel._cells.deadline import Deadline
 from tidewheel.cells import AccessRefused, Offline, TooLarge
 from tidewheel.errors import ConfigError
-from waiting import SOON
+from waiting import IN_TIME, SOON
 
 
 class Proxy:
@@ -114,7 +114,7 @@ def test_a_write_whose_answer_was_lost_and_which_was_overwritten_is_found_in_the
 
 def test_when_the_history_is_compacted_the_write_is_in_doubt(proxied, etcd):
     proxy, through, direct = proxied
-    with cells.open(through, timeout=2) as connection, cells.open(direct) as other:
+    with cells.open(through, timeout="2 s") as connection, cells.open(direct) as other:
         writer, rival = connection.writer("x", int), other.writer("x", int)
         base = writer.write(1)
         backend = connection._backend
@@ -143,19 +143,19 @@ def test_a_write_whose_answer_was_lost_and_whose_server_is_gone_is_in_doubt(etcd
 
         connection._backend._client.call = gone
         with pytest.raises(Offline, match="does not answer") as caught:
-            writer.write(1, timeout=0.1)
+            writer.write(1, timeout="0.1 s")
         assert caught.value.maybe
 
 
 def test_a_compacted_watch_begins_anew(etcd):
     with cells.open(etcd.url(uuid.uuid4().hex)) as connection, cells.open(connection.url) as other:
         reader, writer = connection.reader("x", int), other.writer("x", int)
-        reader.when.reaches(writer.write(1), timeout=SOON)
+        reader.when.reaches(writer.write(1), timeout=IN_TIME)
         for number in range(3):
             version = writer.write(number)
         etcd.post(0, "/v3/kv/compaction", {"revision": version})
         connection._backend._stream.interrupt()
-        assert reader.when.reaches(writer.write(5), timeout=SOON).value == 5
+        assert reader.when.reaches(writer.write(5), timeout=IN_TIME).value == 5
 
 
 def test_a_key_deleted_by_hand_can_be_written_again(etcd):
@@ -166,7 +166,7 @@ def test_a_key_deleted_by_hand_can_be_written_again(etcd):
         etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
         again = writer.write(2)
         assert again > version
-        assert reader.when.reaches(again, timeout=SOON) == (again, 2)
+        assert reader.when.reaches(again, timeout=IN_TIME) == (again, 2)
 
 
 def test_a_key_deleted_by_hand_is_seen_and_refreshed(etcd):
@@ -176,19 +176,19 @@ def test_a_key_deleted_by_hand_is_seen_and_refreshed(etcd):
         members = other.map_reader("members", int)
         version = writer.write(1)
         connection.map_writer("members", int).write("a", 1)
-        members.when.holds("a", timeout=SOON)
-        reader.when.reaches(version, timeout=SOON)
+        members.when.holds("a", timeout=IN_TIME)
+        reader.when.reaches(version, timeout=IN_TIME)
         for name in ("x", "members/a"):
             etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/{name}".encode())})
         assert reader.refresh().value is None
         assert reader.version() > version
         assert dict(members.refresh()) == {}
-        writer.when.reaches(version + 1, timeout=SOON)
+        writer.when.reaches(version + 1, timeout=IN_TIME)
         assert writer.is_empty()
         done = writer.compare_exchange(1, 5)
         assert (done.applied, done.seen) == (False, None)
         assert writer.compare_exchange_at(writer.version(), 6).applied
-        assert reader.when.updated(timeout=SOON, since=writer.version() - 1).value == 6
+        assert reader.when.updated(timeout=IN_TIME, since=writer.version() - 1).value == 6
 
 
 def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
@@ -196,13 +196,13 @@ def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
     with cells.open(etcd.url(prefix)) as connection:
         reader, writer = connection.reader("x", int), connection.writer("x", int)
         version = writer.write(1)
-        reader.when.reaches(version, timeout=SOON)
+        reader.when.reaches(version, timeout=IN_TIME)
         tell = connection._backend._tell
         connection._backend._tell = lambda *_: None
         etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
         connection._backend._tell = tell
         connection._backend._stream.interrupt()
-        assert reader.when.reaches(version + 1, timeout=SOON).value is None
+        assert reader.when.reaches(version + 1, timeout=IN_TIME).value is None
 
 
 def test_keys_of_other_programs_disturb_nobody(tmp_path):
@@ -215,7 +215,7 @@ def test_keys_of_other_programs_disturb_nobody(tmp_path):
         for key in (b"\xff\xfe", b"default/members/a//b", b"default/members/" + b"a" * 300):
             own.post(0, "/v3/kv/put", {"key": to_base64(key), "value": to_base64(b"1")})
         version = writer.write(1)
-        assert reader.when.reaches(version, timeout=SOON).value == 1
+        assert reader.when.reaches(version, timeout=IN_TIME).value == 1
         assert dict(members.refresh()) == {}
         assert "x" in two.names()
 
@@ -231,10 +231,10 @@ def test_a_member_that_hangs_is_left_for_another(tmp_path):
         pid = cluster._processes[hung].pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            reader.when.offline(timeout=SOON)
-            reader.when.online(timeout=SOON)
+            reader.when.offline(timeout=IN_TIME)
+            reader.when.online(timeout=IN_TIME)
             assert connection._backend._watched != watched
-            assert reader.when.reaches(writer.write(2, timeout=SOON), timeout=SOON).value == 2
+            assert reader.when.reaches(writer.write(2, timeout=IN_TIME), timeout=IN_TIME).value == 2
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -303,7 +303,7 @@ def test_password_and_tls(guarded):
         assert "s3cret" not in connection.url
         assert "s3cret" not in repr(connection)
         writer, reader = connection.writer("x", int), connection.reader("x", int)
-        assert reader.when.reaches(writer.write(1), timeout=SOON).value == 1
+        assert reader.when.reaches(writer.write(1), timeout=IN_TIME).value == 1
 
 
 def test_password_and_authority_from_the_environment(guarded, monkeypatch):
@@ -339,12 +339,12 @@ def test_a_user_where_none_is_asked_for_is_told(etcd):
 
 def test_an_unknown_authority_is_told(guarded):
     with pytest.raises(AccessRefused, match=r"a certificate that is not trusted .* give its authority with \?ca=file"):
-        cells.open(f"etcds://{guarded.hosts}/x", timeout=SOON)
+        cells.open(f"etcds://{guarded.hosts}/x", timeout=IN_TIME)
 
 
 def test_plain_speech_to_a_server_that_wants_tls_is_offline(guarded):
     with pytest.raises(Offline, match="does not answer"):
-        cells.open(f"etcd://{guarded.hosts}/x", timeout=0.5)
+        cells.open(f"etcd://{guarded.hosts}/x", timeout="0.5 s")
 
 
 @pytest.mark.parametrize(
@@ -372,14 +372,14 @@ def test_urls_are_read_in_full():
 def test_without_a_prefix_cells_are_at_the_top(tmp_path):
     with running_etcd(tmp_path) as cluster, cells.open(cluster.url(prefix="")) as connection:
         reader = connection.reader("x", int)
-        assert reader.when.reaches(connection.writer("x", int).write(1), timeout=SOON).value == 1
+        assert reader.when.reaches(connection.writer("x", int).write(1), timeout=IN_TIME).value == 1
         assert connection.names() == ["x"]
 
 
 def test_a_server_that_is_not_there_is_told_in_time():
     url = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
     with pytest.raises(Offline, match=r"does not answer .*Connection refused") as caught:
-        cells.open(url, timeout=0.2)
+        cells.open(url, timeout="0.2 s")
     assert not caught.value.maybe
 
 

@@ -16,7 +16,7 @@ from tidewheel import cells
 from tidewheel._cells.backends import inotify
 from tidewheel.cells import AccessRefused, Offline
 from tidewheel.errors import ConfigError
-from waiting import SOON, eventually
+from waiting import IN_TIME, SOON, eventually
 
 COUNT = """
 import sys
@@ -49,7 +49,7 @@ def test_processes_count_together_and_none_is_lost_when_one_is_killed(tmp_path):
         assert len(acknowledged[2]) == 6
         versions = sorted(version for mine in acknowledged for version in mine)
         assert len(set(versions)) == len(versions) == 86
-        assert reader.when.reaches(87, timeout=SOON) == (87, 87), "the killed one's last was created, so it counts"
+        assert reader.when.reaches(87, timeout=IN_TIME) == (87, 87), "the killed one's last was created, so it counts"
 
 
 def test_a_killed_process_leaves_nothing_that_hinders_others(tmp_path):
@@ -92,7 +92,7 @@ def test_when_the_system_loses_notices_everything_is_looked_at(tmp_path):
         watch.clear()
         version = other.writer("x", int).write(1)
         watch.wait = lambda timeout: time.sleep(0.01)
-        assert reader.when.reaches(version, timeout=SOON) == (version, 1)
+        assert reader.when.reaches(version, timeout=IN_TIME) == (version, 1)
 
 
 def test_without_inotify_it_is_polled(tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_without_inotify_it_is_polled(tmp_path, monkeypatch):
     with cells.open(str(tmp_path)) as connection, cells.open(str(tmp_path)) as other:
         reader = connection.reader("x", int)
         version = other.writer("x", int).write(1)
-        assert reader.when.reaches(version, timeout=SOON) == (version, 1)
+        assert reader.when.reaches(version, timeout=IN_TIME) == (version, 1)
 
 
 def test_when_the_system_has_no_notices_to_give_it_is_polled_too(monkeypatch):
@@ -257,7 +257,7 @@ def test_a_value_of_another_shape_is_told_and_can_be_overwritten(tmp_path):
         with pytest.raises(cells.Encoding, match="is not a shape"):
             reader.read()
         new.write(New(2))
-        reader.when.reaches(version + 1, timeout=SOON)
+        reader.when.reaches(version + 1, timeout=IN_TIME)
         assert reader.read() == New(2)
 
 
@@ -277,4 +277,4 @@ def test_a_folder_that_another_thread_began_to_watch_is_looked_at_too(tmp_path):
         backend._attach = attach_late
         version = other.writer("x", int).write(1)
         real()
-        assert reader.when.reaches(version, timeout=SOON).value == 1
+        assert reader.when.reaches(version, timeout=IN_TIME).value == 1

@@ -14,7 +14,7 @@ from tidewheel._cells.backends import memory
 from tidewheel._cells.lease import Tenure
 from tidewheel.cells import Lease, LeaseLost, Offline, leader_election
 from tidewheel.errors import GraphError
-from waiting import SOON, eventually
+from waiting import IN_TIME, SOON, eventually
 
 
 class Clock:
@@ -92,7 +92,7 @@ def test_release_frees_it_at_once(connection, clock):
     token = first.acquire()
     first.release()
     assert not first.held
-    assert second.acquire(timeout=0) > token
+    assert second.acquire(timeout="0 s") > token
 
 
 def test_releasing_what_another_holds_changes_nothing(connection, clock):
@@ -130,7 +130,7 @@ def test_acquire_waits_and_gives_up_in_time(connection):
     first, second = Lease(connection, "boss", holder="a"), Lease(connection, "boss", holder="b")
     first.acquire()
     with pytest.raises(TimeoutError, match=r"the lease boss was not free within 0\.05 s"):
-        second.acquire(timeout=0.05)
+        second.acquire(timeout="0.05 s")
     waiting = threading.Thread(target=second.acquire)
     waiting.start()
     first.release()
@@ -147,7 +147,7 @@ def test_acquire_waits_through_an_outage(connection):
     waiting.join(SOON)
     assert lease.held
     with memory.outage(connection.url), pytest.raises(Offline):
-        Lease.acquire(_lapsed(lease), timeout=0.05)
+        Lease.acquire(_lapsed(lease), timeout="0.05 s")
 
 
 def _lapsed(lease):
@@ -160,7 +160,7 @@ def test_in_a_with_block_it_is_renewed_in_the_background(connection, clock):
     reader = connection.reader("boss", Tenure, namespace="leases")
     with candidate(connection, "a", clock, ttl="300 ms") as lease:
         token = lease.token
-        reader.when.reaches(token + 3, timeout=SOON)
+        reader.when.reaches(token + 3, timeout=IN_TIME)
         assert lease.held
         assert lease.token == token
         assert reader.read().token == token
@@ -182,7 +182,7 @@ def test_the_background_renewal_survives_a_short_outage(connection, clock, monke
         with memory.outage(connection.url):
             eventually(lambda: refusals, "a renewal that is refused")
         version = reader.version()
-        reader.when.reaches(version + 1, timeout=SOON)
+        reader.when.reaches(version + 1, timeout=IN_TIME)
         assert lease.held
 
 
@@ -261,7 +261,7 @@ def test_a_candidate_stands_through_an_outage(connection, monkeypatch):
             raise
 
     def stand():
-        with cells.open(connection.url, timeout=0.1) as own:
+        with cells.open(connection.url, timeout="0.1 s") as own:
             for leadership in leader_election(own, "boss", "b", ttl="2 s", stop=stop):
                 leaders.append(leadership.token)
                 stop.set()
@@ -290,6 +290,6 @@ def test_leases_work_on_every_backend(place):
         token = lease.token
         other = Lease(second, "boss", holder="b")
         assert not other.try_acquire()
-    assert other.acquire(timeout=SOON) > token
+    assert other.acquire(timeout=IN_TIME) > token
     other.close()
     other.close()

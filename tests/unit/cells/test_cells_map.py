@@ -10,7 +10,7 @@ from tidewheel import cells
 from tidewheel._cells.backends import memory
 from tidewheel.cells import TicketIssuer, TicketValidator
 from tidewheel.errors import ConfigError
-from waiting import SOON
+from waiting import IN_TIME
 
 SECRET = "s" * 32
 
@@ -20,8 +20,8 @@ def test_keys_written_anywhere_are_seen_everywhere(place):
     assert dict(two) == {}
     one.write("a", 1)
     one.write("b/deep", 2)
-    two.when.holds("a", timeout=SOON)
-    two.when.holds("b/deep", timeout=SOON)
+    two.when.holds("a", timeout=IN_TIME)
+    two.when.holds("b/deep", timeout=IN_TIME)
     assert dict(two) == {"a": 1, "b/deep": 2}
     assert len(two) == 2
     assert two["a"] == two.get("a") == 1
@@ -42,7 +42,7 @@ def test_a_discarded_key_leaves_no_cell_or_an_empty_one_and_versions_go_on(place
     one, other = place.open(), place.open()
     members, late = one.map_writer("members", int), other.map_writer("members", int)
     first = members.write("a", 1)
-    late.when.holds("a", timeout=SOON)
+    late.when.holds("a", timeout=IN_TIME)
     emptied = members.remove("a")
     assert not members.discard("a", first), "it is not at that version any more"
     discarded = members.discard("a", emptied)
@@ -61,14 +61,14 @@ def test_a_discarded_key_leaves_no_cell_or_an_empty_one_and_versions_go_on(place
 def test_a_removed_key_goes_and_may_come_again(place):
     one, two = place.open().map_writer("members", int), place.open().map_reader("members", int)
     one.write("a", 1)
-    two.when.holds("a", timeout=SOON)
+    two.when.holds("a", timeout=IN_TIME)
     removed = one.remove("a")
-    two._wait(lambda: True if two.snapshot("a").version >= removed else None, SOON, "")
+    two._wait(lambda: True if two.snapshot("a").version >= removed else None, IN_TIME, "")
     assert "a" not in two
     assert list(two) == []
     again = one.write("a", 2)
     assert again > removed
-    two.when.holds("a", timeout=SOON)
+    two.when.holds("a", timeout=IN_TIME)
 
 
 def test_exchanges_of_one_key(place):
@@ -87,7 +87,7 @@ def test_a_map_is_a_view_over_ordinary_cells(place):
     version = members.write("a", 1)
     assert connection.reader("members/a", int).snapshot() == members.snapshot("a") == (version, 1)
     connection.writer("members/b", int).write(2)
-    members.when.holds("b", timeout=SOON)
+    members.when.holds("b", timeout=IN_TIME)
     connection.writer("membership", int).write(3)
     assert sorted(members.refresh()) == ["a", "b"]
     with pytest.raises(cells.WrongType):
@@ -97,7 +97,7 @@ def test_a_map_is_a_view_over_ordinary_cells(place):
 def test_updated_waits_for_any_key_and_closing_ends_it(place):
     connection = place.open()
     members, writer = connection.map_reader("members", int), place.open().map_writer("members", int)
-    thread = threading.Thread(target=lambda: members.when.updated(timeout=SOON))
+    thread = threading.Thread(target=lambda: members.when.updated(timeout=IN_TIME))
     thread.start()
     number = 0
     while thread.is_alive():
@@ -105,10 +105,10 @@ def test_updated_waits_for_any_key_and_closing_ends_it(place):
         writer.write(f"key {number % 5}", number)
         thread.join(0.01)
     with pytest.raises(TimeoutError, match=r"cells default/members/ at .* did not change"):
-        members.when.updated(timeout=0)
-    members.when.online(timeout=SOON)
+        members.when.updated(timeout="0 s")
+    members.when.online(timeout=IN_TIME)
     with pytest.raises(TimeoutError):
-        members.when.offline(timeout=0)
+        members.when.offline(timeout="0 s")
     members.close()
     for attempt in (members.when.updated, lambda: members["a"], lambda: list(members.refresh() and members["a"])):
         with pytest.raises(cells.Closed):
@@ -121,11 +121,11 @@ def test_an_outage_is_told():
         members = connection.map_writer("members", int)
         members.write("a", 1)
         with memory.outage(url):
-            members.when.offline(timeout=SOON)
+            members.when.offline(timeout=IN_TIME)
             assert members["a"] == 1
             with pytest.raises(cells.Offline):
                 members.write("a", 2)
-        members.when.online(timeout=SOON)
+        members.when.online(timeout=IN_TIME)
         members.write("a", 3)
         assert members["a"] == 3
 
@@ -135,8 +135,8 @@ def test_tickets_are_required_of_every_key(place):
     writer.write("bad", 1)
     reader = place.open().map_reader("members", int).require_ticket(TicketValidator(SECRET, audience="app"))
     assert dict(reader) == {}
-    writer.present(TicketIssuer(SECRET, audience="app").issue("me", lifetime=60)).write("good", 2)
-    reader.when.holds("good", timeout=SOON)
+    writer.present(TicketIssuer(SECRET, audience="app").issue("me", lifetime="60 s")).write("good", 2)
+    reader.when.holds("good", timeout=IN_TIME)
     assert dict(reader) == {"good": 2}
 
 
@@ -157,9 +157,9 @@ def test_once_the_first_write_wins(place):
     settled = in_parallel(*(lambda c=c, n=n: c.set(f"by {n}") for n, c in enumerate(candidates)))
     (value,) = {outcome.value for outcome in settled}
     assert [outcome.won for outcome in settled].count(True) == 1
-    assert candidates[3].wait(timeout=SOON) == value
+    assert candidates[3].wait(timeout=IN_TIME) == value
     with place.open().once("choice", str) as late:
         assert late.get() == value
         assert late.set("too late") == (False, value)
     with pytest.raises(TimeoutError, match=r"was not set within 0\.01 s"):
-        place.open().once("other", str).wait(timeout=0.01)
+        place.open().once("other", str).wait(timeout="0.01 s")

@@ -11,7 +11,7 @@ from tidewheel import cells
 from tidewheel._storage.chain import Chain
 from tidewheel.cells import Encoding, TicketIssuer, TicketValidator, Unreadable
 from tidewheel.errors import ConfigError
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 SECRET = "s" * 32
 
@@ -49,7 +49,7 @@ def test_a_value_that_its_class_refuses_concerns_its_cell_alone(place):
     with pytest.raises(Encoding, match="is not a Limits: AssertionError low above high"):
         checked.read()
     version = other.write(1)
-    assert other_reader.when.reaches(version, timeout=SOON).value == 1
+    assert other_reader.when.reaches(version, timeout=IN_TIME).value == 1
     limits.write(Limits(3, 4))
     eventually(lambda: checked.error is None)
     assert checked.read() == CheckedLimits(3, 4)
@@ -60,15 +60,15 @@ def test_a_validator_that_fails_concerns_its_cell_alone(place):
     revoked = ours.reader("revoked", list[str])
     validator = TicketValidator(SECRET, audience="t", revoked=lambda ticket: ticket in revoked.read())
     guarded, other_reader = ours.reader("x", int).require_ticket(validator), ours.reader("other", int)
-    ticket = TicketIssuer(SECRET, audience="t").issue("n", lifetime=60)
+    ticket = TicketIssuer(SECRET, audience="t").issue("n", lifetime="60 s")
     theirs.writer("x", int).present(ticket).write(1)
     eventually(lambda: guarded.error)
     with pytest.raises(Unreadable, match=r"cell default/x at .* cannot be read: TypeError .*NoneType"):
         guarded.read()
     version = theirs.writer("other", int).write(2)
-    assert other_reader.when.reaches(version, timeout=SOON).value == 2
+    assert other_reader.when.reaches(version, timeout=IN_TIME).value == 2
     version = theirs.writer("revoked", list[str]).write([])
-    revoked.when.reaches(version, timeout=SOON)
+    revoked.when.reaches(version, timeout=IN_TIME)
     assert guarded.refresh().value == 1
 
 
@@ -94,8 +94,8 @@ def test_a_record_that_cannot_be_loaded_concerns_its_cell_alone(tmp_path, monkey
         writers = [theirs.writer(name, int) for name in ("bad", "other", "members/bad", "members/good")]
         monkeypatch.setattr(Chain, "head", failing)
         versions = [writer.write(1) for writer in writers]
-        assert other.when.reaches(versions[1], timeout=SOON).value == 1
-        members.when.holds("good", timeout=SOON)
+        assert other.when.reaches(versions[1], timeout=IN_TIME).value == 1
+        members.when.holds("good", timeout=IN_TIME)
         eventually(lambda: bad.error and members.unreadable)
         with pytest.raises(Unreadable, match="UnicodeError nobody expected this"):
             bad.read()
@@ -118,10 +118,10 @@ def test_a_thread_that_meets_the_unexpected_says_offline_and_goes_on(tmp_path, m
 
         monkeypatch.setattr(ours._backend, "_pass_on", failing)
         version = theirs.writer("x", int).write(1)
-        reader.when.offline(timeout=SOON)
+        reader.when.offline(timeout=IN_TIME)
         fixed.set()
-        assert reader.when.reaches(version, timeout=SOON).value == 1
-        reader.when.online(timeout=SOON)
+        assert reader.when.reaches(version, timeout=IN_TIME).value == 1
+        reader.when.online(timeout=IN_TIME)
 
 
 @pytest.mark.parametrize("name", ["日" * 60, "п" * 100, "a" * 241, "a/" * 70 + "a"])
@@ -133,7 +133,7 @@ def test_a_name_that_no_folder_can_have_is_refused_where_it_is_given(place, name
     with pytest.raises(ConfigError, match="too long to name a cell"):
         connection.map_writer("members", int).write(name, 1)
     version = place.open().writer("threshold", int).write(1)
-    assert reader.when.reaches(version, timeout=SOON).value == 1
+    assert reader.when.reaches(version, timeout=IN_TIME).value == 1
     assert reader.is_online
 
 

@@ -24,7 +24,7 @@ def test_a_server_that_is_not_there(monkeypatch):
     port = free_ports(1)[0]
     for url in (f"etcd://127.0.0.1:{port}/x", f"s3://bucket/x?endpoint=http://127.0.0.1:{port}&retry_s=0.1"):
         with pytest.raises(cells.Offline, match="does not answer"):
-            cells.open(url, timeout=0.1)
+            cells.open(url, timeout="0.1 s")
 
 
 def test_cells_that_nobody_holds_are_forgotten():
@@ -56,7 +56,7 @@ def test_writers_that_keep_losing_give_up_in_time():
 
         connection._backend.swap = another_first
         with pytest.raises(cells.Offline, match=r"other writers of cell default/x .* came first \d+ times") as caught:
-            writer.write(1, timeout=0.05)
+            writer.write(1, timeout="0.05 s")
         assert not caught.value.maybe
         assert caught.value.value == 1
 

@@ -25,20 +25,20 @@ def presented(text, proof=None, signed=b"what is written"):
 def test_keys_may_be_pem():
     issuer = TicketIssuer(PRIVATE_PEM, audience="app", algorithm="EdDSA")
     validate = TicketValidator(PUBLIC_PEM, audience="app", algorithm="EdDSA")
-    text = issuer.issue("me", lifetime=60, writer_key=PUBLIC_PEM)
+    text = issuer.issue("me", lifetime="60 s", writer_key=PUBLIC_PEM)
     validate(presented(text, Ticket(text, PRIVATE_PEM).prove(b"what is written")))
     with pytest.raises(TicketRefused, match="not signed with the key"):
         validate(presented(text, Ticket(text, PRIVATE_PEM).prove(b"something else")))
 
 
 def test_leeway_forgives_clocks_that_differ():
-    text = TicketIssuer(SECRET, audience="app").issue("me", lifetime=-5)
+    text = TicketIssuer(SECRET, audience="app").issue("me", lifetime="0 s")
     with pytest.raises(TicketRefused, match="expired"):
         TicketValidator(SECRET, audience="app")(presented(text))
-    TicketValidator(SECRET, audience="app", leeway=60)(presented(text))
+    TicketValidator(SECRET, audience="app", leeway="60 s")(presented(text))
 
 
-def issued_ahead(monkeypatch, seconds, lifetime=3600.0):
+def issued_ahead(monkeypatch, seconds, lifetime="1 hour"):
     """Return a ticket of an issuer whose clock is ahead."""
     real = time.time
     with monkeypatch.context() as patched:
@@ -50,7 +50,7 @@ def test_an_issuer_s_clock_may_be_some_seconds_ahead(monkeypatch):
     TicketValidator(SECRET, audience="app")(presented(issued_ahead(monkeypatch, 10)))
     with pytest.raises(TicketRefused, match="not valid yet: it begins 600 s from now by this clock"):
         TicketValidator(SECRET, audience="app")(presented(issued_ahead(monkeypatch, 600)))
-    TicketValidator(SECRET, audience="app", ahead=700)(presented(issued_ahead(monkeypatch, 600)))
+    TicketValidator(SECRET, audience="app", ahead="700 s")(presented(issued_ahead(monkeypatch, 600)))
 
 
 def test_a_ticket_that_was_too_early_is_judged_again(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_ticket_that_was_too_early_is_judged_again(monkeypatch):
 def test_a_life_of_less_than_a_second_is_not_over_at_once(monkeypatch, fraction):
     begin = 1_800_000_000 + fraction
     monkeypatch.setattr(time, "time", lambda: begin)
-    text = TicketIssuer(SECRET, audience="app").issue("me", lifetime=0.8)
+    text = TicketIssuer(SECRET, audience="app").issue("me", lifetime="0.8 s")
     validate = TicketValidator(SECRET, audience="app")
     validate(presented(text))
     monkeypatch.setattr(time, "time", lambda: begin + 0.79)

@@ -105,7 +105,7 @@ def test_what_is_young_can_be_kept_from_a_trim(inbox, monkeypatch):
     for number in (2, 3):
         inbox.append("p", "s", [block(0, number, b"x")])
     monkeypatch.setattr("tidewheel._connectors.inbox.nats.datetime", Later)
-    inbox.trim(dict.fromkeys(range(4), 4), older_than=60.0)
+    inbox.trim(dict.fromkeys(range(4), 4), older_than="60 s")
     assert [b.block.first for b in whole(inbox)] == [2, 3]
 
 

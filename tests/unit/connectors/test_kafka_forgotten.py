@@ -124,7 +124,7 @@ def test_what_has_no_marker_is_dropped_before_anything_is_sent_on_top_of_it(real
 @pytest.mark.parametrize("phase", ["sent", "committing", "committed", "later"])
 def test_a_broker_that_is_killed_in_a_commit_loses_and_repeats_nothing(phase, durable_kafka, monkeypatch):
     draw = random.Random(f"{SEED} {phase}")
-    topic = MortalTopic(durable_kafka, 2, timeout=10.0)
+    topic = MortalTopic(durable_kafka, 2, timeout="10 s")
     sink, killer = DrivenSink(topic), []
 
     def restart(pause: float) -> None:

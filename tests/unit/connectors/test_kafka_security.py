@@ -43,8 +43,8 @@ def test_who_may_not_is_told_what_to_check_and_no_password(server, tmp_path):
     else:
         options["ssl.ca.location"] = str(make_certificates(tmp_path / "others") / "ca.pem")
     for refused in (
-        lambda: sources.kafka(server.brokers, "t", timeout=10, options=options).reader().initialOffset(),
-        lambda: sinks.kafka(server.brokers, "t", timeout=10, options=options).start("orders"),
+        lambda: sources.kafka(server.brokers, "t", timeout="10 s", options=options).reader().initialOffset(),
+        lambda: sinks.kafka(server.brokers, "t", timeout="10 s", options=options).start("orders"),
     ):
         with pytest.raises(ConfigError, match=r"check the options security\.protocol, sasl\.\* and ssl\.\*") as told:
             refused()
@@ -61,5 +61,5 @@ def test_who_may_read_the_topic_needs_no_other_right(tmp_path):
     with running(ApacheKafka(tmp_path, {USER: PASSWORD}, settings=rights)) as server:
         server.create("t")
         server.allow_to_read(USER, "t")
-        reader = sources.kafka(server.brokers, "t", timeout=10, options=server.options(USER)).reader()
+        reader = sources.kafka(server.brokers, "t", timeout="10 s", options=server.options(USER)).reader()
         assert offsets_in(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())) == {"t/0": 0}

@@ -31,7 +31,7 @@ class Topic(SinkHarness):
         self,
         server: Kafka,
         partitions: int = 2,
-        timeout: float = 20.0,
+        timeout: str = "20 s",
         options: dict[str, object] | None = None,
         **settings,
     ) -> None:
@@ -94,13 +94,13 @@ class TestKafkaSinkAtLeastOnce(SinkConformance):
 
 
 def test_a_broker_that_was_killed_costs_nothing_but_time(durable_kafka):
-    topic = MortalTopic(durable_kafka, 1, timeout=8.0)
+    topic = MortalTopic(durable_kafka, 1, timeout="8 s")
     SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
 
 
 @pytest.mark.slow
 def test_a_broker_that_was_killed_costs_nothing_but_time_and_repeats(durable_kafka):
-    topic = MortalTopic(durable_kafka, 1, timeout=8.0, exactly_once=False)
+    topic = MortalTopic(durable_kafka, 1, timeout="8 s", exactly_once=False)
     SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
 
 
@@ -219,7 +219,7 @@ def test_settings_that_cannot_work_are_refused(kafka):
     with pytest.raises(ConfigError, match="there is no topic 'nope'"):
         sinks.kafka(kafka.brokers, "nope").start("orders")
     with pytest.raises(TidewheelError, match=r"at the Kafka brokers 127\.0\.0\.1:1: "):
-        sinks.kafka("127.0.0.1:1", "t", timeout=0.5).start("orders")
+        sinks.kafka("127.0.0.1:1", "t", timeout="0.5 s").start("orders")
     topic = Topic(kafka)
     kafka.create(f"{topic.name}-wide", 2)
     with pytest.raises(ConfigError, match="must have one partition, and has 2"):

@@ -28,7 +28,7 @@ class Topic(SourceHarness):
         self.server, self.name, self.partitions = server, f"topic-{secrets.token_hex(4)}", partitions
         server.create(self.name, partitions)
 
-    def source(self, *, max_records=None, timeout=20.0, **more):
+    def source(self, *, max_records=None, timeout="20 s", **more):
         # The broker asks nobody for a password; what the client holds must not be shown all the same.
         options = {"sasl.password": PASSWORD, **more.pop("options", {})}
         return sources.kafka(
@@ -43,7 +43,7 @@ class MortalTopic(Topic):
     """On a broker that can be killed."""
 
     def source(self, *, max_records=None, **more):
-        return super().source(max_records=max_records, timeout=6.0, **more)
+        return super().source(max_records=max_records, timeout="6 s", **more)
 
     def stop_server(self):
         self.server.kill()
@@ -163,7 +163,7 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are(kafka):
 
 def test_brokers_that_are_not_there_are_named():
     with pytest.raises(TidewheelError, match=r"look for the topic 't' at the Kafka brokers 127.0.0.1:1: "):
-        offsets(sources.kafka("127.0.0.1:1", "t", timeout=0.5))
+        offsets(sources.kafka("127.0.0.1:1", "t", timeout="0.5 s"))
 
 
 def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
@@ -171,11 +171,11 @@ def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
     with running_kafka(tmp_path, asks_for_password=True) as server:
         for made in (
             lambda: offsets(
-                sources.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD})
+                sources.kafka(server.brokers, "t", timeout="5 s", options={**options, "sasl.password": PASSWORD})
             ),
-            lambda: sinks.kafka(server.brokers, "t", timeout=5, options={**options, "sasl.password": PASSWORD}).start(
-                "j"
-            ),
+            lambda: sinks.kafka(
+                server.brokers, "t", timeout="5 s", options={**options, "sasl.password": PASSWORD}
+            ).start("j"),
         ):
             with pytest.raises(
                 ConfigError, match=r"uthentication failed.*check the options security\.protocol"
@@ -203,7 +203,7 @@ def test_options_come_from_the_environment_too_and_secrets_are_not_shown(monkeyp
         ({"topics": "t", "connector": "java"}, "connector= is one of auto, spark, python"),
         ({"topics": "t", "max_records": 0}, "at least 1"),
         ({"topics": "t", "options": {"group.id": "g"}}, "belongs to the Kafka connector"),
-        ({"topics": "t", "timeout": 0}, "above 0"),
+        ({"topics": "t", "timeout": "0 s"}, "at least 1 ns"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, said):

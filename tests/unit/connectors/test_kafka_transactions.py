@@ -29,7 +29,7 @@ class ReadTopic(test_kafka_source.Topic):
         super().__init__(server, 1)
 
     def source(self, *, max_records=None):
-        return super().source(max_records=max_records, timeout=6.0)
+        return super().source(max_records=max_records, timeout="6 s")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, Ope
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 _numbers = itertools.count()
 
@@ -74,7 +74,7 @@ class _Table(SinkHarness):
 
     def sink(self):
         return sinks.postgres(
-            self.server.dsn, self.table, self.mode, key=["id"] if self.mode != "insert" else (), retry_s=1
+            self.server.dsn, self.table, self.mode, key=["id"] if self.mode != "insert" else (), patience="1 s"
         )
 
     def contents(self):
@@ -391,7 +391,7 @@ def test_two_drivers_at_once_add_a_batch_once(harness, rows):
 
 
 def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, postgres, caplog):
-    harness = harness(retry_s=SOON)
+    harness = harness(patience=IN_TIME)
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
     publishing = threading.Thread(target=harness.publish, args=(2, token))
@@ -405,7 +405,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, 
 
 
 def test_a_server_that_stays_away_ends_the_run_and_the_output_waits(harness, rows, postgres):
-    harness = harness(retry_s=0.2)
+    harness = harness(patience="0.2 s")
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
     try:

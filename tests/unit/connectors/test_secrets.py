@@ -67,7 +67,7 @@ def failures(port: int, tmp_path: Path):
     """Give everything that can be refused or can fail with nobody, or nobody sensible, at a port."""
     at = f"127.0.0.1:{port}"
     login = f"ada:{SECRET}@{at}"
-    yield lambda: cells.open(f"etcd://{login}/app", timeout=0.2)
+    yield lambda: cells.open(f"etcd://{login}/app", timeout="0.2 s")
     yield lambda: asyncio.run(unopened(f"etcd://{login}/app"))
     yield lambda: NatsConnection(f"nats://{login}", timeout=0.2)
     yield lambda: NatsInbox(f"nats://{SECRET}@{at}/orders", 4, timeout=0.2)
@@ -77,7 +77,7 @@ def failures(port: int, tmp_path: Path):
         yield lambda odd=odd: open_store(f"s3://ada:{odd}@bucket/prefix?endpoint=http://{at}")
     for scheme in ("redis", "natss", "etcd", "mqtt", "nats", "s3"):
         url = f"{scheme}://ada:{SECRET}@{at}/app"
-        yield lambda url=url: cells.open(url.replace("etcd", "etcdx"), timeout=0.2)
+        yield lambda url=url: cells.open(url.replace("etcd", "etcdx"), timeout="0.2 s")
         yield lambda url=url: open_store(url)
         yield lambda url=url: open_inbox(url.replace("nats:", "nats2:"))
         yield lambda url=url: sources.nats(url.replace("nats:", "nats2:"), "s")
@@ -94,24 +94,24 @@ def failures(port: int, tmp_path: Path):
         f"secret_access_key={SECRET}",
         f"proxy_url=http://a:{SECRET}@{at}",
     ):
-        yield lambda settings=settings: cells.open(f"s3://bucket/prefix?{settings}", timeout=0.2)
+        yield lambda settings=settings: cells.open(f"s3://bucket/prefix?{settings}", timeout="0.2 s")
         yield lambda settings=settings: open_store(f"s3://bucket/prefix?{settings}")
     yield lambda: sinks.postgres(f"postgresql://ada:{SECRET}@{at}/x", "t")
     yield lambda: sinks.postgres(f"host=127.0.0.1 port={port} password={SECRET}", "t")
-    yield lambda: sinks.postgres(f"host=127.0.0.1 port={port} user=ada", "t", password_env="MARKED", retry_s=0.1).start(
-        "j"
-    )
-    yield lambda: sinks.kafka(at, "t", options=SASL, timeout=0.5).start("j")
+    yield lambda: sinks.postgres(
+        f"host=127.0.0.1 port={port} user=ada", "t", password_env="MARKED", patience="0.1 s"
+    ).start("j")
+    yield lambda: sinks.kafka(at, "t", options=SASL, timeout="0.5 s").start("j")
     yield lambda: sinks.kafka(f"ada:{SECRET}@{at}", "t")
     yield lambda: sinks.kafka(at, "t", options={**SASL, "no.such.option": "1"}).start("j")
-    yield lambda: sources.kafka(at, "t", options=SASL, timeout=0.5).opener().start()
+    yield lambda: sources.kafka(at, "t", options=SASL, timeout="0.5 s").opener().start()
     for sink in (
-        sinks.nats(f"nats://ada:{SECRET}@{at}", "a", timeout=0.2, patience=0.1),
-        sinks.mqtt(f"mqtt://ada:{SECRET}@{at}", "a", timeout=0.2, patience=0.1),
+        sinks.nats(f"nats://ada:{SECRET}@{at}", "a", timeout="0.2 s", patience="0.1 s"),
+        sinks.mqtt(f"mqtt://ada:{SECRET}@{at}", "a", timeout="0.2 s", patience="0.1 s"),
     ):
         yield lambda sink=sink: sink.start("j")
         yield lambda sink=sink: staged(sink, tmp_path)
-    yield lambda: sources.nats(f"nats://ada:{SECRET}@{at}", "s", timeout=0.1).opener()
+    yield lambda: sources.nats(f"nats://ada:{SECRET}@{at}", "s", timeout="0.1 s").opener()
 
 
 @pytest.mark.parametrize("where", ["closed", "rude"])
@@ -175,7 +175,7 @@ def test_no_repr_shows_a_secret(tmp_path):
         JobPlace("j", "memory:x", f"etcd://ada:{SECRET}@h/p"),
         InboxSettings(Url(f"{url}/x"), None, {}, None, 1, "raw"),
         NatsLogOpener(Url(url), "s", (), "earliest", "fail", None, 1.0),
-        kafka_connection("h:1", SASL, 1),
+        kafka_connection("h:1", SASL, "1 s"),
         aio.open(f"etcd://ada:{SECRET}@h/p")._url,
         source,
         sources.mqtt(broker, "a", buffer=f"{url}/b", client_id="x").bridging,

@@ -11,7 +11,7 @@ from mqtt_server import PASSWORD, running_broker
 from tidewheel import sinks
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
-from waiting import SOON
+from waiting import IN_TIME
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ class Topic(SinkHarness):
 
     def sink(self):
         where = f"{self.name}/{{id}}"
-        return sinks.mqtt(self.broker.url, where, timeout=SOON, patience=0.2, **self.settings)
+        return sinks.mqtt(self.broker.url, where, timeout=IN_TIME, patience="0.2 s", **self.settings)
 
     def contents(self):
         return [json.loads(data) for _, data in self.broker.settled(self.found)]
@@ -74,7 +74,7 @@ def test_a_broker_that_was_gone_fails_the_publish_and_gets_it_when_it_is_back(tm
 
 def test_a_broker_that_is_not_there_or_refuses_is_said_before_the_job_starts(broker):
     with pytest.raises(ConnectorError, match="refuses the user"):
-        sinks.mqtt(broker.url.replace("sEcReT", "wrong"), "a", timeout=SOON).start("j")
+        sinks.mqtt(broker.url.replace("sEcReT", "wrong"), "a", timeout=IN_TIME).start("j")
     with pytest.raises(ConnectorUnavailable, match="does not answer"):
         sinks.mqtt("mqtt://127.0.0.1:1", "a").start("j")
     with pytest.raises(ConfigError, match="cannot be a topic"):

@@ -31,7 +31,7 @@ class Stream(SinkHarness):
 
     def __init__(self, server: Nats, atomic: bool = True, **settings) -> None:
         self.server, self.name = server, f"s-{uuid.uuid4().hex}"
-        self.settings = {"atomic": atomic, "timeout": 4, "patience": 0.2, **settings}
+        self.settings = {"atomic": atomic, "timeout": "4 s", "patience": "0.2 s", **settings}
         server.make_stream(self.name, allow_atomic=atomic)
 
     def sink(self):
@@ -100,7 +100,7 @@ def test_a_commit_that_was_cut_off_goes_on_behind_its_marker(stream, monkeypatch
 def test_a_run_that_was_paused_in_the_middle_of_a_commit_is_refused_by_the_server(stream, monkeypatch):
     """It has looked at the marker, and sends when another run has gone on long since."""
     monkeypatch.setattr(nats_publishing, "_BATCH", 4)
-    stream.settings["timeout"] = 30
+    stream.settings["timeout"] = "30 s"
     paused = DrivenSink(stream)
     publication = paused.stage(2, stream.rows(range(10)))
     other = DrivenSink(stream, store=paused.store)
@@ -172,7 +172,7 @@ def test_a_run_that_was_overtaken_between_two_publications_looks_again(stream, r
 
 
 def test_a_server_that_comes_back_between_two_publications_gets_the_second_once(guarded):
-    stream = Stream(guarded, patience=30)
+    stream = Stream(guarded, patience="30 s")
     run = DrivenSink(stream)
     try:
         run.sink.publish(run.stage(2, stream.rows([2])))
@@ -225,7 +225,7 @@ def test_what_the_server_lacks_is_said_before_the_job_starts(nats, guarded):  # 
     with pytest.raises(ConnectorError, match="refuses the user"):
         sinks.nats(guarded.server.replace("sEcReT", "wrong"), "a").start("j")
     with pytest.raises(ConnectorUnavailable, match="does not answer"):
-        sinks.nats("nats://127.0.0.1:1", "a", timeout=0.1).start("j")
+        sinks.nats("nats://127.0.0.1:1", "a", timeout="0.1 s").start("j")
 
 
 def test_records_that_cannot_be_messages_are_said(stream):

@@ -17,7 +17,7 @@ from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.testing.connectors import SourceConformance, SourceHarness
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 class Topic(SourceHarness):
@@ -53,7 +53,7 @@ class Topic(SourceHarness):
 
 def settled(topic, **settings):
     return sources.mqtt(
-        topic.broker.url, f"{topic.name}/#", buffer=topic.buffer, client_id=topic.name, quiet=2, **settings
+        topic.broker.url, f"{topic.name}/#", buffer=topic.buffer, client_id=topic.name, quiet="2 s", **settings
     )
 
 
@@ -126,7 +126,7 @@ def test_what_is_not_in_the_buffer_is_not_acknowledged(topic, monkeypatch, point
     try:
         bridge = MqttBridge(settled(topic).bridging)
         with pytest.raises(ConnectorError, match=rf"acknowledges nothing more: InjectedFault: fault point {point}"):
-            bridge.wait_quiet(SOON)
+            bridge.wait_quiet(IN_TIME)
         with opened_buffer(topic.buffer) as inbox:
             assert inbox.marks(topic.name).get(0, 0) >= stored
         bridge.close()
@@ -147,7 +147,7 @@ def test_what_was_read_is_let_go_unless_it_is_kept(topic, monkeypatch):
 
 def test_a_broker_that_is_not_there_or_refuses_is_said(topic):
     wrong = sources.mqtt(
-        topic.broker.url.replace("sEcReT", "wrong"), "a", buffer=topic.buffer, client_id="x", timeout=SOON
+        topic.broker.url.replace("sEcReT", "wrong"), "a", buffer=topic.buffer, client_id="x", timeout=IN_TIME
     ).reader()
     with pytest.raises(ConnectorError, match=r"mqtt://127.0.0.1:\d+ refuses the user") as refused:
         wrong.initialOffset()

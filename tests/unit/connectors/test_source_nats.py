@@ -33,7 +33,7 @@ class Stream(SourceHarness):
         server.make_stream(self.name)
 
     def source(self, *, max_records=None):
-        return sources.nats(self.server.server, self.name, max_records=max_records, timeout=4, **self.settings)
+        return sources.nats(self.server.server, self.name, max_records=max_records, timeout="4 s", **self.settings)
 
     def append(self, payloads):
         self.server.send(f"{self.name}.a", payloads)
@@ -158,7 +158,7 @@ def test_what_is_not_there_or_cannot_work_is_said(stream, guarded):
     with pytest.raises(ConfigError, match=rf"no stream 'nowhere' at nats://127.0.0.1:\d+: it has .*{stream.name}"):
         read(sources.nats(stream.server.server, "nowhere"))
     with pytest.raises(ConnectorUnavailable, match=r"nats://127.0.0.1:1 does not answer"):
-        read(sources.nats(f"nats://{USER}@127.0.0.1:1", "s", timeout=0.2))
+        read(sources.nats(f"nats://{USER}@127.0.0.1:1", "s", timeout="0.2 s"))
     wrong = guarded.server.replace("sEcReT", "wrong")
     with pytest.raises(ConnectorError, match="refuses the user") as refused:
         read(sources.nats(wrong, "s"))

@@ -238,6 +238,6 @@ def test_postgres_with_an_authority_of_one_s_own(postgres, secure_port, certific
     part.write(pa.RecordBatch.from_pydict({"x": [1, 2]}))
     sink.publish(Publication(store, "j", "out", 1, (part.prepare(),), None))
     assert postgres.query("SELECT count(*) FROM secured") == [(2,)]
-    wrong = sinks.postgres(f"{server} sslmode=verify-full sslrootcert={strangers}/ca.pem", "secured", retry_s=1)
+    wrong = sinks.postgres(f"{server} sslmode=verify-full sslrootcert={strangers}/ca.pem", "secured", patience="1 s")
     with pytest.raises(ConfigError, match=r"refuses us: .*certificate"):
         wrong.start("j")

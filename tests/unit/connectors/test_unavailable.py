@@ -17,13 +17,15 @@ def nowhere():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda at, _: sinks.kafka(at, "t", timeout=0.5).start("j"),
-        lambda at, _: sources.kafka(at, "t", timeout=0.5).opener().start(),
-        lambda at, _: sinks.nats(f"nats://{at}", "a", timeout=0.2).start("j"),
-        lambda at, _: sources.nats(f"nats://{at}", "s", timeout=0.2).opener(),
-        lambda at, _: sinks.mqtt(f"mqtt://{at}", "a", timeout=0.2).start("j"),
+        lambda at, _: sinks.kafka(at, "t", timeout="0.5 s").start("j"),
+        lambda at, _: sources.kafka(at, "t", timeout="0.5 s").opener().start(),
+        lambda at, _: sinks.nats(f"nats://{at}", "a", timeout="0.2 s").start("j"),
+        lambda at, _: sources.nats(f"nats://{at}", "s", timeout="0.2 s").opener(),
+        lambda at, _: sinks.mqtt(f"mqtt://{at}", "a", timeout="0.2 s").start("j"),
         lambda at, path: sources.mqtt(f"mqtt://{at}", "a", buffer=path, client_id="x").reader().initialOffset(),
-        lambda at, _: sinks.postgres(f"host=127.0.0.1 port={at.partition(':')[2]} user=x", "t", retry_s=0.1).start("j"),
+        lambda at, _: sinks.postgres(f"host=127.0.0.1 port={at.partition(':')[2]} user=x", "t", patience="0.1 s").start(
+            "j"
+        ),
         lambda at, _: sinks.delta(f"s3://bucket/table?endpoint=http://{at}&retry_s=0.1").start("j"),
     ],
     ids=[f"{name} {kind}" for name in ("kafka", "nats", "mqtt") for kind in ("sink", "source")] + ["postgres", "delta"],

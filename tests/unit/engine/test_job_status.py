@@ -156,10 +156,10 @@ def test_the_commands_say_it_as_text_or_json_and_fail_if_the_run_does_not_end(jo
     with MemoryRun(job):
         assert "job: runs on" in call("status", "job").stdout
         assert json.loads(call("status", "job", "--json").stdout)["pid"] == os.getpid()
-        asked = call("stop", "job", "--wait", "0")
+        asked = call("stop", "job", "--wait", "0 s")
         assert (asked.exit_code, "was asked to end" in asked.stdout) == (0, True)
-        late = call("stop", "job", "--wait", "0.01")
-        assert (late.exit_code, "has not ended within 0.01 s" in late.stderr) == (1, True)
+        late = call("stop", "job", "--wait", "10 ms")
+        assert (late.exit_code, "has not ended within 10 ms" in late.stderr) == (1, True)
     assert "job does not run" in call("stop", "job").stdout
     assert json.loads(call("stop", "job", "--json").stdout) == {"job": "job", "run": None, "ended": True}
 

@@ -95,7 +95,7 @@ def test_an_inbox_that_is_away(tmp_path):
 
 def test_cells_that_are_away(tmp_path, monkeypatch):
     (port,) = free_ports(1)
-    monkeypatch.setattr("tidewheel.cells.open.__kwdefaults__", {"timeout": 0.5})
+    monkeypatch.setattr("tidewheel.cells.open.__kwdefaults__", {"timeout": "0.5 s"})
     status, said = node(tmp_path, program(tmp_path), cells=f"etcd://127.0.0.1:{port}/fleet")
     assert status == 1
     assert f"127.0.0.1:{port}" in said
@@ -158,6 +158,6 @@ def test_an_unknown_fleet_and_an_unknown_node(fleet, tmp_path):
 
 
 def test_draining_waits_until_the_node_has_left(fleet, tmp_path):
-    status, said = run("fleet", "drain", "a", "--job", "orders", "--cells", f"{tmp_path}/cells", "--wait", "0.1")
+    status, said = run("fleet", "drain", "a", "--job", "orders", "--cells", f"{tmp_path}/cells", "--wait", "100 ms")
     assert status == 1
-    assert "node 'a' has not left within 0.1 s" in said
+    assert "node 'a' has not left within 100 ms" in said

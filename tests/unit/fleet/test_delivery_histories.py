@@ -70,7 +70,11 @@ class Producer:
 
     def start(self, inbox: Inbox) -> None:
         named = {"replay": {"replay": True}, "numbers": {"own_numbers": True}}.get(self.kind)
-        options = {"timeout": 0, "batch_events": self.rng.choice([1, 5, 50]), "linger": self.rng.choice([0, 60])}
+        options = {
+            "timeout": "0 s",
+            "batch_events": self.rng.choice([1, 5, 50]),
+            "linger": self.rng.choice(["0 s", "60 s"]),
+        }
         options |= {"max_waiting": self.rng.choice([60, 1000]), **(named or {})}
         self.router = Router(inbox, self.name if named else None, **options)
         # A new program cannot know what an earlier one got stored: it goes on behind what was taken.

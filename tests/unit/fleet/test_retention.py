@@ -18,7 +18,7 @@ def fleet(tmp_path):
     opened = Fleet(tmp_path, keep=2, collect_every=1)
     # Files of a few blocks: whole files are removed.
     opened.inbox = FileInbox(f"{tmp_path}/inbox", SHARDS, segment_bytes=2000)
-    opened.router = Router(opened.inbox, linger=0.001)
+    opened.router = Router(opened.inbox, linger="0.001 s")
     yield opened
     opened.close()
 

@@ -15,7 +15,7 @@ from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, Not
 from tidewheel._core.keys import from_stored, shard_of
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, TidewheelError
-from waiting import SOON, eventually
+from waiting import IN_TIME, eventually
 
 
 def events_of(inbox) -> list[tuple[object, bytes]]:
@@ -42,7 +42,7 @@ def test_events_arrive_once_in_the_order_of_each_key():
 
 def test_an_event_goes_out_by_itself_after_a_while():
     inbox = MemoryInbox()
-    with Router(inbox, linger=0.01) as router:
+    with Router(inbox, linger="0.01 s") as router:
         router.route(1, b"{}")
         eventually(lambda: router.delivered == 1)
 
@@ -61,7 +61,7 @@ def test_a_failed_delivery_is_tried_again_under_the_same_stamp(when):
 def test_after_the_time_is_up_flush_says_so_and_may_be_called_again():
     inbox = MemoryInbox()
     inbox.after = failing(1)
-    with Router(inbox, timeout=0) as router:
+    with Router(inbox, timeout="0 s") as router:
         router.route("a", 1)
         with pytest.raises(InboxUnavailable, match="do not route them again"):
             router.flush()
@@ -83,7 +83,7 @@ def test_route_many_says_how_many_it_took_and_takes_no_others():
             raise InboxUnavailable("the server is away")
 
     inbox.before = before
-    with Router(inbox, "p", batch_events=5, max_waiting=10, timeout=0) as router:
+    with Router(inbox, "p", batch_events=5, max_waiting=10, timeout="0 s") as router:
         events = [(f"k{n}", n) for n in range(100)]
 
         def source():
@@ -121,7 +121,7 @@ def _raising():
 def test_flush_waits_for_its_own_events_and_not_for_quiet():
     inbox, stop = MemoryInbox(4), threading.Event()
     inbox.before = lambda: time.sleep(0.005)
-    with Router(inbox, "p", linger=0.001) as router:
+    with Router(inbox, "p", linger="0.001 s") as router:
 
         def busy():
             for number in itertools.count():
@@ -134,7 +134,7 @@ def test_flush_waits_for_its_own_events_and_not_for_quiet():
         try:
             eventually(lambda: router.delivered > 100)
             router.route("mine", b"2")
-            router.flush(timeout=SOON)
+            router.flush(timeout=IN_TIME)
             assert ("mine", b"2") in events_of(inbox)
         finally:
             stop.set()
@@ -153,7 +153,7 @@ def test_a_round_that_is_ready_waits_until_the_one_before_it_is_stored(when, own
         fails()
 
     setattr(inbox, when, slow)
-    with Router(inbox, "p", own_numbers=own_numbers, batch_events=1, timeout=0) as router:
+    with Router(inbox, "p", own_numbers=own_numbers, batch_events=1, timeout="0 s") as router:
         for number in range(1, 4):
             router.route("k", number, 10 * number if own_numbers else None)
             eventually(lambda: rounds)
@@ -183,7 +183,7 @@ def test_what_waits_is_limited_in_bytes_too():
 
 def test_a_sender_that_meets_what_nobody_expected_closes_the_router_with_it(monkeypatch):
     inbox = MemoryInbox()
-    router = Router(inbox, "p", linger=60)
+    router = Router(inbox, "p", linger="60 s")
     monkeypatch.setattr("tidewheel._fleet.gathering.Cutter.rounds", lambda *_: {}["a bug"])
     router.route("k", 1)
     for use in (router.flush, lambda: router.route("k", 2), router.close):
@@ -283,7 +283,7 @@ def test_a_producer_waits_while_its_inbox_is_slower():
 
 def test_who_waits_for_room_does_not_wait_for_the_batch_to_fill_up():
     inbox = MemoryInbox()
-    with Router(inbox, batch_events=50, max_waiting=60, linger=3600) as router:
+    with Router(inbox, batch_events=50, max_waiting=60, linger="3600 s") as router:
         for _ in range(4):
             router.route_many([("k", n) for n in range(40)])
     assert len(events_of(inbox)) == 160
@@ -295,7 +295,7 @@ def test_a_flush_has_a_time_limit_and_loses_nothing():
     with Router(inbox) as router:
         router.route("a", 1)
         with pytest.raises(InboxUnavailable, match=r"1 events .* they are kept"):
-            router.flush(timeout=0.01)
+            router.flush(timeout="0.01 s")
         gate.set()
     assert len(events_of(inbox)) == 1
 
@@ -334,7 +334,7 @@ def test_two_programs_under_one_name_do_not_lose_events_to_each_other_silently()
 def test_large_events_are_cut_into_several_blocks_and_too_large_ones_refused():
     inbox = MemoryInbox(1)
     inbox.max_block_bytes = 4000
-    with Router(inbox, batch_events=1000, linger=60) as router:
+    with Router(inbox, batch_events=1000, linger="60 s") as router:
         for number in range(40):
             router.route("k", f"{number:0200}")
         with pytest.raises(ConfigError, match="takes 1000"):

@@ -14,7 +14,7 @@ from tidewheel._program.running import in_background, in_this_thread
 from tidewheel.errors import ConfigError, GraphError, OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
-from waiting import SOON
+from waiting import IN_TIME, SOON
 
 BATCH = BatchProgress(2, 0, 250, 10, 0.5, 12.4, 2)
 
@@ -63,7 +63,7 @@ def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
     driver.phase = None
     assert str(run.status) == "running"
     run.stop()
-    assert run.wait(SOON).stopped
+    assert run.wait(IN_TIME).stopped
     assert str(run.status) == "stopped"
 
 
@@ -79,7 +79,7 @@ def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
     assert (str(run.status), run.progress) == ("starting: checking", [])
     run.stop()
     there.set()
-    assert run.wait(SOON).stopped
+    assert run.wait(IN_TIME).stopped
 
 
 def test_a_failure_is_the_status_and_is_raised_by_every_wait():
@@ -89,7 +89,7 @@ def test_a_failure_is_the_status_and_is_raised_by_every_wait():
     driver.stop()
     for _ in range(2):
         with pytest.raises(OperatorError, match="it failed"):
-            run.wait(SOON)
+            run.wait(IN_TIME)
     assert run.status.error is error
     assert str(run.status) == "failed: OperatorError: operator 'double': it failed"
 
@@ -98,7 +98,7 @@ def test_waiting_has_a_time_limit_and_the_run_goes_on():
     driver = Driver()
     with running(driver) as run:
         with pytest.raises(TimeoutError, match=r"job 'clicks' has not ended within 0\.01 s; it is starting: Spark"):
-            run.wait(0.01)
+            run.wait("0.01 s")
         assert not driver.stopped.is_set()
 
 
@@ -153,7 +153,7 @@ def test_a_notebook_shows_status_graph_state_and_batches_escaped_and_without_pas
     run = in_background(Run(job("nats://ada:secret@host:4222/<b>"), lambda: driver))
     driver.stop()
     with pytest.raises(OperatorError):
-        run.wait(SOON)
+        run.wait(IN_TIME)
     shown = run._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown

@@ -22,6 +22,7 @@ from typing import Self
 import msgspec
 
 from tidewheel._connectors.inbox.errors import InboxError
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, CorruptError
 
 _PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -112,8 +113,8 @@ class Inbox(ABC):
             yield stored.position, stored.block.shard, stored.block.count
 
     @abstractmethod
-    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
-        """Let go of blocks below these positions, one for every shard, that are `older_than` seconds; some may stay."""
+    def trim(self, below: Mapping[int, int], older_than: Duration = "0 s") -> None:
+        """Let go of blocks below these positions, one for every shard, that are at least `older_than` old; some may stay."""
 
     @abstractmethod
     def skip(self, shard: int, position: int, number: int) -> None:

@@ -43,6 +43,7 @@ from tidewheel._core import faults
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
 from tidewheel._storage.file import FileStore
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StorageError
 
 WRITTEN = faults.declare(
@@ -152,13 +153,14 @@ class FileInbox(Inbox):
                 if start.get(part.shard, position + 1) <= position < end[part.shard]:
                     yield position, part.shard, part.count
 
-    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
+    def trim(self, below: Mapping[int, int], older_than: Duration = "0 s") -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
-        since = time.time() - older_than
+        age = seconds(older_than, "older_than=")
+        since = time.time() - age
         with self._explained(), self._locked():
             bases = self._bases()
             for base, following in itertools.pairwise(bases):
-                if following > lowest or (older_than and os.path.getmtime(self._path(base)) > since):
+                if following > lowest or (age and os.path.getmtime(self._path(base)) > since):
                     break
                 os.unlink(self._path(base))
 

@@ -36,6 +36,7 @@ from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 T = TypeVar("T")
@@ -159,11 +160,13 @@ class NatsInbox(Inbox):
                 return
             at = stamps[-1][0] + 1
 
-    def trim(self, below: Mapping[int, int], older_than: float = 0.0) -> None:
+    def trim(self, below: Mapping[int, int], older_than: Duration = "0 s") -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
         state = self._call(self._state())
         if lowest > state.first_seq:
-            self._call(self._purge(state.first_seq, min(lowest, state.last_seq + 1), older_than))
+            self._call(
+                self._purge(state.first_seq, min(lowest, state.last_seq + 1), seconds(older_than, "older_than="))
+            )
 
     def skip(self, shard: int, position: int, number: int) -> None:
         oldest = self._call(self._state()).first_seq

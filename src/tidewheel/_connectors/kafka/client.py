@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Connection:
             raise self.failed(doing, error.args[0]) from None
 
 
-def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) -> Connection:
+def connection(brokers: str, options: Mapping[str, Any] | None, timeout: Duration) -> Connection:
     """Check and complete what a user gave: options that are not given come from the environment.
 
     `TIDEWHEEL_KAFKA_SASL_PASSWORD` is the option `sasl.password`, and so on.
@@ -80,8 +81,7 @@ def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) 
         raise ConfigError(
             "the brokers of a Kafka are hosts and ports alone; user and password are the options sasl.username and sasl.password"
         )
-    if timeout <= 0:
-        raise ConfigError(f"the timeout of a Kafka connector is a number of seconds above 0, not {timeout}")
+    patience = seconds(timeout, "the timeout of a Kafka connector", least=1)
     for name in options or {}:
         if name in _OURS:
             raise ConfigError(f"the option {name!r} belongs to the Kafka connector; leave it out")
@@ -91,7 +91,7 @@ def connection(brokers: str, options: Mapping[str, Any] | None, timeout: float) 
         if name.startswith(_ENVIRONMENT)
     }
     return Connection(
-        brokers, {**environment, **{name: str(value) for name, value in (options or {}).items()}}, timeout
+        brokers, {**environment, **{name: str(value) for name, value in (options or {}).items()}}, patience
     )
 
 

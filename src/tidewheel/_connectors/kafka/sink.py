@@ -14,6 +14,7 @@ from tidewheel._connectors.kafka.markers import Target
 from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics, forget_runs
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, OperatorError
 
 _PRODUCERS = 8
@@ -28,7 +29,7 @@ def kafka(
     codec: PayloadCodec | None = None,
     exactly_once: bool = True,
     marker_topic: str = "tidewheel-markers",
-    timeout: float = 60.0,
+    timeout: Duration = "60 s",
     options: Mapping[str, Any] | None = None,
 ) -> Kafka:
     """Send records to a topic. Exactly once to readers of committed transactions; `exactly_once=False`, at least once, is faster.

@@ -15,6 +15,7 @@ from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
 from tidewheel._connectors.kafka.topic_ids import is_id
 from tidewheel._connectors.log_source import PartitionedSource
 from tidewheel._connectors.source import Source, Unread
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def kafka(
     lost: Lost = "fail",
     headers: bool = False,
     max_records: int | None = None,
-    timeout: float = 30.0,
+    timeout: Duration = "30 s",
     options: Mapping[str, Any] | None = None,
     connector: Connector = "auto",
 ) -> Source:
@@ -50,7 +51,7 @@ def kafka(
 
     A partition is read by one task, in order. Records of transactions that are not committed are left out, unless the
     option `isolation.level` says otherwise. `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is
-    the option `sasl.password`, and so on. `timeout` is how many seconds the brokers may be silent.
+    the option `sasl.password`, and so on. `timeout` is how long the brokers may be silent.
 
     `connector` "auto" takes Spark's own connector if its jar is on the class path when the job first runs, else Python's.
     The two record offsets in forms of their own, so a job stays with the one that it began with: "auto" does, and another

@@ -16,6 +16,7 @@ from tidewheel._core import faults
 from tidewheel._core.closing import Closing
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConnectorError, CorruptError
 
 if TYPE_CHECKING:
@@ -104,10 +105,11 @@ class MqttBridge(Closing):
                 f"the bridge from {self._url} ended, and acknowledges nothing more: {type(self._failed).__name__}: {self._failed}"
             ) from self._failed
 
-    def wait_quiet(self, seconds: float) -> None:
+    def wait_quiet(self, quiet: Duration) -> None:
         """Wait until nothing has come for so long, and all that came is in the buffer."""
-        while self._failed is None and (time.monotonic() - self._last < seconds or self._n_stored < self._n_arrived):
-            time.sleep(min(seconds, 0.05))
+        silence = seconds(quiet, "the quiet time")
+        while self._failed is None and (time.monotonic() - self._last < silence or self._n_stored < self._n_arrived):
+            time.sleep(min(silence, 0.05))
         self.check()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from tidewheel._connectors.mqtt.client import MqttConnection, mqtt_broker
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConnectorUnavailable
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def mqtt(
     *,
     codec: PayloadCodec | None = None,
     retain: bool = False,
-    timeout: float = 10.0,
-    patience: float = 30.0,
+    timeout: Duration = "10 s",
+    patience: Duration = "30 s",
 ) -> Mqtt:
     """Send a message for every record to `topic`, in which `{sensor}` stands for the value of that column, with quality 1.
 
@@ -39,9 +40,11 @@ def mqtt(
     sends all of them again, in the same order. A broker has nothing to tell a repeat by: readers that need each record
     once tell it by an id of their own in the data.
 
-    A broker that does not answer is waited for `patience` seconds. `url` is as at the source.
+    A broker that does not answer is waited for `patience`. `url` is as at the source.
     """
-    return Mqtt(url, Form(topic, json() if codec is None else payload_codec(codec), "+#/\0"), retain, timeout, patience)
+    form = Form(topic, json() if codec is None else payload_codec(codec), "+#/\0")
+    limit, patient = seconds(timeout, "the timeout of the sink mqtt"), seconds(patience, "patience of the sink mqtt")
+    return Mqtt(url, form, retain, limit, patient)
 
 
 class Mqtt(Sink):

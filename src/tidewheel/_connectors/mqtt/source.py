@@ -13,6 +13,7 @@ from tidewheel._connectors.mqtt.client import mqtt_broker
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, nanoseconds, seconds
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def mqtt(
     max_records: int | None = None,
     bridge: bool = True,
     keep: bool = False,
-    quiet: float = 1.0,
-    timeout: float = 10.0,
+    quiet: Duration = "1 s",
+    timeout: Duration = "10 s",
 ) -> MqttSource:
     """Read topics of an MQTT broker, which may have wildcards.
 
@@ -55,7 +56,7 @@ def mqtt(
 
     A batch has about `max_records` at most: it ends between two blocks of messages that arrived together. What was read and
     committed is let go in files of 64 MB, unless `keep`: then a job can be restored to an older checkpoint. A bounded run ends
-    when nothing has come for `quiet` seconds. With `bridge=False` another process runs the bridge, a
+    when nothing has come for `quiet`. With `bridge=False` another process runs the bridge, a
     `tidewheel.connectors.MqttBridge`, and the job only reads.
     The `client_id` must be used by nobody else. The buffer must be reached by driver and tasks under the same path.
 
@@ -72,13 +73,15 @@ def mqtt(
         )
     if max_records is not None and max_records < 1:
         raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
-    return MqttSource(Bridging(Url(url), wanted, Url(buffer), client_id, timeout), max_records, bridge, keep, quiet)
+    limit = seconds(timeout, "the timeout of the source mqtt")
+    nanoseconds(quiet, "quiet of the source mqtt")
+    return MqttSource(Bridging(Url(url), wanted, Url(buffer), client_id, limit), max_records, bridge, keep, quiet)
 
 
 class MqttSource(Source):
     """The buffer of a bridge; offsets are positions in it."""
 
-    def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: float) -> None:
+    def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: Duration) -> None:
         self.bridging, self.max_records, self.bridge, self.keep, self.quiet = bridging, max_records, bridge, keep, quiet
 
     def describe(self) -> str:

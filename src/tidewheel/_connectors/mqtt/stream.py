@@ -12,12 +12,13 @@ from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
 from tidewheel._connectors.stream_reader import ReadLimit
+from tidewheel._time.duration import Duration
 
 
 class MqttReader(InboxReader):
     """Reads the buffer; its planner, which lives as long as the query, has the bridge beside it."""
 
-    def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: float) -> None:
+    def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: Duration) -> None:
         super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
         self._bridge: MqttBridge | None = None

@@ -18,6 +18,7 @@ from tidewheel._connectors.over_runs import over_stream, over_stream_of, streams
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 
 
 def nats(
@@ -29,8 +30,8 @@ def nats(
     marker: str | None = None,
     atomic: bool = True,
     credentials: str | None = None,
-    timeout: float = 5.0,
-    patience: float = 30.0,
+    timeout: Duration = "5 s",
+    patience: Duration = "30 s",
 ) -> Nats:
     """Send a message for every record to `subject`, in which `{user}` stands for the value of that column.
 
@@ -51,7 +52,7 @@ def nats(
     told) is stored once; a commit that was published whole is recognised by its marker for ever. What is left: a run that died in
     the middle of a commit and is started after the window, or wakes up after it, sends some of that commit's messages twice.
 
-    A server that does not answer is waited for `patience` seconds. `url` and `credentials` are as at the source.
+    A server that does not answer is waited for `patience`. `url` and `credentials` are as at the source.
     """
     return Nats(
         url,
@@ -60,8 +61,8 @@ def nats(
         marker,
         atomic,
         credentials,
-        timeout,
-        patience,
+        seconds(timeout, "the timeout of the sink nats"),
+        seconds(patience, "patience of the sink nats"),
     )
 
 

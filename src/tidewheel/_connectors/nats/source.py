@@ -11,6 +11,7 @@ from tidewheel._connectors.nats.client import nats_server
 from tidewheel._connectors.nats.log import NatsLogOpener, OnLost, Start
 from tidewheel._connectors.nats.pull import SCHEMA
 from tidewheel._core.urls import Url
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
 
 
@@ -24,7 +25,7 @@ def nats(
     tasks: int = 4,
     lost: OnLost = "fail",
     credentials: str | None = None,
-    timeout: float = 5.0,
+    timeout: Duration = "5 s",
 ) -> NatsSource:
     """Read a JetStream stream, all its messages or those of some `subjects`, which may have wildcards.
 
@@ -44,7 +45,7 @@ def nats(
     an authority of one's own and `?cert=file&key=file` for a client's certificate, the connection is TLS or none is made.
     `credentials` is the path of a `.creds` file. Driver and tasks all need these files.
 
-    A server that does not answer is asked again for `timeout` times four seconds.
+    A server that does not answer is asked again for four times `timeout`.
     """
     nats_server(url)
     if not stream or any(each in stream for each in ". *>/\\"):
@@ -58,7 +59,8 @@ def nats(
     if lost not in get_args(OnLost):
         raise ConfigError(f"lost is {' or '.join(get_args(OnLost))}, not {lost!r}")
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
-    return NatsSource(NatsLogOpener(Url(url), stream, wanted, start, lost, credentials, timeout), max_records, tasks)
+    limit = seconds(timeout, "the timeout of the source nats")
+    return NatsSource(NatsLogOpener(Url(url), stream, wanted, start, lost, credentials, limit), max_records, tasks)
 
 
 class NatsSource(PartitionedSource):

@@ -46,7 +46,7 @@ class Server:
 
     dsn: str
     password_env: str | None = None
-    retry_s: float = 60.0
+    patience: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse what would show a password, without showing it."""
@@ -74,13 +74,13 @@ class Server:
         return f"{host}:{port}/{settings.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
 
     def persist(self, who: str, work: Callable[[Connection], T]) -> T:
-        """Do work in a connection of its own, again and again while the server is away, for `retry_s` seconds.
+        """Do work in a connection of its own, again and again while the server is away, for `patience` seconds.
 
         The work is one that can be repeated. `who` names the sink in messages. Raises a `ConfigError` if the server
         refuses us, a `ConnectorUnavailable` if it stays away, and an `OperatorError` with its words if it refuses the work.
         """
         psycopg = driver()
-        deadline, wait, announced = time.monotonic() + self.retry_s, _FIRST_WAIT, False
+        deadline, wait, announced = time.monotonic() + self.patience, _FIRST_WAIT, False
         while True:
             try:
                 with self._connect(who) as connection:
@@ -91,12 +91,12 @@ class Server:
                     raise self._refusal(who, error, text) from None
             if time.monotonic() > deadline:
                 raise ConnectorUnavailable(
-                    f"{who}: PostgreSQL at {self.describe()} is away, for {self.retry_s:g} s now: {text}. Nothing committed is "
+                    f"{who}: PostgreSQL at {self.describe()} is away, for {self.patience:g} s now: {text}. Nothing committed is "
                     "lost: start again when it is back, and the output is published"
                 )
             if not announced:
                 _LOG.warning(
-                    "%s: PostgreSQL at %s is away (%s); trying for %g s", who, self.describe(), text, self.retry_s
+                    "%s: PostgreSQL at %s is away (%s); trying for %g s", who, self.describe(), text, self.patience
                 )
                 announced = True
             time.sleep(wait)

@@ -12,6 +12,7 @@ from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
+from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def postgres(
     by: str | None = None,
     create: bool = False,
     password_env: str | None = None,
-    retry_s: float = 60.0,
+    patience: Duration = "1 min",
 ) -> Postgres:
     """Write records to a table of PostgreSQL. Exactly once: a commit's records and its mark are one transaction of the database.
 
@@ -45,11 +46,15 @@ def postgres(
     before it is committed.
 
     The dsn has no password in it: it comes from `PGPASSWORD`, `~/.pgpass`, a service file, or from the environment variable that
-    `password_env` names. Only the driver connects. A server that is away is tried for `retry_s` seconds; then the run ends,
+    `password_env` names. Only the driver connects. A server that is away is tried for `patience`; then the run ends,
     and the next one publishes what was committed.
     """
     keys = (key,) if isinstance(key, str) else tuple(key)
-    return Postgres(Server(dsn, password_env, retry_s), Table(table, mode, keys, by), create)
+    return Postgres(
+        Server(dsn, password_env, seconds(patience, "patience of the sink postgres")),
+        Table(table, mode, keys, by),
+        create,
+    )
 
 
 class Postgres(Sink):
