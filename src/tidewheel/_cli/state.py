@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,8 +17,12 @@ app = typer.Typer(help="Look up, scan, export and import a job's state.", no_arg
 app.command(cls=TakesNegativeNumbers)(move)
 app.command()(reshard)
 
-_IMPORTED = "A Parquet file, or a folder of them: the key's column, and beside it one column called value, or one for each field."
+_IMPORTED = (
+    "Parquet, CSV or JSON lines, by its name, or a folder of such files: the key's column, and beside it one column called "
+    "value, or one for each field."
+)
 
+KeyType = Literal["str", "int", "float", "bool"]
 OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]
 Prefix = Annotated[str, typer.Option(help="Only text keys that start with this.")]
@@ -95,18 +99,25 @@ def import_(
     operator: OperatorName,
     path: Annotated[str, typer.Argument(metavar="FILE", help=_IMPORTED)],
     state: Annotated[str | None, typer.Option("--state", "-s", metavar="URL", help="If not the program's own.")] = None,
-    key: Annotated[str, typer.Option(help="The column with the key.")] = "key",
+    key: Annotated[str, typer.Option(metavar="COLUMN", help="The column with the key.")] = "key",
+    key_type: Annotated[
+        KeyType | None,
+        typer.Option("--key-type", help="The type of the keys, where the program does not declare it."),
+    ] = None,
 ) -> None:
-    """Give a job's operator its state before the job's first batch, from a Parquet file.
+    """Give a job's operator its state before the job's first batch, from Parquet, CSV or JSON lines.
 
     The columns must fit what the operator declares (state=, or the type of default=): a plain state is in the column
     value, a record has a column for each of its fields. What `tidewheel state export` writes fits.
+
+    The first line of a CSV file names its columns, and its values are read as the types that the program declares. Keys
+    are text where neither the program nor --key-type says otherwise; if all look like numbers, it must be said.
 
     For example:
 
         tidewheel state import totals.py total old-totals.parquet
 
-        tidewheel state import totals.py total customers.parquet --key customer_id
+        tidewheel state import totals.py total customers.csv --key customer_id --key-type int
     """
     from tidewheel._cli.program import load_job
     from tidewheel._engine.import_state import import_state
@@ -114,4 +125,6 @@ def import_(
     job = load_job(program)
     if state is not None:
         job.state = state
-    typer.echo(f"{import_state(job, operator, path, key=key)} keys imported into {operator} of {job.name}")
+    imported = import_state(job, operator, path, key=key, key_type=key_type)
+    how = "; the keys were read as text (--key-type says otherwise)" if imported.taken_for_text else ""
+    typer.echo(f"{imported.keys} keys imported into {operator} of {job.name}{how}")

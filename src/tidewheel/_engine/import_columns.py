@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +31,8 @@ _KNOWN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_binary,
     pa.types.is_large_binary,
 )
-_RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
-_OPEN = (*_RECORDS, inspect.NamedTupleType, inspect.DictType, inspect.AnyType, inspect.CustomType, inspect.UnionType)
+RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
+_OPEN = (*RECORDS, inspect.NamedTupleType, inspect.DictType, inspect.AnyType, inspect.CustomType, inspect.UnionType)
 """Types whose values may have several columns, or of which nothing is known."""
 
 
@@ -43,14 +43,16 @@ def expected_type(spec: StateSpec) -> Any:
     return _PLAIN.get(type(spec.factory()()))
 
 
-def check_columns(operator: str, expected: Any, schema: pa.Schema, key: str, where: str) -> None:
+def check_columns(
+    operator: str, expected: Any, columns: Mapping[str, pa.DataType | None], key: str, where: str
+) -> None:
     """Refuse columns beside the key that are no state of the operator, with a `StateError` that says what to do.
 
-    `expected` is the type of its states, `where` what the columns are of, such as a file.
+    `expected` is the type of its states, `where` what the columns are of, such as a file. `columns` are those beside the
+    key, each with its type, or None where only its values tell.
     """
-    info = _alone(expected)
-    columns = {field.name: field.type for field in schema if field.name != key}
-    if isinstance(info, _RECORDS) and list(columns) != [VALUE]:
+    info = alone(expected)
+    if isinstance(info, RECORDS) and list(columns) != [VALUE]:
         fields = {field.encode_name: field for field in info.fields}
         unknown = [name for name in columns if name not in fields]
         missing = [name for name, field in fields.items() if field.required and name not in columns]
@@ -63,17 +65,22 @@ def check_columns(operator: str, expected: Any, schema: pa.Schema, key: str, whe
             _check_type(operator, where, name, fields[name].type, kind)
     elif not isinstance(info, _OPEN):
         if list(columns) != [VALUE]:
-            wanted = f"its state is a plain {_name(info)}, which is in a column called {VALUE!r}"
+            wanted = f"its state is a plain {type_name(info)}, which is in a column called {VALUE!r}"
             raise _refusal(operator, where, wanted, columns, key)
         _check_type(operator, where, VALUE, info, columns[VALUE])
 
 
-def _alone(expected: Any) -> inspect.Type:
-    """Return what is known of a type; of one that may be None, what else it is."""
+def type_info(expected: Any) -> inspect.Type:
+    """Return what is known of a type."""
     try:
-        info = inspect.type_info(Any if expected is None else expected)
+        return inspect.type_info(Any if expected is None else expected)
     except (TypeError, NotImplementedError):
         return inspect.AnyType()  # A type that only a codec of the user's own can store.
+
+
+def alone(expected: Any) -> inspect.Type:
+    """Return what is known of a type; of one that may be None, what else it is."""
+    info = type_info(expected)
     if isinstance(info, inspect.UnionType):
         others = [each for each in info.types if not isinstance(each, inspect.NoneType)]
         if {type(each) for each in others} == {inspect.IntType, inspect.FloatType}:
@@ -82,21 +89,21 @@ def _alone(expected: Any) -> inspect.Type:
     return info
 
 
-def _check_type(operator: str, where: str, column: str, wanted: inspect.Type, found: pa.DataType) -> None:
+def _check_type(operator: str, where: str, column: str, wanted: inspect.Type, found: pa.DataType | None) -> None:
     """Refuse a column of another type, where both are simple; of others the values tell."""
-    if isinstance(wanted, inspect.UnionType):
+    if found is None or isinstance(wanted, inspect.UnionType):
         return
     fits = _FITTING.get(type(wanted))
     plain = found.value_type if pa.types.is_dictionary(found) else found
     if fits is not None and not fits(plain) and any(known(plain) for known in _KNOWN):
         raise StateError(
             f"state cannot be imported into {operator!r} from {where}: the column {column!r} is of type {found}, and the program "
-            f"has {_name(wanted)} there; cast the column, or name another one, or change state= or default= of the operator"
+            f"has {type_name(wanted)} there; cast the column, or name another one, or change state= or default= of the operator"
         )
 
 
-def _refusal(operator: str, where: str, wanted: str, columns: dict[str, pa.DataType], key: str) -> StateError:
-    found = ", ".join(f"{name} ({kind})" for name, kind in columns.items()) or "no column"
+def _refusal(operator: str, where: str, wanted: str, columns: Mapping[str, pa.DataType | None], key: str) -> StateError:
+    found = ", ".join(name if kind is None else f"{name} ({kind})" for name, kind in columns.items()) or "no column"
     return StateError(
         f"state cannot be imported into {operator!r} from {where}: {wanted}. Found {found} beside the key {key!r}; rename the "
         "columns, leave out those that are not its state, or name another column for the keys (key=…, --key …)"
@@ -104,9 +111,10 @@ def _refusal(operator: str, where: str, wanted: str, columns: dict[str, pa.DataT
 
 
 def _fields(fields: dict[str, inspect.Field]) -> str:
-    return ", ".join(f"{name}: {_name(field.type)}" for name, field in fields.items())
+    return ", ".join(f"{name}: {type_name(field.type)}" for name, field in fields.items())
 
 
-def _name(info: inspect.Type) -> str:
+def type_name(info: inspect.Type) -> str:
+    """Return what a user calls a type."""
     named = getattr(info, "cls", None)
     return type(info).__name__.removesuffix("Type").lower() if named is None else named.__name__

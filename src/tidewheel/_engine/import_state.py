@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -15,12 +15,16 @@ from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
 from tidewheel._engine.import_columns import check_columns, expected_type
+from tidewheel._engine.import_keys import ImportedKeys
+from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
+from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
-from tidewheel.errors import ConfigError, GraphError, StateError
+from tidewheel.errors import ConfigError, GraphError, OperatorError, StateError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,21 +32,34 @@ if TYPE_CHECKING:
     from tidewheel._program.job import Job
 
 Rows = Any
-"""A Parquet file's path, an Arrow table, a Spark DataFrame, or pairs of key and value."""
+"""A path of Parquet, CSV or JSON lines, an Arrow table, a Spark DataFrame, or pairs of key and value."""
 
 _Columns = tuple[pa.Schema, Iterable[pa.RecordBatch]]
-_Check = Callable[[pa.Schema, str], None]
+_Check = Callable[[Mapping[str, pa.DataType | None], str], None]
 """Refuses columns that do not fit; told what they are of."""
 _ROWS = 8192
 
 
-def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> int:
-    """Give an operator its state, as one commit, before the job's first batch; return the number of keys.
+class Imported(NamedTuple):
+    """How many keys were imported, and whether they were read as text because nobody tells their type."""
 
-    `rows` is the path of a Parquet file, an Arrow table or a Spark DataFrame with the column `key`; the value is the column
-    `value` if that is the only other one, else a record of the others, as the operator's type declares it. Pairs of key and
-    value do as well. State that the operator has from an earlier import is replaced key by key. What does not fit the
-    declared type, or the type of the default, is refused.
+    keys: int
+    taken_for_text: bool = False
+
+
+def import_state(
+    job: Job, operator: str, rows: Rows, *, key: str = "key", key_type: type | str | None = None
+) -> Imported:
+    """Give an operator its state, as one commit, before the job's first batch.
+
+    `rows` is the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of such files, an Arrow table or a Spark
+    DataFrame with the column `key`; the value is the column `value` if that is the only other one, else a record of the
+    others, as the operator's type declares it. Pairs of key and value do as well. State that the operator has from an
+    earlier import is replaced key by key. What does not fit the declared type, or the type of the default, is refused.
+
+    `key_type` is the type of the keys; by default what the program declares of its `key_by`. Keys of another type are
+    refused. The cells of a CSV file are read as that type, and as text where nobody tells it, unless all look like numbers:
+    then it must be told. The job's batches must have keys of the imported type.
 
     Rows are taken one after the other and sorted on local disk, in the system's temporary folder: memory does not follow
     their number.
@@ -50,27 +67,51 @@ def import_state(job: Job, operator: str, rows: Rows, *, key: str = "key") -> in
     plan = job.plan()
     spec = _spec(plan, operator)
     codec, expected = spec.resolved_codec(), expected_type(spec)
+    keys = ImportedKeys(plan, operator, key_type)
 
-    def check(schema: pa.Schema, where: str) -> None:
-        check_columns(operator, expected, schema, key, where)
+    def check(columns: Mapping[str, pa.DataType | None], where: str) -> None:
+        check_columns(operator, expected, columns, key, where)
 
     def twice(stored: bytes) -> StateError:
         return StateError(
             f"the key {from_stored(stored)!r} comes twice in what is imported into {operator!r}; keep one of the two"
         )
 
+    text = _text_rows(rows, key, keys, check, None if spec.codec else expected)
     count = 0
     with SortedRuns(twice) as entries:
-        for name, value in _pairs(rows, key, check):
-            stored = to_stored(name)
-            state = codec.encode(_converted(value, None if spec.codec else expected, name, operator))
+        for name, value in _pairs(rows, key, check) if text is None else text:
+            try:
+                stored = to_stored(keys.checked(name))
+                state = codec.encode(_converted(value, None if spec.codec else expected, name, operator))
+            except (StateError, OperatorError) as error:
+                raise error if text is None else StateError(f"{text.place}: {error}") from None
             entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
             count += 1
-        _commit(JobRun(job, plan), operator, entries)
-    return count
+        if isinstance(text, CsvRows) and text.numbers_only is not None:
+            raise StateError(
+                f"the keys in {text.path} look like numbers ({text.numbers_only}), and the program does not tell their type: 7 "
+                f"and '7' are different keys. {keys.how_to_tell()}"
+            )
+        _commit(JobRun(job, plan), operator, entries, keys.kinds())
+    return Imported(count, isinstance(text, CsvRows) and keys.type is None)
 
 
-def _commit(run: JobRun, operator: str, entries: SortedRuns) -> None:
+def _text_rows(rows: Rows, key: str, keys: ImportedKeys, check: _Check, expected: Any) -> TextRows | None:
+    """Return the rows of CSV files or JSON lines; None: it is something else."""
+    if not isinstance(rows, str | os.PathLike):
+        return None
+    path = os.fspath(rows)
+    match text_format(path):
+        case "csv":
+            return CsvRows(path, key, keys, check, expected)
+        case "json":
+            return JsonRows(path, key, keys, check)
+        case _:
+            return None
+
+
+def _commit(run: JobRun, operator: str, entries: SortedRuns, key_kinds: dict[str, str]) -> None:
     try:
         run.begin()
         if run.head.batch is not None:
@@ -78,12 +119,21 @@ def _commit(run: JobRun, operator: str, entries: SortedRuns) -> None:
                 f"job {run.job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import "
                 "into a job of another name, or under another state URL"
             )
+        try:
+            merged_kinds(run.head.key_kinds, key_kinds)
+        except OperatorError:
+            had, have = (", ".join(sorted(set(kinds.values()))) for kinds in (run.head.key_kinds, key_kinds))
+            raise StateError(
+                f"job {run.job.name!r} has keys of type {had} from an earlier import, and these are of type {have}; keys of "
+                "different types are different keys. Import keys of one type, or begin anew: `tidewheel reset` forgets the state"
+            ) from None
         files = DeltaFiles(run.store, run.head, run.token)
         for shard in entries.shards():
             for table, items in entries.tables(shard):
                 files.add(shard, table, items)
         operators = {**run.head.operators, operator: operator_infos(run.plan)[operator]}
-        run.commit(run.spec(run.head.parallelism, ""), files.reports(), "import", None, operators=operators)
+        reports = [*files.reports(), Report(1, 0, key_kinds=key_kinds)]
+        run.commit(run.spec(run.head.parallelism, ""), reports, "import", None, operators=operators)
     finally:
         run.release()
 
@@ -131,15 +181,10 @@ def _told(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
     except (OSError, pa.ArrowInvalid) as error:
-        base, extension = os.path.splitext(path)
-        if extension.lower() == ".csv":
-            raise ConfigError(
-                f"{path} is a CSV file, and state is imported from Parquet, which has types. Make one of it: "
-                'python -c "from pyarrow import csv, parquet; '
-                f'parquet.write_table(csv.read_csv({path!r}), {base + ".parquet"!r})"; '
-                "what looks like a number becomes one unless you give convert_options="
-            ) from None
-        raise ConfigError(f"could not read {path} as Parquet: {error}") from None
+        raise ConfigError(
+            f"could not read {path} as Parquet: {error}; state is imported from Parquet, CSV (.csv, .tsv) and JSON lines "
+            "(.json, .jsonl, .ndjson)"
+        ) from None
 
 
 def _of_frame(frame: DataFrame) -> _Columns:
@@ -168,8 +213,8 @@ def _of_batches(columns: _Columns, key: str, check: _Check, where: str) -> Itera
             f"there is no column {key!r} for the keys in {where}; the columns are {', '.join(schema.names)}. Name the one with "
             "the keys (key=…, --key …); what is beside it is the state: one column called 'value', or a column for each field"
         )
-    check(schema, where)
     others = [name for name in schema.names if name != key]
+    check({name: schema.field(name).type for name in others}, where)
     for batch in batches:
         keys = map(_key, batch.column(key).to_pylist())
         values = DICT.values(batch.select(others))

@@ -38,6 +38,7 @@ def _mixed(name: str, kinds: Iterable[str]) -> OperatorError:
     what = f"the numbers at place {place} of its tuple keys" if place else "all keys"
     # 1, 1.0 and True are one key to a Python dict and three to the store.
     return OperatorError(
-        f"operator {operator!r}: {what} must be of one type, not {' and '.join(sorted(kinds))}; convert them in the key "
-        "function. If earlier batches had keys of another type, and their state is not needed, give the operator a new name"
+        f"operator {operator!r}: {what} must be of one type, not {' and '.join(sorted(kinds))}; convert them in the "
+        "key function. If earlier batches, or an import, had keys of another type, and their state is not needed, "
+        "give the operator a new name"
     )

@@ -285,13 +285,16 @@ class Job:
         """
         return self._lookup().get(operator, key)
 
-    def import_state(self, operator: str, rows: Any, *, key: str = "key") -> int:
+    def import_state(self, operator: str, rows: Any, *, key: str = "key", key_type: type | str | None = None) -> int:
         """Give a step its state before the job's first batch; return how many keys it got.
 
         - `operator`: the name of the step.
-        - `rows`: the path of a Parquet file, a DataFrame, or pairs of key and state. The state of a row is its column `value` if
-          that is the only one beside the key, else the record of the others.
+        - `rows`: the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of them; a DataFrame; or pairs of
+          key and state. The state of a row is its column `value` if that is the only one beside the key, else the record of the
+          others. The first line of a CSV file names its columns; values are read as the types that the step declares.
         - `key`: the column with the keys.
+        - `key_type`: the type of the keys (`str`, `int`, …), where the program does not declare it at `key_by`. Keys of another
+          type are refused. In a CSV file they are text where nobody says otherwise, and refused if all look like numbers.
 
         >>> from tidewheel import Job, sinks, sources
         >>> job = Job("imported", state="memory:imported")
@@ -302,7 +305,7 @@ class Job:
         """
         from tidewheel._engine.import_state import import_state
 
-        return import_state(self, operator, rows, key=key)
+        return import_state(self, operator, rows, key=key, key_type=key_type).keys
 
     def _lookup(self) -> Lookup:
         from tidewheel._engine.lookup import Lookup

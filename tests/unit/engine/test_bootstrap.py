@@ -137,12 +137,6 @@ def test_a_file_that_is_damaged_in_the_middle_is_told_and_nothing_is_imported(jo
     assert not (tmp_path / "state").exists()
 
 
-def test_a_csv_file_is_told_with_the_line_that_makes_parquet_of_it(job, tmp_path):
-    (tmp_path / "accounts.csv").write_text("key,owner,balance\nada,ada,3\n")
-    with pytest.raises(ConfigError, match=r"is a CSV file.*read_csv\('.*accounts\.csv'\), '.*accounts\.parquet'"):
-        job.import_state("account", tmp_path / "accounts.csv")
-
-
 def test_nothing_is_imported_after_the_first_batch(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"user": "ada", "amount": 5}]})

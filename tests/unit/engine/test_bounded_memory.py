@@ -5,6 +5,7 @@ The bounds are made small, so that a few MB are many times as much. What is asse
 
 from __future__ import annotations
 
+import base64
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -59,6 +60,14 @@ def imported(folder: Path, keys: int) -> Callable[[], object]:
     return lambda: job(folder, "many").import_state("last", pairs(keys))
 
 
+def imported_from_csv(folder: Path, keys: int) -> Callable[[], object]:
+    folder.mkdir()
+    with open(folder / "rows.csv", "w") as file:
+        file.write("key,value\n")
+        file.writelines(f"{key},{base64.b64encode(state).decode()}\n" for key, state in pairs(keys))
+    return lambda: job(folder, "many").import_state("last", folder / "rows.csv", key_type=int)
+
+
 def upgraded(folder: Path, keys: int) -> Callable[[], object]:
     imported(folder, keys)()
     changed = job(folder, "many", version=2, upgrade=lambda state, _: state)
@@ -98,7 +107,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("work", [imported, upgraded, resharded, resharded_back, moved])
+@pytest.mark.parametrize("work", [imported, imported_from_csv, upgraded, resharded, resharded_back, moved])
 def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
     few = peak_bytes(work(tmp_path / "few", FEW))
     many = peak_bytes(work(tmp_path / "many", MANY))
