@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidewheel._connectors.direct import as_chosen, told_readers
-from tidewheel._connectors.source import Source
 from tidewheel._operators.graph import Graph
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import ConfigError
@@ -12,12 +11,17 @@ from tidewheel.errors import ConfigError
 def readers(graph: Graph) -> dict[str, str]:
     """Return in words who will read each source, without Spark: the tasks (`arrow`) or Spark, and why."""
     operators = {node.name: node.operator for node in graph.nodes}
-    why = {name: _why_spark(each.source) for name, each in operators.items() if isinstance(each, SourceOperator)}
-    return told_readers(as_chosen(why))
-
-
-def _why_spark(source: Source) -> str | None:
-    try:
-        return source.why_spark()
-    except ConfigError as error:
-        return f"nothing better is known yet: {error}"
+    sources = {name: each.source for name, each in operators.items() if isinstance(each, SourceOperator)}
+    why: dict[str, str | None] = {}
+    unknown: dict[str, str] = {}
+    for name, source in sources.items():
+        try:
+            why[name] = source.why_spark()
+        except ConfigError as error:
+            why[name], unknown[name] = None, f"not known yet: {error}"
+    told = told_readers(as_chosen(why))
+    if not unknown or not all(who == "arrow" for who in told.values()):
+        return told
+    # A batch is read by its tasks or by Spark as a whole: what one source needs decides for all.
+    others = f"arrow, if source {next(iter(unknown))!r} is"
+    return {name: unknown.get(name, others) for name in told}

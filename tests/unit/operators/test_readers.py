@@ -43,10 +43,35 @@ def test_the_reason_for_spark_is_told(tmp_path):
     nested = "spark, because the JSON column 'tags' is neither string, long, double nor boolean"
     assert why(schema="user string, tags array<string>") == nested
     assert why(format="avro") == "spark, because avro files are Spark's to read"
-    empty = why(format=None)
-    assert empty.startswith("spark, because nothing better is known yet: the folder")
+    assert why(format=None).startswith("not known yet: the folder")
     (tmp_path / "day=7").mkdir()
     assert why() == "spark, because the folder day=7 is a column"
+
+
+def test_what_is_not_known_yet_is_told_as_that(tmp_path):
+    later = files(tmp_path / "later", schema=CLICKS)
+    now = {"format": "parquet", "schema": CLICKS}
+    assert told(later=later, now=files(tmp_path, **now)) == {
+        "later": f"not known yet: there is no folder {tmp_path}/later; make it, or correct the path of the source",
+        "now": "arrow, if source 'later' is",
+    }
+    assert told(later=later, now=files(tmp_path, **now, reader="spark")) == {
+        "later": "spark, because source 'now' is",
+        "now": "spark, because the program asks for Spark's reader",
+    }
+
+
+def test_a_program_that_asks_for_sparks_reader_gets_it_whatever_the_files_will_be(tmp_path):
+    later = files(tmp_path / "later", schema=CLICKS, reader="spark")
+    later.check_program()
+    assert told(clicks=later)["clicks"] == "spark, because the program asks for Spark's reader"
+
+
+def test_arrow_files_that_only_spark_may_read_are_refused_before_they_are_there(tmp_path):
+    with pytest.raises(
+        ConfigError, match='Spark has no reader for Arrow files, tasks read them; leave reader="spark" out'
+    ):
+        files(tmp_path / "later", "arrow", reader="spark").check_program()
 
 
 def test_one_source_that_spark_reads_makes_spark_read_all(tmp_path):

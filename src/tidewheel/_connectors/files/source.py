@@ -129,6 +129,7 @@ class Files(Source):
             self.check()
         elif self.format is not None:
             self._check_columns()
+            self._check_arrow()
 
     def _check_columns(self) -> None:
         """Refuse files that do not tell their columns, if the program does not either."""
@@ -160,6 +161,10 @@ class Files(Source):
         return f"{self.format} files in {self.path}" if self.format else f"files in {self.path}"
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
+        if self.format is None and self.reader == "spark" and not is_there(self.path):
+            return (
+                "the program asks for Spark's reader"  # Whatever the files will be, but for Arrow's, which are refused.
+            )
         source = self.resolved
         source._check_arrow()
         if self.reader == "spark":
