@@ -18,6 +18,11 @@ _OURS = re.compile(r"^tidewheel\.[\w.]+: ")
 _END = re.compile(r"^(=== |\t|at |Caused by: |Driver stacktrace:)|^\s*SQLSTATE: ")
 _STATE = re.compile(r" SQLSTATE: \w+")
 
+_ADVICE = {
+    "CSV header does not conform to the schema": "The first line of the file must name the columns of the source's schema, in "
+    "their order: correct the line, or the schema, or give header=False if it is a record"
+}
+"""What to do about errors of Spark's that do not say it, by how they begin."""
 _LOST = re.compile(
     r"ExecutorLostFailure|FetchFailed|ExecutorDeadException|Executor heartbeat timed out"
     r"|has (failed|been resubmitted for) the maximum allowable number of times"
@@ -89,6 +94,7 @@ def _deepest(text: str) -> str:
     if not causes:
         return ""
     cause = _STATE.sub("", _in_own_words(causes[-1]))
+    cause += next((f" {advice}" for begin, advice in _ADVICE.items() if cause.startswith(begin)), "")
     file = _READ_FILE.search(text)
     name = file and file.group(1).rpartition("/")[2]
     return f"{file.group(1)}: {cause}" if file and name and name not in cause else cause

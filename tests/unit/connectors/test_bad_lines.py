@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pyarrow as pa
@@ -63,6 +64,34 @@ def test_a_csv_file_whose_first_line_names_other_columns_is_refused(spark, tmp_p
     made = job(source, collect(), collect(), state=f"file://{tmp_path}/state")
     with pytest.raises(TidewheelError, match="CSV header does not conform to the schema"):
         made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
+
+
+@pytest.mark.parametrize("reader", ["auto", "spark"])
+@pytest.mark.parametrize("schema", ["user string, cents string", "user string, cents long"])
+def test_names_of_columns_in_any_file_are_no_record(spark, tmp_path, reader, schema):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("ada,3\n")
+    # What is compressed is not looked at before Spark starts, and neither is what comes afterwards.
+    (tmp_path / "in" / "b.csv.gz").write_bytes(gzip.compress(b"User,cents\nbob,4\n"))
+    out, dead = collect(), collect()
+    made = job(files(tmp_path / "in", schema=schema, reader=reader), out, dead, state=f"file://{tmp_path}/state")
+    made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
+    assert sorted((row["user"], int(row["cents"])) for row in out.records) == [("ada", 3), ("bob", 4)]
+    assert [json.loads(row["record"]) for row in dead.records] == ["User,cents"]
+    assert "the line is the names of the columns, User,cents" in dead.records[0]["error"]
+    assert "give header=True" in dead.records[0]["error"]
+
+
+def test_a_later_csv_file_whose_first_line_names_other_columns_is_refused(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("user,cents\nada,3\n")
+    (tmp_path / "in" / "b.csv").write_text("cents,user\n4,bob\n")
+    for reader in ("auto", "spark"):
+        source = files(tmp_path / "in", schema="user string, cents string", header=True, reader=reader)
+        made = job(source, out := collect(), collect(), state=f"file://{tmp_path}/{reader}")
+        with pytest.raises(TidewheelError, match=r"b\.csv: CSV header does not conform to the schema\. The first line"):
+            made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
+        assert out.records == []
 
 
 def test_without_dead_letters_the_error_shows_the_line():

@@ -13,7 +13,7 @@ from kafka_server import Kafka, running_kafka
 from tidewheel import sinks, sources
 from tidewheel._connectors.kafka.spark_connector import is_there, spark_options
 from tidewheel._connectors.kafka.topic_ids import is_id
-from tidewheel.errors import ConfigError, ConnectorError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, GraphError, TidewheelError
 from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
 
 PASSWORD = "hunter2-and-more"
@@ -203,12 +203,16 @@ def test_options_come_from_the_environment_too_and_secrets_are_not_shown(monkeyp
         ({"topics": "t", "connector": "java"}, "connector= is one of auto, spark, python"),
         ({"topics": "t", "max_records": 0}, "at least 1"),
         ({"topics": "t", "options": {"group.id": "g"}}, "belongs to the Kafka connector"),
-        ({"topics": "t", "timeout": "0 s"}, "at least 1 ns"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, said):
     with pytest.raises(ConfigError, match=said):
         sources.kafka("h:1", **settings)
+
+
+def test_a_timeout_is_above_0():
+    with pytest.raises(GraphError, match="the timeout of a Kafka connector must be at least 1 ns"):
+        sources.kafka("h:1", "t", timeout="0 s")
 
 
 def test_an_option_that_the_client_does_not_know_is_named():

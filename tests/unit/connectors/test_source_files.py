@@ -18,7 +18,7 @@ from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.files.ordered import Position, next_file
 from tidewheel._connectors.files.ordered_stream import OrderedReader
 from tidewheel._values import shape_of
-from tidewheel.errors import ConfigError, StateError
+from tidewheel.errors import ConfigError, StateError, TidewheelError
 from tidewheel.sinks import discard
 from tidewheel.sources import files
 
@@ -260,6 +260,19 @@ def test_ordered_csv(folder, header, text):
     assert read(folder, "a", "csv", SCHEMA, header=header, separator=";") == [{"n": 1, "s": "x"}]
 
 
+def test_ordered_csv_refuses_a_first_line_that_is_not_what_the_program_says(folder):
+    (folder / "a").write_text("n,t\n1,x\n")
+    with pytest.raises(
+        TidewheelError, match=r"/a names the columns n, t, and the source reads 's', which is not among"
+    ):
+        read(folder, "a", "csv", SCHEMA, header=True)
+    texts = pa.schema([("n", pa.string()), ("s", pa.string())])
+    (folder / "a").write_text("N,s\n1,x\n")
+    with pytest.raises(TidewheelError, match=r"/a is the names of the columns, N,s.*header=True"):
+        read(folder, "a", "csv", texts)
+    assert len(read(folder, "a", "csv", texts, header=False)) == 2
+
+
 def test_ordered_text(folder):
     (folder / "a").write_bytes("ä\r\n\nlast".encode())
     lines = read(folder, "a", "text", pa.schema([("value", pa.string())]))
@@ -322,3 +335,6 @@ def test_a_first_line_of_column_names_is_not_taken_for_a_record(tmp_path, ordere
     check(header=False)
     (tmp_path / "a.csv").write_text("ada,GB\n")
     check()
+    (tmp_path / "c.csv").write_text('"User","Country"\nada,GB\n')
+    with pytest.raises(ConfigError, match=r"c\.csv is the names of the columns"):
+        check()

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.files.extensions import SEPARATORS, names_columns
 from tidewheel._connectors.files.listed import LISTING, gone
 
 _BLOCK = 8 * 1024 * 1024
@@ -28,7 +29,6 @@ _PLAIN = (
     pa.types.is_decimal128,
 )
 """Types of columns for which Arrow and Spark agree on every text that Arrow takes, once the text is looked at."""
-_SEPARATORS = (",", ";", "|", "\t")
 _CODECS = (".bz2", ".br", ".deflate", ".lz4", ".snappy", ".xz", ".zst")
 """Compressed files that only Spark opens; Arrow knows some of them in other forms."""
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
@@ -46,20 +46,22 @@ def why_not_csv(columns: pa.Schema) -> str | None:
 class CsvForm:
     """What the options of a source say about its CSV files."""
 
-    header: bool
+    header: bool | None
+    """Whether the first line of a file is the names of its columns; None: the program does not say."""
     separator: str
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> CsvForm | str:
         """Return what the options say, or which of them only Spark knows."""
-        header, separator = False, ","
+        header: bool | None = None
+        separator = ","
         for name, value in options.items():
             match name.lower():
                 case listing if listing in LISTING:
                     pass
                 case "header" if str(value).lower() in ("true", "false"):
                     header = str(value).lower() == "true"
-                case "sep" | "delimiter" if value in _SEPARATORS:
+                case "sep" | "delimiter" if value in SEPARATORS:
                     separator = value
                 case _:
                     return f"the option {name} is Spark's own"
@@ -82,12 +84,12 @@ class CsvSplit(Split):
             raise ReadBySpark(f"{self.path} is compressed in a way that Spark knows")
         if len(self.names) < 2:
             raise ReadBySpark(f"{self.path} has one column, and lines of spaces are then no records to Spark")
-        header = self.form.header
+        first = True
         try:
             for text in _blocks(self.path):
                 self._check_lines(text)
-                rest = self._without_names(text) if header else text
-                header = False
+                rest = self._behind_names(text) if first else text
+                first = False
                 if rest:
                     self._check_values(rest)
                     yield self._parsed(rest)
@@ -97,9 +99,16 @@ class CsvSplit(Split):
             # A line that Arrow refuses may be one that Spark takes, such as one with too few values.
             raise ReadBySpark(f"{self.path}: {error}") from error
 
-    def _without_names(self, text: bytes) -> bytes:
-        """Return the text behind its first line, which must name the columns: Spark refuses a file that names others."""
+    def _behind_names(self, text: bytes) -> bytes:
+        """Return the text behind a first line that must name the columns: Spark refuses a file that names others.
+
+        Where the program does not say whether there is one, Spark rejects a line that looks like it.
+        """
         line, _, rest = text.partition(b"\n")
+        if self.form.header is None and names_columns(line.decode(), self.names, self.form.separator):
+            raise ReadBySpark(f"{self.path} begins with the names of the columns")
+        if not self.form.header:
+            return text
         if not line.strip():
             raise ReadBySpark(f"{self.path} begins with an empty line, where Spark looks for the names on the next")
         names = [name.strip('"').lower() for name in line.rstrip(b"\r").decode().split(self.form.separator)]

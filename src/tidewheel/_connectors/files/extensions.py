@@ -29,6 +29,10 @@ _BY_EXTENSION = {
 _COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
 _HEADER_CHARACTERS = 64 * 1024
 """How much of a first line is looked at."""
+SEPARATORS = (",", ";", "|", "\t")
+"""What may stand between the values of a CSV file that tasks read."""
+_LOOKED_AT = 1000
+"""Of how many files the first line is looked at before Spark starts; of the others, it is when they are read."""
 _LINES = frozenset({"csv", "json", "text"})
 """Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
 
@@ -87,17 +91,31 @@ def check_header(path: str, format: str, columns: Collection[str] | None, option
     given = {name.lower(): value for name, value in options.items()}
     if format != "csv" or not columns or "header" in given or local_path(path) is None:
         return
-    first = min((file for file in listed_files(path, options) if file.endswith((".csv", ".tsv"))), default=None)
-    if first is None:
-        return
     separator = str(given.get("sep", given.get("delimiter", ",")))
-    with open(first, encoding="utf-8", errors="replace") as lines:
-        names = [name.strip().strip('"') for name in lines.readline(_HEADER_CHARACTERS).split(separator)]
-    if [name.lower() for name in names] == [name.lower() for name in columns]:
-        raise ConfigError(
-            f"the first line of {first} is the names of the columns, {separator.join(names)}, and would be read as a record; "
-            "give header=True, or header=False if it is one"
-        )
+    plain = sorted(file for file in listed_files(path, options) if file.endswith((".csv", ".tsv")))
+    for file in plain[:_LOOKED_AT]:
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            line = lines.readline(_HEADER_CHARACTERS)
+        if names_columns(line, columns, separator):
+            raise ConfigError(f"the first line of {file} {taken_for_a_record(line)}")
+
+
+def names_columns(line: str, columns: Collection[str], separator: str = ",") -> bool:
+    """Tell whether a line is the names of the columns, whatever their case.
+
+    >>> names_columns('"User", country', ["user", "country"])
+    True
+    """
+    names = [name.strip().strip('"').lower() for name in line.removeprefix("\ufeff").split(separator)]
+    return names == [name.lower() for name in columns]
+
+
+def taken_for_a_record(line: str) -> str:
+    """Return what is wrong with a line that is the names of the columns, and what to do."""
+    return (
+        f"is the names of the columns, {line.strip()}, and would be read as a record; give header=True, or header=False if it "
+        "is one"
+    )
 
 
 def is_there(path: str) -> bool:

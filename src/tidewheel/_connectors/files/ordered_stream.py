@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from tidewheel._connectors.files.extensions import names_columns, taken_for_a_record
 from tidewheel._connectors.files.ordered import Position, next_file, visible_files
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._connectors.stream_reader import DataSource, InputPartition, ReadLimit, StreamReader
@@ -31,7 +33,7 @@ class OrderedStream(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader."""
         options = self.options
-        header = options.get("header", "false").lower() == "true"
+        header = options["header"].lower() == "true" if "header" in options else None
         return OrderedReader(
             options["path"], options["read"], arrow_schema(schema), header=header, separator=options.get("sep", ",")
         )
@@ -41,7 +43,7 @@ class OrderedReader(StreamReader):
     """A batch is a file; the same offsets give the same file."""
 
     def __init__(
-        self, path: str, format: str, schema: pa.Schema, *, header: bool = False, separator: str = ","
+        self, path: str, format: str, schema: pa.Schema, *, header: bool | None = None, separator: str = ","
     ) -> None:
         self.path, self.format, self.schema = path, format, schema
         self.header, self.separator = header, separator
@@ -103,19 +105,38 @@ class OrderedReader(StreamReader):
             yield from json.open_json(path, read_options=read, parse_options=parse)
 
     def _csv(self, path: str) -> Iterator[pa.RecordBatch]:
-        from pyarrow import csv
+        from pyarrow import csv as arrow_csv
 
         if os.path.getsize(path):
+            self._check_header(path)
             names = None if self.header else self.schema.names
-            read = csv.ReadOptions(column_names=names, block_size=_block_size(path))
-            convert = csv.ConvertOptions(
+            read = arrow_csv.ReadOptions(column_names=names, block_size=_block_size(path))
+            convert = arrow_csv.ConvertOptions(
                 column_types=self.schema,
                 include_columns=self.schema.names,
                 include_missing_columns=True,
                 strings_can_be_null=True,
             )
-            parse = csv.ParseOptions(delimiter=self.separator)
-            yield from csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+            parse = arrow_csv.ParseOptions(delimiter=self.separator)
+            yield from arrow_csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+
+    def _check_header(self, path: str) -> None:
+        """Refuse a file whose first line does not name all columns, or does where the program does not say that it may."""
+        if self.header is False:
+            return
+        with pa.input_stream(path, compression="detect") as text:
+            line = text.read(_BLOCK_BYTES).partition(b"\n")[0].decode(errors="replace")
+        if self.header is None:
+            if names_columns(line, self.schema.names, self.separator):
+                raise TidewheelError(f"the first line of {path} {taken_for_a_record(line)}")
+            return
+        names = next(csv.reader([line], delimiter=self.separator), [])
+        absent = [name for name in self.schema.names if name not in names]
+        if absent:
+            raise TidewheelError(
+                f"the first line of {path} names the columns {', '.join(names)}, and the source reads {absent[0]!r}, which is "
+                "not among them; correct the line, or the schema"
+            )
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Put the columns into the schema's order and types; one that the file lacks is null, as with Spark."""

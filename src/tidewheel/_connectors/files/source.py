@@ -204,9 +204,27 @@ class Files(Source):
             if source._keeps_bad_lines:
                 schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
                 options["columnNameOfCorruptRecord"] = BAD_LINE
-            return spark.readStream.format(source._format).schema(schema).options(**options).load(self.path)
+            frame = spark.readStream.format(source._format).schema(schema).options(**options).load(self.path)
+            return source._without_names(frame) if source._keeps_bad_lines else frame
         except PySparkException as error:
             raise _explained(source, error) from error
+
+    def _without_names(self, frame: DataFrame) -> DataFrame:
+        """Reject lines of CSV that are the names of the columns, where the program does not say whether these are records."""
+        from pyspark.sql.functions import coalesce, col, concat_ws, lit, lower, trim, when
+
+        types = {name: kind for name, kind in frame.dtypes if name != BAD_LINE}
+        if self.format != "csv" or any(name.lower() == "header" for name in self.options):
+            return frame
+        if any(kind != "string" for kind in types.values()):
+            return frame  # A name is no number or the like: such a line is no record as it is.
+        columns = [col(f"`{name}`") for name in types]
+        named = lit(True)
+        for column, name in zip(columns, types, strict=True):
+            named = named & (lower(trim(column)) == name.lower())
+        return frame.withColumn(
+            BAD_LINE, when(coalesce(named, lit(False)), concat_ws(",", *columns)).otherwise(col(BAD_LINE))
+        )
 
     @property
     def _keeps_bad_lines(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._connectors.bad_lines import parted
+from tidewheel._connectors.files.extensions import SEPARATORS, names_columns, taken_for_a_record
 from tidewheel._connectors.source import Source
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import SCALAR, Batch, Shape
@@ -75,7 +76,10 @@ class _Reading(Process):
 
     def _reject(self, lines: list[str]) -> None:
         """Reject lines that are no records, with their text."""
-        error = OperatorError("the line is not a record with the columns that the source declares")
+        names = self.shape.columns() or ()
         batch = Batch(SCALAR, values=lines)
-        for position in range(len(lines)):
-            self.context.reject(error, batch, position)
+        for position, line in enumerate(lines):
+            why = "the line is not a record with the columns that the source declares"
+            if any(names_columns(line, names, separator) for separator in SEPARATORS):
+                why = f"the line {taken_for_a_record(line)}"
+            self.context.reject(OperatorError(why), batch, position)
