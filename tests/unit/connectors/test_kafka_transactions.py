@@ -178,12 +178,12 @@ def test_a_marker_that_cannot_be_seen_in_time_stops_the_sink(real_kafka):  # noq
     publication = sink.stage(2, place.rows([1, 2]))
     sink.publish(publication)
     opened = in_transaction(SimpleNamespace(server=place.server, name=f"{place.name}-markers"), [b"another job's"])
-    place.timeout = 3.0
+    place.timeout = "3 s"
     impatient = DrivenSink(place, store=sink.store)
     with pytest.raises(ConnectorUnavailable, match="behind an open transaction of another producer"):
         impatient.publish(publication)
     opened.abort_transaction(30)
-    place.timeout = 20.0
+    place.timeout = "20 s"
     DrivenSink(place, store=sink.store).publish(publication)
     assert ids(place) == [1, 2]
 
