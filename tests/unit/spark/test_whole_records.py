@@ -22,7 +22,7 @@ def columns_read(monkeypatch):
     columns, read = [], ParquetSplit.read
 
     def noting(split):
-        columns.append(split.columns.names)
+        columns.append(list(split.only or split.columns.names))
         return read(split)
 
     monkeypatch.setattr(ParquetSplit, "read", noting)

@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.files.arrow_types import fits, spark_type
-from tidewheel._connectors.files.fitting import Fitting, some_columns
+from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.listed import gone
 from tidewheel._connectors.files.parquet_split import ROWS
 from tidewheel.errors import TidewheelError
@@ -37,14 +37,16 @@ class ArrowSplit(Split):
     size: int
     columns: pa.Schema
     batches: tuple[int, int] | None = None
+    only: tuple[str, ...] | None = None
+    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
     reading = "cheap"
 
     def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, columns=some_columns(self.columns, names))
+        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as file:
-            fitting = self._fitting(_schema(self.path, file))
+            fitting = self._fitting(_schema(self.path, file)).of(self.only)
             present = fitting.present.names
             options = ipc.IpcReadOptions(included_fields=[present.index(name) for name in fitting.wanted])
             file.seek(0)

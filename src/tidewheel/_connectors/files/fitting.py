@@ -23,6 +23,10 @@ class Fitting:
         ]
         """The name that each column of the source has in the file, None where the file lacks it."""
 
+    def of(self, only: Collection[str] | None) -> Fitting:
+        """Return the same for some columns of the source; None: for all."""
+        return self if only is None else Fitting(self.path, self.present, _some(self.columns, only))
+
     @property
     def wanted(self) -> list[str]:
         """The names of the columns to read from the file."""
@@ -47,7 +51,7 @@ class Fitting:
             ) from error
 
 
-def some_columns(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
+def _some(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
     """Return the columns of these names, in the order in which they stand."""
     return pa.schema([field for field in columns if field.name in names], columns.metadata)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._connectors.direct import ReadBySpark, Split
-from tidewheel._connectors.files.fitting import Fitting, some_columns, widens
+from tidewheel._connectors.files.fitting import Fitting, widens
 from tidewheel._connectors.files.listed import gone
 from tidewheel._connectors.files.parquet_split import ROWS
 from tidewheel.errors import TidewheelError
@@ -44,17 +44,19 @@ class OrcSplit(Split):
     path: str
     size: int
     columns: pa.Schema
+    only: tuple[str, ...] | None = None
+    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
     reading = "cheap"
 
     def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, columns=some_columns(self.columns, names))
+        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         from pyarrow import orc
 
         try:
             file = orc.ORCFile(self.path)
-            fitting = self._fitting(file.schema)
+            fitting = self._fitting(file.schema).of(self.only)
             # Without any column Arrow would tell of no record at all.
             wanted = fitting.wanted or file.schema.names[:1]
             for stripe in range(file.nstripes):

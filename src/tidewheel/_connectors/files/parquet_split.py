@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tidewheel._connectors.direct import ReadBySpark, Split
-from tidewheel._connectors.files.fitting import Fitting, some_columns, widens
+from tidewheel._connectors.files.fitting import Fitting, widens
 from tidewheel._connectors.files.listed import gone
 from tidewheel.errors import TidewheelError
 
@@ -27,16 +27,18 @@ class ParquetSplit(Split):
     size: int
     columns: pa.Schema
     groups: tuple[int, ...] | None = None
+    only: tuple[str, ...] | None = None
+    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
     reading = "cheap"
 
     def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, columns=some_columns(self.columns, names))
+        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         try:
             # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
             with parquet.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
-                fitting = _fitting(self.path, file, self.columns)
+                fitting = _fitting(self.path, file, self.columns).of(self.only)
                 groups = None if self.groups is None else list(self.groups)
                 batches = file.iter_batches(ROWS, groups, columns=fitting.wanted, use_threads=False)
                 for batch in batches:
