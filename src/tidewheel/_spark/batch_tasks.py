@@ -25,7 +25,7 @@ from tidewheel._spark.program import Program
 from tidewheel._spark.query_sources import QuerySources
 from tidewheel._spark.source_lines import offsets_by_name
 from tidewheel._spark.work_estimate import WorkEstimate
-from tidewheel._spark.worker_beside import BatchFailed, WorkerBeside
+from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
 
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
@@ -35,6 +35,8 @@ QUERY_SECONDS = 0.25
 """About what a query with a shuffle costs on a local Spark, beside the work of its tasks."""
 PLAIN_JOB_SECONDS = 0.05
 """The same of a plain job, where the tasks need not shuffle."""
+BESIDE_SECONDS = 0.005
+"""The same where processes beside this one run them."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -64,10 +66,10 @@ class BatchTasks(Closing):
     """Runs the tasks of a job's batches in one Spark session."""
 
     def __init__(self, program: Program, sources: QuerySources, *, in_driver: bool, beside: bool) -> None:
-        """Take the program, its sources, and where small batches may run: in this process, or in one beside it."""
+        """Take the program, its sources, and where batches without a shuffle may run: in this process, or in some beside it."""
         self._program, self._sources, self._in_driver = program, sources, in_driver
         self._levels = range(len(program.plan.levels))
-        self._worker: WorkerBeside | None = program.beside() if beside and not in_driver else None
+        self._beside: WorkersBeside | None = program.beside() if beside and not in_driver else None
         self._local, self._work = beside, WorkEstimate()
         self._whole = False
         """Whether tasks read whole records, also where the program's functions read a part of them."""
@@ -80,6 +82,8 @@ class BatchTasks(Closing):
         `ReadBySpark`: they could not read it as Spark would, and the batch must be offered with Spark's own rows, which with
         `read_by_spark` are at hand.
         """
+        if self._beside is not None:
+            self._beside.count_batch()
         if self._sources.direct.why_not is None:
             try:
                 return self._run_directly(offered, spec)
@@ -97,20 +101,19 @@ class BatchTasks(Closing):
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
         if _holds_little(state):
-            alone = msgspec.structs.replace(spec, parallelism=1)
-            return Ran(spec, _decoded(self._run_small([], alone), self._levels, alone), 1)
-        rows = self._program.direct_query([[]], spec).collect()
+            return self._run_small([], spec)
+        rows = self._program.direct_query(spec, self._levels, [[]]).collect()
         return Ran(spec, _reports(rows, self._levels, spec), spec.parallelism)
 
     def cancel(self) -> None:
         """End what runs beside this process in the middle of a batch. What Spark runs is Spark's to end."""
-        if self._worker is not None:
-            self._worker.kill()
+        if self._beside is not None:
+            self._beside.kill()
 
     def close(self) -> None:
-        """Let go of the process beside this one."""
-        if self._worker is not None:
-            self._worker.close()
+        """Let go of the processes beside this one."""
+        if self._beside is not None:
+            self._beside.close()
 
     def _run_query(self, frame: DataFrame, spec: BatchSpec) -> Ran:
         """Run the batch as one query over Spark's own rows."""
@@ -144,15 +147,31 @@ class BatchTasks(Closing):
 
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
         size = sum(split.size for _, split in splits)
-        shared = self._is_shared(splits, spec.parallelism)
-        if self._is_small(size, PLAIN_JOB_SECONDS if shared else QUERY_SECONDS, spec.parallelism):
-            alone = msgspec.structs.replace(spec, parallelism=1)
-            ran = Ran(spec, _decoded(self._run_small(splits, alone), self._levels, alone), 1)
-        else:
-            ran = self._run_shared(splits, spec) if shared else self._run_large(splits, spec)
+        ran = self._run_divided(splits, spec, size) or self._run_small(splits, spec)
         if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
             self._work.note(size, ran.reports)
         return ran
+
+    def _run_divided(self, splits: Sequence[SourceSplit], spec: BatchSpec, size: int) -> Ran | None:
+        """Run a batch in several tasks; None: one should do it sooner."""
+        levels = self._levels
+        if self._program.shared_key is not None and may_be_shared([split for _, split in splits], spec.parallelism):
+            # They are done soonest if each of them reads the whole batch.
+            spec, levels = msgspec.structs.replace(spec, shared_key=self._program.shared_key), levels[1:]
+            hands: Sequence[Sequence[SourceSplit]] = [splits] * spec.parallelism
+        else:
+            hands = hands_of(splits, spec.parallelism)
+        if len(levels) > 1:
+            if self._is_small(size, QUERY_SECONDS, spec.parallelism):
+                return None
+            found = _payloads(self._program.direct_query(spec, levels, hands).collect())
+        elif not self._is_small(size, BESIDE_SECONDS, len(hands)) and self._are_beside(len(hands)):
+            found = self._run_beside(spec, levels, hands)
+        elif self._is_small(size, PLAIN_JOB_SECONDS, spec.parallelism):
+            return None
+        else:
+            found = self._program.in_tasks(spec, levels, hands)
+        return Ran(spec, _decoded(found, levels, spec), spec.parallelism)
 
     def _is_small(self, size: int, cost: float, tasks: int) -> bool:
         """Tell whether a batch of this many bytes is done by one task sooner than by several, which cost so many seconds more."""
@@ -160,35 +179,31 @@ class BatchTasks(Closing):
         seconds = self._work.seconds(size) if self._local else None
         return size <= SMALL_BYTES or (seconds is not None and seconds <= cost + seconds / max(tasks, 2))
 
-    def _is_shared(self, splits: Sequence[SourceSplit], tasks: int) -> bool:
-        """Tell whether several tasks are done soonest if each of them reads the whole batch."""
-        return self._program.shared_key is not None and may_be_shared([split for _, split in splits], tasks)
-
-    def _run_shared(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
-        """Run a batch in tasks that each read all of it."""
-        spec = msgspec.structs.replace(spec, shared_key=self._program.shared_key)
-        found = self._program.read_by_all(splits, spec)
-        return Ran(spec, _decoded(found, self._levels[1:], spec), spec.parallelism)
-
-    def _run_large(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
-        """Run a batch in tasks: as a query where messages are shuffled, else as a plain job, for which nothing is planned."""
-        hands = hands_of(splits, spec.parallelism)
-        if len(self._levels) == 1:
-            found = self._program.in_tasks(hands, spec)
-        else:
-            found = _payloads(self._program.direct_query(hands, spec).collect())
-        return Ran(spec, _decoded(found, self._levels, spec), spec.parallelism)
-
-    def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
-        """Run a batch that fits in one task: in this process if the caller of the run chose that, beside it, or in a task."""
-        # What fails elsewhere than in a task, and is not the program's own error, has the attempts of a task left.
+    def _run_small(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
+        """Run a batch in one task: in this process if the caller of the run chose that, beside it, or in a task of Spark."""
+        alone = msgspec.structs.replace(spec, parallelism=1)
+        found: list[bytes] | None = None
         if self._in_driver:
+            # What fails elsewhere than in a task, and is not the program's own error, has the attempts of a task left.
             with contextlib.suppress(Exception):
-                return self._program.in_this_process(splits, spec)
-        elif self._worker is not None and self._worker.is_ready():
-            with contextlib.suppress(BatchFailed):
-                return self._worker.reports(spec, self._levels, splits)
-        return self._program.in_tasks([splits], spec)
+                found = self._program.in_this_process(splits, alone)
+        elif self._are_beside(1):
+            found = self._run_beside(alone, self._levels, [splits])
+        if found is None:
+            found = self._program.in_tasks(alone, self._levels, [splits])
+        return Ran(spec, _decoded(found, self._levels, alone), 1)
+
+    def _are_beside(self, tasks: int) -> bool:
+        """Tell whether processes beside this one can run so many tasks of the batch at hand."""
+        return self._beside is not None and self._beside.are_ready(tasks)
+
+    def _run_beside(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
+        """Run levels in the processes beside this one, a task for each hand; what these fail at, in tasks of Spark."""
+        assert self._beside is not None
+        try:
+            return self._beside.reports(spec, levels, hands)
+        except BatchFailed:
+            return self._program.in_tasks(spec, levels, hands)
 
 
 def _holds_little(state: ShardMap) -> bool:

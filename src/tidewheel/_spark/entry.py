@@ -54,10 +54,10 @@ def reports_function(
 
 
 def reports_here(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]
+    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], number: int = 0
 ) -> list[bytes]:
-    """Run all levels of a batch in this process, as one task would, and return their reports."""
-    task = TaskIdentity(0, secrets.randbits(2 * _RANDOM_BITS - 1))
+    """Run these levels of a batch in this process, as the task of this number would, and return their reports."""
+    task = TaskIdentity(number, secrets.randbits(2 * _RANDOM_BITS - 1))
     with _alone:
         return _reports(_levels(program, digest, spec, levels, task, iter(()), splits))
 

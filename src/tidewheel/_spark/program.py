@@ -20,12 +20,12 @@ from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, known_columns, source_key
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.wire import REPORT, SPARK_SCHEMA
+from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
-from tidewheel._spark.worker_beside import WorkerBeside
+from tidewheel._spark.workers_beside import WorkersBeside
 from tidewheel.errors import ConfigError
 
 
@@ -67,33 +67,19 @@ class Program:
             return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
-    def direct_query(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> DataFrame:
-        """Return the query of a batch whose tasks read its splits themselves: a partition for each hand."""
+    def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
+        """Return the query of these levels of a batch whose tasks read its splits themselves: a partition for each hand."""
         rows = self._session.range(0, len(hands), 1, len(hands))
         if len(hands) == 1 and spec.parallelism == 1:
-            levels = range(len(self.plan.levels))
             return rows.mapInArrow(levels_function(self._bytes, self._digest, spec, levels, hands), SPARK_SCHEMA)
-        first = levels_function(self._bytes, self._digest, spec, range(1), hands)
-        return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec)
+        first = levels_function(self._bytes, self._digest, spec, levels[:1], hands)
+        return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec, levels[0] + 1)
 
-    def in_tasks(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec) -> list[bytes]:
-        """Run a batch without a shuffle, a task for each hand, and return the reports: one level, or all in a single task.
+    def in_tasks(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
+        """Run levels without a shuffle between them, a task for each hand, and return the reports.
 
         It is a plain Spark job, not a query: planning a query takes longer than a small batch.
         """
-        return self._plain_job(hands, spec, range(len(self.plan.levels)))
-
-    def read_by_all(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
-        """Run a batch that each task of level 1 reads for itself; return the reports."""
-        hands = [splits] * spec.parallelism
-        if len(self.plan.levels) == 2:
-            return self._plain_job(hands, spec, range(1, 2))
-        first = levels_function(self._bytes, self._digest, spec, range(1, 2), hands)
-        rows = self._session.range(0, len(hands), 1, len(hands)).mapInArrow(first, SPARK_SCHEMA)
-        return [bytes(row.payload) for row in self.tail(rows, spec, 2).collect() if row.edge == REPORT]
-
-    def _plain_job(self, hands: Sequence[Sequence[SourceSplit]], spec: BatchSpec, levels: range) -> list[bytes]:
-        """Run levels without a shuffle between them, a task for each hand; return the reports."""
         context = self._session.sparkContext
         if len(hands) not in self._partitions:
             self._partitions[len(hands)] = context.parallelize([None] * len(hands), len(hands))
@@ -105,9 +91,11 @@ class Program:
         """Run a small batch here, with a copy of the program as a task has it; return its reports."""
         return reports_here(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
 
-    def beside(self) -> WorkerBeside:
-        """Return what runs small batches in a process beside this one, once there were some."""
-        return WorkerBeside(self._bytes, self._digest, _task_environment(self._session.sparkContext))
+    def beside(self) -> WorkersBeside:
+        """Return what runs batches in processes beside this one, once there were some, as many as a local Spark has tasks."""
+        context = self._session.sparkContext
+        most = min(context.defaultParallelism, os.cpu_count() or 1)
+        return WorkersBeside(self._bytes, self._digest, _task_environment(context), most)
 
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows."""

@@ -21,8 +21,7 @@ from tidewheel._connectors.files.json_split import JsonSplit
 from tidewheel._connectors.files.orc_split import OrcSplit
 from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
-from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._spark.program import Program
+from tidewheel._spark.batch_tasks import BatchTasks, Ran
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files
@@ -342,13 +341,11 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
     if levels == 3:
         stream = stream.key_by("by-length", len).map("same", lambda seen: seen)
     stream.sink("out", sink)
-    specs: list[BatchSpec] = []
-    read_by_all = Program.read_by_all
-    monkeypatch.setattr(
-        Program, "read_by_all", lambda self, splits, spec: specs.append(spec) or read_by_all(self, splits, spec)
-    )
+    batches: list[Ran] = []
+    run = BatchTasks.run
+    monkeypatch.setattr(BatchTasks, "run", lambda *args, **named: batches.append(run(*args, **named)) or batches[-1])
     result = job.run(bounded=True, spark=spark, parallelism=2)
-    assert [(spec.shared_key, spec.parallelism) for spec in specs] == [("user", 2)]
+    assert [(ran.spec.shared_key, ran.tasks) for ran in batches] == [("user", 2)]
     assert result.event_count == 100
     # The first value of a user is the user's number.
     last = {row["value"][0]: row["value"] for row in sorted(sink.records, key=lambda row: len(row["value"]))}

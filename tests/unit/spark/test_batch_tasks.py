@@ -14,6 +14,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.report import Report
 from tidewheel._spark import batch_tasks
 from tidewheel._spark.batch_tasks import BatchTasks, Offered
+from tidewheel._spark.workers_beside import BatchFailed
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 
 
@@ -45,7 +46,7 @@ class Programs:
     def __init__(self, seconds: float) -> None:
         self.seconds, self.ran = seconds, []
 
-    def direct_query(self, hands, spec):
+    def direct_query(self, spec, levels, hands):
         self.ran.append("query")
         found = [Report(0, 0, took=self.seconds / 2), *(Report(1, task, took=self.seconds / 4) for task in (0, 1))]
         rows = [SimpleNamespace(edge=wire.REPORT, payload=reports.encode(report)) for report in found]
@@ -60,12 +61,12 @@ class Programs:
 PINNED = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
 
 
-def run_batches(program: Programs, sizes: list[int], *, local: bool = True) -> BatchTasks:
+def run_batches(program: Programs, sizes: list[int], *, local: bool = True, in_driver: bool = True) -> BatchTasks:
     """Run batches of these many bytes."""
     sources = SimpleNamespace(lines=())
-    tasks = BatchTasks(program, sources, in_driver=True, beside=local)
+    tasks = BatchTasks(program, sources, in_driver=in_driver, beside=local)
     for size in sizes:
-        split = (0, SimpleNamespace(size=size))
+        split = (0, SimpleNamespace(size=size, reading="cheap"))
         sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split], narrowed=lambda _: None)
         tasks.run(Offered(None, None, "v1\n{}", (), {}), PINNED, read_by_spark=False)
     return tasks
@@ -98,3 +99,64 @@ def test_what_is_due_in_a_large_state_is_divided_among_tasks_however_small_the_l
     state = ShardMap.of({0: ShardParts(PartRef(FileRef("state/a", size, 0), 1, size, keys=1))}, 4)
     assert last.run_without_input(PINNED, state).tasks == tasks
     assert program.ran == ["1 task", ran]
+
+
+class WithoutShuffle(Programs):
+    """The same for a program whose tasks each read the whole batch: tells also which batches ran beside this process."""
+
+    shared_key = "user"
+
+    def __init__(self, seconds: float, ready: bool, *, failing: bool = False) -> None:
+        super().__init__(seconds)
+        self.are_ready = lambda tasks: ready
+        self.failing = failing
+
+    def count_batch(self):
+        pass
+
+    def beside(self):
+        return self
+
+    def reports(self, spec, levels, hands):
+        self.ran.append(f"{len(hands)} beside")
+        if self.failing:
+            raise BatchFailed("the process has ended")
+        return self._reports(levels, hands)
+
+    def in_tasks(self, spec, levels, hands):
+        self.ran.append(f"{len(hands)} of Spark")
+        return self._reports(levels, hands)
+
+    def _reports(self, levels, hands):
+        return [
+            reports.encode(Report(level, task, took=self.seconds / len(hands) / len(levels)))
+            for level in levels
+            for task in range(len(hands))
+        ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ready", "ran"),
+    [
+        pytest.param(0.06, True, ["2 beside", "2 beside"], id="worth two processes"),
+        pytest.param(0.004, True, ["2 beside", "1 beside"], id="not worth two"),
+        pytest.param(0.06, False, ["2 of Spark", "1 of Spark"], id="not worth two tasks of Spark"),
+        pytest.param(0.6, False, ["2 of Spark", "2 of Spark"], id="worth two tasks of Spark"),
+    ],
+)
+def test_a_batch_without_a_shuffle_runs_beside_the_driver_in_as_many_processes_as_are_worth_it(seconds, ready, ran):
+    program = WithoutShuffle(seconds, ready)
+    run_batches(program, [MB, MB], in_driver=False)
+    assert program.ran == ran
+
+
+def test_a_batch_that_fails_beside_the_driver_runs_in_tasks_of_spark():
+    program = WithoutShuffle(0.6, ready=True, failing=True)
+    run_batches(program, [MB], in_driver=False)
+    assert program.ran == ["2 beside", "2 of Spark"]
+
+
+def test_on_a_cluster_nothing_runs_beside_the_driver():
+    program = WithoutShuffle(0.6, ready=True)
+    run_batches(program, [MB], in_driver=False, local=False)
+    assert program.ran == ["2 of Spark"]

@@ -1,0 +1,171 @@
+"""Processes beside the driver that run batches on a local Spark: its tasks take longer to start than such a batch to run.
+
+They are what the Python workers of a local Spark are, processes of the same machine that run the same step: a function that
+crashes in one, or eats all memory, ends it and not the run. The batch then has the attempts of tasks of Spark left.
+
+    python -m tidewheel._spark.workers_beside DESCRIPTOR
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+from tidewheel._core import pickling
+from tidewheel._core.closing import Closing
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.task import SourceSplit
+from tidewheel._spark.interrupts import ENDING
+
+_AFTER = 2
+"""How many batches a run has before processes are worth their start."""
+_FAILURES = 3
+"""How many batches in a row they may fail to bring to an end, until all are left to tasks."""
+_PATIENCE_S = 5.0
+
+
+class BatchFailed(Exception):
+    """A batch did not run to its end; the text says why."""
+
+
+class WorkersBeside(Closing):
+    """Starts each process when it is wanted, once the run has had some batches, and anew after it has ended."""
+
+    def __init__(self, program: bytes, digest: str, environment: Mapping[str, str], most: int) -> None:
+        """Take the program, which a process gets once, the environment of tasks, and how many processes there may be.
+
+        Nothing is started yet.
+        """
+        self._hello = pickling.dumps((program, digest))
+        self._environment, self._most = environment, most
+        self._batches = self._failures = 0
+        self._workers: list[_Worker] = []
+
+    def count_batch(self) -> None:
+        """Take note that the run has one more batch."""
+        self._batches += 1
+
+    def are_ready(self, tasks: int) -> bool:
+        """Tell whether they can run so many tasks at a time; start those that are wanting if it is time."""
+        if self._failures == _FAILURES or tasks > self._most:
+            return False
+        if self._batches > _AFTER:
+            for _ in range(len(self._workers), tasks):
+                self._workers.append(_Worker(self._environment, self._hello))
+        ready = [worker.is_ready() for worker in self._workers[:tasks]]
+        self._forget_ended()
+        return len(ready) == tasks and all(ready)
+
+    def reports(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
+        """Run a batch, a task for each hand, and return its reports; raise `BatchFailed` if it does not come to the end.
+
+        All tasks have ended then, whichever failed: what runs the batch again is alone.
+        """
+        self._failures += 1
+        workers = self._workers[: len(hands)]
+        for number, (worker, splits) in enumerate(zip(workers, hands, strict=True)):
+            worker.begin(spec, levels, splits, number)
+        answers = [worker.answer() for worker in workers]
+        self._forget_ended()
+        reports: list[bytes] = []
+        for answer in answers:
+            if isinstance(answer, str):
+                raise BatchFailed(answer)
+            reports += answer
+        self._failures = 0
+        return reports
+
+    def kill(self) -> None:
+        """End the processes in the middle of whatever they do. From any thread."""
+        for worker in list(self._workers):
+            worker.process.kill()
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+
+    def _forget_ended(self) -> None:
+        if any(worker.has_ended for worker in self._workers):
+            self._batches = 0
+        self._workers = [worker for worker in self._workers if not worker.has_ended]
+
+
+class _Worker:
+    """One of the processes, which runs a task at a time."""
+
+    def __init__(self, environment: Mapping[str, str], hello: bytes) -> None:
+        self._connection, theirs = Pipe()
+        self._hello = hello
+        self._is_ready = self.has_ended = False
+        with theirs:
+            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+            # What functions print goes where Spark's workers print.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),), env=dict(environment)
+            )
+
+    def is_ready(self) -> bool:
+        """Tell whether it has imported what it needs; its first message says so."""
+        try:
+            if not self._is_ready and self._connection.poll():
+                self._connection.recv_bytes()
+                self._connection.send_bytes(self._hello)
+                self._is_ready = True
+        except (EOFError, OSError):
+            self.close()
+        return self._is_ready
+
+    def begin(self, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], number: int) -> None:
+        """Have it run a task."""
+        with contextlib.suppress(OSError):  # The answer tells.
+            self._connection.send_bytes(pickling.dumps((spec, levels, splits, number)))
+
+    def answer(self) -> list[bytes] | str:
+        """Wait for the end of the task; return its reports, or why there are none."""
+        try:
+            answer: list[bytes] | str = pickling.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            self.close()
+            return "a process beside the driver has ended"
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._is_ready, self.has_ended = False, True
+        self._connection.close()
+        try:
+            self.process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _serve(connection: Connection) -> None:
+    """Run tasks until the driver has closed its end."""
+    from tidewheel._spark.entry import reports_here
+
+    connection.send_bytes(b"")
+    program, digest = pickling.loads(connection.recv_bytes())
+    while True:
+        spec, levels, splits, number = pickling.loads(connection.recv_bytes())
+        answer: list[bytes] | str
+        try:
+            answer = reports_here(program, digest, spec, levels, splits, number)
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+        connection.send_bytes(pickling.dumps(answer))
+
+
+if __name__ == "__main__":
+    # They are for the driver, which lets the batch finish.
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, ConnectionError), Connection(int(sys.argv[1])) as driver:
+        _serve(driver)
