@@ -52,8 +52,11 @@ def generate(folder: Path, keys: int, rows: int, again: int) -> int:
     return sum(len(part) for part in parts)
 
 
+WORKERS = (b"tidewheel._spark.daemon", b"tidewheel._spark.workers_beside")
+
+
 def python_workers(of: int) -> Iterator[int]:
-    """The Spark Python workers among the descendants of a process."""
+    """The Python workers among the descendants of a process: Spark's, and those beside the driver."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -69,7 +72,8 @@ def python_workers(of: int) -> Iterator[int]:
             waiting.append(child)
             try:
                 # The JVM's arguments name the daemon too.
-                if b"-m\0tidewheel._spark.daemon\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+                if any(b"-m\0" + module + b"\0" in command for module in WORKERS):
                     yield child
             except OSError:
                 continue

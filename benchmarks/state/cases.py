@@ -35,7 +35,9 @@ class Plan:
     """How many batches of each size, and how long a slow contender and the whole run may take."""
 
     large: int
+    large_warmup: int
     medium: int
+    medium_warmup: int
     small: int
     small_warmup: int
     native: int
@@ -47,8 +49,10 @@ class Plan:
 
 # Ends within a quarter of an hour on two cores.
 QUICK = Plan(
-    large=6,
-    medium=8,
+    large=8,
+    large_warmup=4,
+    medium=16,
+    medium_warmup=8,
     small=60,
     small_warmup=25,
     native=6,
@@ -58,7 +62,9 @@ QUICK = Plan(
 )
 FULL = Plan(
     large=16,
+    large_warmup=4,
     medium=24,
+    medium_warmup=8,
     small=300,
     small_warmup=100,
     native=10,
@@ -69,7 +75,9 @@ FULL = Plan(
 # Proves that every contender runs; its figures mean nothing.
 SMOKE = Plan(
     large=3,
+    large_warmup=2,
     medium=3,
+    medium_warmup=2,
     small=6,
     small_warmup=2,
     native=3,
@@ -103,7 +111,10 @@ def cases(plan: Plan) -> list[Case]:
 
 def _large(plan: Plan, keys: int) -> list[Case]:
     rows = LARGE // plan.divisor
-    spark = [Case(contender, keys, rows, plan.large, 2, 120) for contender in ("floor", "stateful_map", "aggregate")]
+    spark = [
+        Case(contender, keys, rows, plan.large, plan.large_warmup, 120)
+        for contender in ("floor", "stateful_map", "aggregate")
+    ]
     return [*spark, Case("bytewax", keys, rows, plan.large, 0, plan.bytewax_limit)]
 
 
@@ -111,13 +122,14 @@ def _csv(plan: Plan, keys: int) -> list[Case]:
     """Pathway, and ours over the files that it reads best."""
     contenders = ("stateful_map_csv", "pathway_stateful", "aggregate_csv", "pathway_sum")
     rows = LARGE // plan.divisor
-    return [Case(contender, keys, rows, plan.large, 2, 120, format="csv") for contender in contenders]
+    return [Case(contender, keys, rows, plan.large, plan.large_warmup, 120, format="csv") for contender in contenders]
 
 
 def _medium(plan: Plan, keys: int, native_warmup: int) -> list[Case]:
     rows = MEDIUM // plan.divisor
     return [
-        Case("stateful_map", keys, rows, plan.medium, 2, 120),
+        # Its warm-up takes less time than one batch of the other.
+        Case("stateful_map", keys, rows, plan.medium, plan.medium_warmup, 120),
         Case("transform_with_state", keys, rows, plan.native, native_warmup, plan.native_limit, 600),
     ]
 

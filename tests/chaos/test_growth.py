@@ -62,11 +62,13 @@ def test_five_hundred_batches_over_the_same_keys_take_no_more_room_than_two_hund
 @pytest.mark.slow
 def test_five_hundred_batches_on_spark_take_no_more_room_than_two_hundred(tmp_path, spark):
     def workers() -> int:
-        """Return the memory of the largest Python worker of this process's Spark, in kB."""
+        """Return the memory of the largest Python worker, of Spark or beside its driver, in kB."""
+        modules = (b"tidewheel._spark.daemon", b"tidewheel._spark.workers_beside")
         sizes = [0]
         for entry in Path("/proc").iterdir():
             try:
-                if "tidewheel._spark.daemon" in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode():
+                command = (entry / "cmdline").read_bytes()
+                if any(module in command for module in modules):
                     status = (entry / "status").read_text()
                     sizes.append(int(status.split("RssAnon:")[1].split()[0]))
             except (OSError, IndexError):

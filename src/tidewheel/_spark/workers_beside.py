@@ -22,7 +22,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
 from tidewheel._spark.interrupts import ENDING
 
-_AFTER = 2
+_AFTER = 1
 """How many batches a run has before processes are worth their start."""
 _FAILURES = 3
 """How many batches in a row they may fail to bring to an end, until all are left to tasks."""

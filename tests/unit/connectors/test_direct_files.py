@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import os
+import signal
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
-from tidewheel import Job
+from chaos.harness import wait_for
+from tidewheel import Job, StoredJob
 from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt, may_be_shared
 from tidewheel._connectors.files.direct import FilesReader, readable
 from tidewheel._connectors.files.json_split import JsonSplit
@@ -22,6 +24,7 @@ from tidewheel._connectors.files.orc_split import OrcSplit
 from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._spark.batch_tasks import BatchTasks, Ran
+from tidewheel._spark.workers_beside import WorkersBeside
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files
@@ -350,6 +353,48 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
     # The first value of a user is the user's number.
     last = {row["value"][0]: row["value"] for row in sorted(sink.records, key=lambda row: len(row["value"]))}
     assert last == {user: list(range(user, 100, 7)) for user in range(7)}
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_path, spark, monkeypatch, crashes):
+    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
+    monkeypatch.setattr("tidewheel._spark.batch_tasks.BESIDE_SECONDS", 0)
+    are_ready, kept = WorkersBeside.are_ready, []
+
+    def await_ready(workers: WorkersBeside, tasks: int) -> bool:
+        if workers._batches > 1:
+            wait_for(lambda: are_ready(workers, tasks), "the processes")
+            kept[:] = [worker.process.pid for worker in workers._workers]
+        return are_ready(workers, tasks)
+
+    monkeypatch.setattr(WorkersBeside, "are_ready", await_ready)
+    (tmp_path / "in").mkdir()
+    for number in range(5):
+        table = pa.table({"user": [f"u{user}" for user in range(20)], "n": [number] * 20})
+        parquet.write_table(table, tmp_path / "in" / f"{number}.parquet")
+        os.utime(tmp_path / "in" / f"{number}.parquet", (number, number))
+    crashed = tmp_path / "crashed"
+
+    def count(user: str, number: int, seen: int) -> tuple[tuple[int, int], int]:
+        if crashes and number == 2 and not crashed.exists():
+            crashed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (number, os.getpid()), seen + 1
+
+    sink = collect()
+    job = Job("clicks", state=f"file://{tmp_path}/state")
+    stream = job.source("in", files(tmp_path / "in", schema="user string, n long", max_files_per_trigger=1))
+    stream.key_by("by-user", "user", value="n").stateful_map("seen", count, default=0).sink("out", sink)
+    result = job.run(bounded=True, spark=spark, parallelism=2)
+    assert result.event_count == 100
+    assert dict(StoredJob("clicks", state=f"file://{tmp_path}/state").scan("seen")) == {
+        f"u{user}": 5 for user in range(20)
+    }
+    processes = {number: {row["value"][1] for row in sink.records if row["value"][0] == number} for number in range(5)}
+    assert processes[4] == set(kept)
+    assert len(kept) == 2
+    assert crashed.exists() is crashes
+    assert processes[2].isdisjoint(kept) is crashes
 
 
 @pytest.mark.parametrize(
