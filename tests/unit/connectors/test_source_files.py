@@ -69,6 +69,13 @@ def test_text_is_one_column(spark, folder, ordered):
     assert files(folder, "text", ordered=ordered).load(spark).schema.simpleString() == "struct<value:string>"
 
 
+def test_an_option_that_is_neither_ours_nor_sparks_is_refused(folder):
+    with pytest.raises(ConfigError, match=r"no option 'max_files_per_batch': did you mean max_files_per_trigger\?"):
+        files(folder, max_files_per_batch=1)
+    with pytest.raises(ConfigError, match=r"no option 'path_glob_filter': there are format, schema, .*like maxFileAge"):
+        files(folder, path_glob_filter="*.json")
+
+
 @pytest.mark.parametrize("name", ["cleanSource", "cleansource"])
 def test_clean_source_is_refused(folder, name):
     with pytest.raises(ConfigError, match="a batch that runs again would lack them"):

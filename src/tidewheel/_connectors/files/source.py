@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +72,7 @@ def files(
     csv and text in a local folder: records then come in the order of the files and of their lines. Names must grow: a file
     that turns up behind the last one read is an error, not a gap. Reading is done in Python, and slower.
     """
-    _refuse_clean_source(options)
+    _check_options(options)
     if max_files_per_trigger is not None and max_files_per_trigger < 1:
         raise ConfigError(f"max_files_per_trigger is at least 1, not {max_files_per_trigger}")
     where = _absolute(os.fspath(path))
@@ -275,8 +276,16 @@ def _no_columns(source: Files) -> ConfigError:
     )
 
 
-def _refuse_clean_source(options: dict[str, Any]) -> None:
+_NAMES = ("format", "schema", "max_files_per_trigger", "ordered", "reader")
+
+
+def _check_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
+        # Spark ignores options that it does not know, and none of its own has this sign.
+        if "_" in name:
+            meant = difflib.get_close_matches(name, _NAMES, 1)
+            hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(_NAMES)}, and"
+            raise ConfigError(f"files() has no option {name!r}: {hint} Spark's options are written like maxFileAge")
         if name.lower() == "cleansource" and str(value).lower() != "off":
             raise ConfigError(
                 "cleanSource removes files when Spark has read them, before anybody knows that the batch is committed; "
