@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
-from chaos.harness import wait_for
 from tidewheel import Job, StoredJob
 from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt, may_be_shared
 from tidewheel._connectors.files.direct import FilesReader, readable
@@ -28,6 +27,7 @@ from tidewheel._spark.workers_beside import WorkersBeside
 from tidewheel.errors import ConfigError, StorageError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files
+from waiting import eventually
 
 UTC = datetime.UTC
 # Spark shifts older days between calendars.
@@ -363,7 +363,7 @@ def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_pa
 
     def await_ready(workers: WorkersBeside, tasks: int) -> bool:
         if workers._batches > 1:
-            wait_for(lambda: are_ready(workers, tasks), "the processes")
+            eventually(lambda: are_ready(workers, tasks), "the processes")
             kept[:] = [worker.process.pid for worker in workers._workers]
         return are_ready(workers, tasks)
 

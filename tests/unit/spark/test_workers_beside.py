@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from chaos.harness import wait_for
 from tidewheel import Job
 from tidewheel._connectors.direct import Split
 from tidewheel._core import pickling
@@ -20,6 +19,7 @@ from tidewheel._spark import workers_beside
 from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
+from waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def beside(run: JobRun) -> WorkersBeside:
 
 def await_ready(workers: WorkersBeside, tasks: int = 1) -> None:
     workers.count_batch()
-    wait_for(lambda: workers.are_ready(tasks), "the processes")
+    eventually(lambda: workers.are_ready(tasks), "the processes")
 
 
 def ran(workers: WorkersBeside, run: JobRun, spec: BatchSpec, split: Numbers):
