@@ -12,9 +12,9 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
+from tidewheel._checkpoint import format_2, format_3
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
-from tidewheel._checkpoint.format_2 import upgraded
 from tidewheel._checkpoint.manifest import (
     CheckpointId,
     ForkOrigin,
@@ -35,7 +35,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 3
+VERSION = 4
 OLDEST = 2
 """The oldest version that is read."""
 
@@ -100,6 +100,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     published: int
     retract: Span | None
     retracted: tuple[Span, ...]
+    sinks: list[tuple[str, _Count]]
     cells: list[tuple[str, PinnedCell]]
     frontiers: list[tuple[str, Frontier]]
     counts: list[tuple[str, int]]
@@ -142,7 +143,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
             "Tidewheel that wrote it, or start the job anew under another name or state URL"
         )
     try:
-        state = _Reading(what, load_page).state(_decode(upgraded(body) if version == OLDEST else body))
+        state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))
     except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
         # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
         raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
@@ -152,6 +153,13 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
             "look for it under its own stream's name"
         )
     return state
+
+
+def _upgraded(body: bytes, version: int) -> bytes:
+    """Return a body of an earlier format as one of today's; `msgspec.DecodeError` if it is none."""
+    if version <= 2:
+        body = format_2.upgraded(body)
+    return format_3.upgraded(body) if version <= 3 else body
 
 
 def _body(state: Manifest) -> _Body:
@@ -184,6 +192,7 @@ def _body(state: Manifest) -> _Body:
         published=state.published,
         retract=state.retract,
         retracted=state.retracted,
+        sinks=_pairs(state.sinks),
         cells=_pairs(state.cells),
         frontiers=_pairs(state.frontiers),
         counts=_pairs(state.counts),
@@ -253,6 +262,7 @@ class _Reading:
             published=body.published,
             retract=body.retract,
             retracted=body.retracted,
+            sinks=named("sinks", body.sinks),
             cells=named("cells", body.cells),
             frontiers=named("frontiers", body.frontiers),
             counts=named("counts", body.counts),

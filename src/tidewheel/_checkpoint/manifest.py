@@ -206,6 +206,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The commits whose published output a restore made void. The next run takes it back from the sinks."""
     retracted: tuple[Span, ...] = ()
     """The commits whose output may have been taken back."""
+    sinks: dict[str, int] = {}
+    """By sink: the newest commit whose output it may have. What a restore makes void is in one with a number above `after`."""
     cells: dict[str, PinnedCell] = {}
     frontiers: dict[str, Frontier] = {}
     counts: dict[str, int] = {}

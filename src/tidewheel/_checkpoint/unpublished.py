@@ -6,6 +6,7 @@ is published and taken back. `published` in the batch's manifest records it, so 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypedDict
 
 from tidewheel._checkpoint.manifest import Manifest, Span, StagedOutput
@@ -19,6 +20,7 @@ class OutputFields(TypedDict):
     published: int
     retract: Span | None
     retracted: tuple[Span, ...]
+    sinks: dict[str, int]
 
 
 def outputs_of(state: Manifest) -> int:
@@ -34,6 +36,7 @@ def carried(base: Manifest) -> OutputFields:
         "published": base.published,
         "retract": base.retract,
         "retracted": base.retracted,
+        "sinks": base.sinks,
     }
 
 
@@ -45,6 +48,7 @@ def settled(base: Manifest, outputs: tuple[StagedOutput, ...] = ()) -> OutputFie
         "published": base.sequence,
         "retract": None,
         "retracted": retracted(base),
+        "sinks": taken_back(base, base.sinks) | {output.sink: base.sequence + 1 for output in outputs if output.tokens},
     }
 
 
@@ -54,3 +58,17 @@ def retracted(state: Manifest) -> tuple[Span, ...]:
     if state.kind == "restore" or state.retract is None:
         return state.retracted
     return (*state.retracted, state.retract)
+
+
+def void_sinks(state: Manifest) -> list[str]:
+    """Return the sinks that may have output which a restore made void, and which nobody has taken back."""
+    void = state.retract
+    return [] if void is None else sorted(name for name, newest in state.sinks.items() if newest > void.after)
+
+
+def taken_back(state: Manifest, names: Collection[str]) -> dict[str, int]:
+    """Return the newest output of all sinks once nothing that is void is expected of the named ones any more."""
+    void = state.retract
+    if void is None:
+        return state.sinks
+    return {name: min(newest, void.after) if name in names else newest for name, newest in state.sinks.items()}

@@ -92,7 +92,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="SINK",
-            help="Let go of the output of this sink that a crash left unpublished; may be given several times.",
+            help="Let go of the output of this sink that a crash left unpublished, or leave in place what a restore made void; "
+            "may be given several times.",
         ),
     ] = None,
     local: Annotated[

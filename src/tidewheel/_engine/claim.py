@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.unpublished import carried
+from tidewheel._checkpoint.unpublished import carried, taken_back
 from tidewheel._core import faults
 from tidewheel._engine.job_lease import JobLease
 from tidewheel.errors import FencedError, StateError
@@ -29,7 +29,10 @@ class ClaimTerms:
     allow_dropped_state: Collection[str] = ()
     """The operators whose state is let go, which the program lacks."""
     drop_unpublished: Collection[str] = ()
-    """The sinks whose output is let go that a crash left unpublished; that of the others is published next."""
+    """The sinks that are owed nothing more: what a crash left unpublished is let go, what a restore made void stays.
+
+    The output of the others is published, or taken back, next.
+    """
 
 
 def check_alone(manifest: Manifest) -> None:
@@ -47,7 +50,7 @@ def claim(
     """Append the claim of a run that has acquired the lease, and return it.
 
     `first` is the state of a job that has no commit yet. The claim carries on what the newest commit said, its
-    unpublished output too, except that of the sinks in `drop_unpublished`. `HeldError`: another run has taken the lease
+    unpublished and void output too, except that of the sinks in `drop_unpublished`. `HeldError`: another run has taken the lease
     over meanwhile. A number that somebody takes at the same moment is no reason to give up: with the lease, this run is
     the one that stays.
     """
@@ -68,11 +71,12 @@ def claim(
 
 
 def claim_of(newest: Manifest | None, first: Manifest, run: str, drop_unpublished: Collection[str] = ()) -> Manifest:
-    """Return the claim that follows the newest commit, without the unpublished output of the sinks to drop."""
+    """Return the claim that follows the newest commit, without the unpublished and void output of the sinks to drop."""
     base = newest or first
     sequence = 1 if newest is None else newest.sequence + 1
     owed = carried(base)
     owed["outputs"] = tuple(output for output in base.outputs if output.sink not in drop_unpublished)
+    owed["sinks"] = taken_back(base, drop_unpublished)
     return base.replace(
         id=CheckpointId(first.id.stream_id, sequence),
         kind="claim",

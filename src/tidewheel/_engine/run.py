@@ -20,7 +20,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._checkpoint.unpublished import outputs_of, settled
+from tidewheel._checkpoint.unpublished import outputs_of, settled, void_sinks
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
@@ -343,10 +343,20 @@ class JobRun(ChainRun):
         return sizes
 
     def _check_retraction(self, newest: Manifest) -> None:
-        """Refuse to go on after a restore whose void output a sink cannot take back."""
+        """Refuse to go on after a restore whose void output a sink cannot take back, or whose sink the program lacks."""
         void = newest.retract
         if void is None:
             return
+        missing = [
+            name for name in void_sinks(newest) if name not in {*_sinks(self.plan), *self.terms.drop_unpublished}
+        ]
+        if missing:
+            raise StateError(
+                f"job {self.job.name!r} was restored to checkpoint {void.after}, and the program lacks the sink "
+                f"{', '.join(map(repr, missing))}, which has published output after it that is to be taken back. Run the program "
+                f"with that sink once more, or leave this output in place with --drop-unpublished {missing[0]} "
+                f"(drop_unpublished=[{missing[0]!r}])"
+            )
         for node in self.plan.nodes:
             if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
                 raise StateError(
@@ -358,14 +368,17 @@ class JobRun(ChainRun):
 
 def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
     """Refuse a program that lacks a sink whose output a crash has left unpublished."""
-    sinks = {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
-    missing = [output.sink for output in newest.outputs if output.sink not in {*sinks, *drop_unpublished}]
+    missing = [output.sink for output in newest.outputs if output.sink not in {*_sinks(plan), *drop_unpublished}]
     if missing:
         raise StateError(
             f"job {newest.id.stream_id!r} ended without publishing the output of sequence {outputs_of(newest)} for the sink "
             f"{', '.join(map(repr, missing))}, which the program lacks. Run the program with that sink once more, or let "
             f"this output go with --drop-unpublished {missing[0]} (drop_unpublished=[{missing[0]!r}])"
         )
+
+
+def _sinks(plan: Plan) -> set[str]:
+    return {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
 
 
 def stop_sinks(plan: Plan, stream: str) -> None:

@@ -355,8 +355,9 @@ class Job:
         - `allow_dropped_state`: the names of steps that the program lacks and whose state is let go, `["last"]`.
           Without it the program is refused. What is gone already may be named again.
         - `allow_dropped_source`: the same for sources: the names of those that the program lacks and whose offsets are let go.
-        - `drop_unpublished`: after a crash, output that was committed and not published needs its sink. These are the names of
-          sinks whose output is let go instead. After a clean stop the program's sinks may change freely.
+        - `drop_unpublished`: after a crash, output that was committed and not published needs its sink, and after a restore,
+          output that is to be taken back. These are the names of sinks that the program lacks and whose output is let go, or
+          left in place. Else the program's sinks may change freely after a clean stop.
         - `local`: the folder for local copies of state, on every host. Without it each takes its own `TIDEWHEEL_LOCAL`.
         - `shared_state`: all hosts reach a state URL that is a folder under that path. Without it such a URL is refused where
           tasks run on other hosts.

@@ -24,6 +24,16 @@ FORMAT_2 = (
     "MPfxEA0A7dYxsgn49ZJQ171fwIC4tOiKGzhH1+DvwwOLVbgk1TJyRTADBGD3IlVNNs0="
 )
 
+# The same as format 3 had it.
+FORMAT_3 = (
+    "VElERVdDS1ADAAEAeAIAAJIBAAAAAAAAKLUv/WB4AUUMAFYYVztwadMBqapfg4UcPTDOdbvBljkdr//LROVAxO5JSyLRlnv9EdtWuq3V"
+    "81/DiyChZ/yoKglE3DT9f+8kA0sASQBFAJHHw6oZK4WYzvvmIM/ErFRxgvOu0SSQOCCOjMTRjgwGJVqzs3cEPpYpsX+N37fNQfCLuI/e"
+    "iHqRU+acAQUVIFwIyIAqhRU6OQUchS1h5RHBsBbuGhv+MEOD6GNJVX28B2vxm7OvvdOuGIX1goBi0nnfRNCg9wldRUxKPTuzPl2NSIIi"
+    "WZZKdSyJWiAvE2ypqwQHDAUX8gDB3v1hLv/DXPfP4LqAqOJ9D6C9ZUrsvYE9C9+RijJ7B7DwHvEzRxryvIY871ChjFNm3TGDYwftN7Yu"
+    "GgBtGQf4IwUVlJidRfzs/htR5Krg9wZ+914B6esbLaJck8tqEgo6KUh17KP39X3w+r5DOic44XQFqWRxHmJ5savitT65pOs1mQ4AsLVS"
+    "Q5uAXy9JfN37BQyJSxuNwkdS4uBc2oMZJx5crMIlqZaRK4IZp/VcHjr82Mw="
+)
+
 
 @given(checkpoint_states())
 def test_what_is_encoded_comes_back_whole(state):
@@ -126,6 +136,7 @@ def test_a_shortened_or_lengthened_body_in_a_sound_envelope_is_refused(data):
         "frontiers",
         "transfers_out",
         "counts",
+        "sinks",
     ],
 )
 def test_a_name_that_is_there_twice_is_refused_by_field_and_name(field):
@@ -161,8 +172,9 @@ def test_a_change_of_a_page_that_is_not_there_is_refused(change):
         decode(_sealed(body))
 
 
-def test_a_checkpoint_of_format_2_is_read_whole():
-    assert decode(base64.b64decode(FORMAT_2), "orders") == full_state()
+@pytest.mark.parametrize("stored", [FORMAT_2, FORMAT_3])
+def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored):
+    assert decode(base64.b64decode(stored), "orders") == full_state().replace(sinks={})
 
 
 @pytest.mark.parametrize("position", [2, 99, -1, 2**63, None])
@@ -199,7 +211,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 
 def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
-    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 3; go on with the Tidewheel that wrote it"):
+    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 4; go on with the Tidewheel that wrote it"):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, Span, StagedOutput
 from tidewheel._checkpoint.tools.restore import restored
-from tidewheel._checkpoint.unpublished import carried, outputs_of, retracted, settled
+from tidewheel._checkpoint.unpublished import carried, outputs_of, retracted, settled, void_sinks
 
 
 def commit(sequence: int, kind: str = "batch", **fields) -> Manifest:
@@ -48,3 +48,23 @@ def test_a_second_restore_before_any_run_takes_the_place_of_the_first():
     second = restored(commit(5), first, "run", keep_output=False)
     assert second.retract == Span(5, 8)
     assert retracted(second) == ()
+
+
+def test_the_sinks_that_have_void_output_are_those_that_published_after_the_checkpoint():
+    newest = commit(6, sinks={"out": 5, "late": 3})
+    done = restored(commit(3), newest, "run", keep_output=False)
+    assert (void_sinks(newest), void_sinks(done)) == ([], ["out"])
+    assert void_sinks(restored(commit(3), newest, "run", keep_output=True)) == []
+
+
+def test_a_sink_that_has_taken_back_is_asked_again_by_a_restore_to_before_what_it_still_has():
+    claimed = restored(commit(3), commit(6, sinks={"out": 5}), "run", keep_output=False).replace(kind="claim")
+    batch = commit(9, **settled(claimed))
+    assert batch.sinks == {"out": 3}
+    assert void_sinks(restored(commit(3), batch, "run", keep_output=False)) == []
+    assert void_sinks(restored(commit(2), batch, "run", keep_output=False)) == ["out"]
+
+
+def test_void_output_is_not_forgotten_by_a_second_restore_before_any_run():
+    first = restored(commit(3), commit(6, sinks={"out": 5}), "run", keep_output=False)
+    assert void_sinks(restored(commit(2), first, "run", keep_output=False)) == ["out"]

@@ -192,6 +192,65 @@ def test_only_the_named_sink_s_output_is_let_go():
         assert program.values() == [1]
 
 
+@pytest.fixture
+def abandoned(tmp_path):
+    """A program with output of a future that a restore has abandoned, which no run has taken back yet."""
+    program = Program()
+    program.out = sinks.files(str(tmp_path / "out"), format="json")
+    for number in (1, 2):
+        with MemoryRun(program.job()) as run:
+            run.batch(rows(number))
+    restore(run.run.checkpoints, 3)
+    return program
+
+
+def lines(tmp_path) -> list[str]:
+    return [path.read_text() for path in sorted((tmp_path / "out").glob("*.json"))]
+
+
+def test_a_sink_that_is_gone_while_its_output_is_to_be_taken_back_is_refused_with_a_way_out(abandoned, tmp_path):
+    with pytest.raises(
+        StateError, match=r"restored to checkpoint 3, and the program lacks the sink 'out'.*-unpublished out"
+    ):
+        MemoryRun(abandoned.job(sink="elsewhere"))
+    assert len(lines(tmp_path)) == 2
+    with MemoryRun(abandoned.job()):
+        assert len(lines(tmp_path)) == 1
+    with MemoryRun(abandoned.job(sink="elsewhere")) as run:
+        run.batch(rows(5))
+    assert '"value":6' in "".join(lines(tmp_path))
+
+
+def test_a_sink_that_is_gone_and_cannot_take_back_is_refused_too():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+    restore(run.run.checkpoints, 1)
+    with pytest.raises(StateError, match="lacks the sink 'out'"):
+        MemoryRun(program.job(sink="elsewhere"))
+
+
+def test_output_that_is_to_be_taken_back_can_be_left_in_place_and_is_not_asked_for_again(abandoned, tmp_path):
+    with MemoryRun(abandoned.job(sink="elsewhere"), drop_unpublished=["out"]) as run:
+        run.batch(rows(5))
+    with MemoryRun(abandoned.job(sink="another")):
+        pass
+    assert len(lines(tmp_path)) == 3
+
+
+def test_a_run_that_has_taken_back_needs_the_sink_again_for_a_restore_to_before_its_output_alone(abandoned, tmp_path):
+    with MemoryRun(abandoned.job()) as run:
+        pass
+    restore(run.run.checkpoints, 3)
+    with MemoryRun(abandoned.job(sink="elsewhere")) as run:
+        pass
+    restore(run.run.checkpoints, 1)
+    with pytest.raises(StateError, match="lacks the sink 'out'"):
+        MemoryRun(abandoned.job(sink="elsewhere"))
+    with MemoryRun(abandoned.job()):
+        assert lines(tmp_path) == []
+
+
 def test_after_a_clean_stop_nothing_is_published_again():
     lines: list[int] = []
 

@@ -37,6 +37,7 @@ def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
         published=state.sequence,
         retract=None,
         retracted=(),
+        sinks={},
         forked_from=ForkOrigin(parent, savepoint),
         transfers_out={},
         transfers_in=(),

@@ -25,7 +25,8 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
     """Return the commit that follows `newest` and goes back to `target`. Pure.
 
     Output that was published after the target is void: the next run takes it back from its sinks before it computes
-    anything, unless `keep_output`. Output of the target that may not be published yet is carried on.
+    anything, unless `keep_output`. It needs all sinks that have such output. Output of the target that may not be published
+    yet is carried on.
     `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
     """
     abandoned = next((span for span in retracted(newest) if outputs_of(target) in span), None)
@@ -46,6 +47,7 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
         published=newest.published,
         retract=None if keep_output else Span(target.sequence, sequence),
         retracted=retracted(newest),
+        sinks=newest.sinks,
         now=max(target.now, newest.now),
         lineage=secrets.token_hex(4),
         parent=target.sequence,
