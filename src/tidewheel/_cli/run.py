@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import nullcontext
 from typing import Annotated, Any, NoReturn
@@ -18,8 +17,8 @@ from tidewheel._cli.progress import progress_for
 from tidewheel._cli.ui import page_of
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
-
-_INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h|days?)")
+from tidewheel._spark.trigger import check_trigger
+from tidewheel.errors import ConfigError
 
 Program = Annotated[
     str,
@@ -28,11 +27,11 @@ Program = Annotated[
 
 
 def _trigger(text: str | None) -> str | None:
-    if text is None or text in ("available-now", "once", "direct") or _INTERVAL.fullmatch(text):
-        return text
-    raise typer.BadParameter(
-        f"{text!r} is not a trigger; use available-now, once, direct, or an interval such as '5 seconds'"
-    )
+    try:
+        check_trigger(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
 
 
 def _settings(items: list[str] | None) -> dict[str, str]:

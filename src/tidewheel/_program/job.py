@@ -318,7 +318,7 @@ class Job:
         self,
         *,
         bounded: bool = False,
-        trigger: str | None = None,
+        trigger: Duration | None = None,
         parallelism: int | None = None,
         master: str | None = None,
         restarts: int = 0,

@@ -36,7 +36,7 @@ class RunArguments(TypedDict, total=False):
     """What `Job.run` and `Job.start` take; `Job.run` says what each means."""
 
     bounded: bool
-    trigger: str | None
+    trigger: Duration | None
     parallelism: int | None
     master: str | None
     restarts: int

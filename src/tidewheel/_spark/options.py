@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._spark.progress import BatchProgress
-from tidewheel._time.duration import nanoseconds
+from tidewheel._spark.trigger import check_trigger, interval
+from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class RunOptions:
     """How a job is run; what the program itself says is in the job."""
 
     bounded: bool = False
-    trigger: str | None = None
+    trigger: Duration | None = None
     parallelism: int | None = None
     master: str | None = None
     restarts: int = 0
@@ -48,12 +49,8 @@ class RunOptions:
     """Whether batches that fit in one task run in this process, and not in a task of Spark's."""
 
     def check_trigger(self) -> None:
-        """Refuse triggers that break the argument for exactly once, and a bounded run with a trigger of its own."""
-        text = (self.trigger or "").lower()
-        if "real" in text or "continuous" in text:
-            raise ConfigError(
-                f"the trigger {self.trigger!r} has no batches to commit; use an interval such as '5 seconds'"
-            )
+        """Refuse what is no trigger for this run: nothing by that name, or a bounded run has a trigger of its own."""
+        check_trigger(self.trigger)
         if self.bounded and self.trigger not in (None, "available-now"):
             raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
 
@@ -76,4 +73,4 @@ class RunOptions:
         """Return the trigger in Spark's words."""
         if self.ends_by_itself:
             return {"availableNow": True}
-        return {"processingTime": "0 seconds" if self.trigger is None or self.is_direct else self.trigger}
+        return {"processingTime": "0 seconds" if self.trigger is None or self.is_direct else interval(self.trigger)}

@@ -170,6 +170,8 @@ def test_start_refuses_wrong_graphs_arguments_and_triggers_at_once():
         job().start(parallelsim=2)
     with pytest.raises(ConfigError, match="continuous"):
         job().start(trigger="continuous")
+    with pytest.raises(ConfigError, match=r"5 is not a trigger.*Did you mean '5 seconds'\?"):
+        job().start(trigger=5)
 
 
 def test_a_result_and_a_batch_are_one_line_each():
