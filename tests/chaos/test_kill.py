@@ -15,9 +15,10 @@ SEED = 20261115
 
 def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
     """One job, one life per fault point: each life dies at its point, the last one ends the job."""
-    everything = harness.write_input(tmp_path, files=60, records=30, seed=SEED)
     points = sorted(harness.points_of_a_run(), key=lambda name: name.startswith("flush"))
     assert len(points) > 15
+    # A life commits two batches at most.
+    everything = harness.write_input(tmp_path, files=2 * len(points) + 4, records=30, seed=SEED)
     for number, name in enumerate(points):
         # What happens in every batch is let pass once, so that a life commits something before it ends.
         armed = f"{name}=kill@{1 if name.startswith(('start', 'flush', 'merge')) else 2}"

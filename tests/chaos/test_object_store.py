@@ -1,4 +1,4 @@
-"""A job whose state is on an S3-compatible server: killed, its machine gone, started elsewhere."""
+"""The machine is gone: killed in a batch or behind a commit, a job goes on elsewhere from the bucket that has its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEED = 13
 def test_the_job_goes_on_from_the_bucket_alone(tmp_path, seaweedfs):
     everything = harness.write_input(tmp_path, files=9, records=20, seed=SEED)
     url = seaweedfs.url("chaos-object-store")
-    for life, armed in enumerate(["batch.ran=kill@3", "commit.created=kill@3"]):
+    for life, armed in enumerate(["batch.started=kill@3", "commit.created=kill@3"]):
         options = {
             "state": url,
             "local": f"{tmp_path}/machine-{life}",

@@ -11,6 +11,7 @@ import termios
 from pathlib import Path
 
 from chaos import harness
+from java_archive import java_options
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._storage import open_store
 from waiting import SOON, eventually
@@ -19,7 +20,7 @@ SEED = 3
 
 
 def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
-    everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
+    everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     process = harness.start(tmp_path, bounded="no")
     harness.until(process, "committed")
     os.kill(process.pid, signal.SIGINT)
@@ -53,12 +54,13 @@ def own_terminal() -> None:
 
 
 def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
-    everything = harness.write_input(tmp_path, files=60, records=20, seed=SEED)
+    everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     program = tmp_path / "hangup_program.py"
     program.write_text(f"from chaos.program import build\n\njob = build({str(tmp_path)!r})\n")
     leader, terminal = os.openpty()
     command = [sys.executable, "-m", "tidewheel", "run", str(program), "--parallelism", "2", "--master", "local[2]"]
     command += ["--local", str(tmp_path / "local"), "--conf", "spark.driver.memory=1g"]
+    command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
     with (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
             command,

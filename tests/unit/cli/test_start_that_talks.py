@@ -33,7 +33,7 @@ def run(self, *, progress, on_phase, on_readers, **options):
     for phase in ("checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"):
         on_phase(phase)
         print("a word to stderr", file=sys.stderr) if phase == "hosts" else None
-        threading.Event().wait(0.15)
+        threading.Event().wait(0.03)
     on_readers({{"in": "arrow"}})
     on_phase(None)
     for number in range(40):

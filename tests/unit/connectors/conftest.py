@@ -113,6 +113,12 @@ def reading(spark: Any, tmp_path: Path) -> Reading:
     return Reading(spark, tmp_path)
 
 
+@pytest.fixture
+def given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a NATS server that is not there no longer than a test says."""
+    monkeypatch.setattr("tidewheel._connectors.nats.client._LEAST_TO_CONNECT_S", 0.0)
+
+
 @pytest.fixture(scope="module")
 def rude():
     """A port that says something that is not NATS, and hangs up."""

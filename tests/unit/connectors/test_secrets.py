@@ -114,6 +114,7 @@ def failures(port: int, tmp_path: Path):
     yield lambda: sources.nats(f"nats://ada:{SECRET}@{at}", "s", timeout="0.1 s").opener()
 
 
+@pytest.mark.usefixtures("given_up_soon")
 @pytest.mark.parametrize("where", ["closed", "rude"])
 def test_no_error_shows_a_secret(where, request, tmp_path, monkeypatch, caplog, capfd):
     port = request.getfixturevalue(where)

@@ -14,6 +14,7 @@ def nowhere():
     return f"127.0.0.1:{free_ports(1)[0]}"
 
 
+@pytest.mark.usefixtures("given_up_soon")
 @pytest.mark.parametrize(
     "use",
     [

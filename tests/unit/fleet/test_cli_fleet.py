@@ -86,8 +86,9 @@ def test_an_inbox_with_another_number_of_shards(fleet, tmp_path):
     assert "has 8 shards, not 16" in said
 
 
-def test_an_inbox_that_is_away(tmp_path):
+def test_an_inbox_that_is_away(tmp_path, monkeypatch):
     (port,) = free_ports(1)
+    monkeypatch.setattr("tidewheel._connectors.inbox.nats.NatsInbox.__init__.__kwdefaults__", {"timeout": 0.5})
     status, said = node(tmp_path, program(tmp_path), inbox=f"nats://127.0.0.1:{port}/orders")
     assert status == 1
     assert f"127.0.0.1:{port}" in said

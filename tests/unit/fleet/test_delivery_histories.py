@@ -7,7 +7,6 @@ reader. Appends take their time, so that the next rounds are cut behind one that
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter, defaultdict
@@ -27,7 +26,6 @@ from tidewheel._fleet.kafka_bridge import BridgeSettings, KafkaBridge
 from tidewheel._fleet.router import Router
 from tidewheel.errors import TidewheelError
 
-SEEDS = int(os.environ.get("TIDEWHEEL_DELIVERIES", "1000"))
 SHARDS = 4
 
 
@@ -292,20 +290,19 @@ def histories(seeds: range, make, steps: int) -> Counter[str]:
     return happened
 
 
-def test_whatever_happens_an_acknowledged_event_is_read_once_and_in_order():
-    happened = histories(range(SEEDS), lambda: MemoryInbox(SHARDS), 30)
-    assert happened["kill"] > SEEDS
-    assert happened["trim"] > SEEDS
+@pytest.mark.parametrize("seeds", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_whatever_happens_an_acknowledged_event_is_read_once_and_in_order(seeds):
+    happened = histories(range(seeds), lambda: MemoryInbox(SHARDS), 30)
+    assert happened["kill"] > seeds
+    assert happened["trim"] > seeds
     assert happened["fork"] > 0
-    assert happened["events"] > 20 * SEEDS
-    assert happened["failed with a round behind"] > SEEDS // 20
+    assert happened["events"] > 20 * seeds
+    assert happened["failed with a round behind"]
 
 
 def test_the_same_with_an_inbox_in_a_folder(tmp_path):
     numbers = iter(range(10**9))
-    happened = histories(
-        range(max(SEEDS // 20, 1)), lambda: FaultyFile(f"{tmp_path}/{next(numbers)}", SHARDS, segment_bytes=3000), 30
-    )
+    happened = histories(range(50), lambda: FaultyFile(f"{tmp_path}/{next(numbers)}", SHARDS, segment_bytes=3000), 30)
     assert happened["kill"]
     assert happened["trim"]
 
@@ -313,9 +310,7 @@ def test_the_same_with_an_inbox_in_a_folder(tmp_path):
 def test_the_same_with_a_nats_server(tmp_path):
     with running_nats(tmp_path) as server:
         numbers = iter(range(10**9))
-        happened = histories(
-            range(max(SEEDS // 100, 1)), lambda: FaultyNats(server.url(f"inbox-{next(numbers)}"), SHARDS), 30
-        )
+        happened = histories(range(10), lambda: FaultyNats(server.url(f"inbox-{next(numbers)}"), SHARDS), 30)
     assert happened["kill"]
     assert happened["trim"]
 

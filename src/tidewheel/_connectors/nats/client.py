@@ -19,6 +19,7 @@ from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 T = TypeVar("T")
 
 _BETWEEN_TRIES_S = 0.1
+_LEAST_TO_CONNECT_S = 2.0
 _PORT = 4222
 
 
@@ -42,7 +43,7 @@ class NatsConnection(Closing):
         self._thread.start()
         self.client: Any = None
         try:
-            self.client = self.call(self._connect(options), max(timeout, 2.0))
+            self.client = self.call(self._connect(options), max(timeout, _LEAST_TO_CONNECT_S))
             self.jetstream = self.client.jetstream(timeout=timeout)
         except BaseException:
             self.close()
