@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +60,11 @@ def top(
     pause = max(_LEAST_S, seconds(every, "--every"))
     site = Site(state, cells=cells)
     console = Console()
-    look: Callable[[], RenderableType] = (lambda: all_jobs(jobs(site))) if job is None else (lambda: one_job(site, job))
+    plainly = console.color_system is None or console.no_color
+
+    def look() -> RenderableType:
+        return all_jobs(jobs(site)) if job is None else one_job(site, job, plainly)
+
     try:
         if once:
             console.print(look())
@@ -101,8 +104,8 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
     return Group(table, Text(), *errors) if errors else table
 
 
-def one_job(site: Site, name: str) -> RenderableType:
-    """Return one job: what it does, its operators, its newest batches."""
+def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
+    """Return one job: what it does, its operators, its newest batches; `plainly`, as colours are not shown."""
     told = overview(site, name)
     head = Text.assemble(
         (name, "bold"),
@@ -129,11 +132,31 @@ def one_job(site: Site, name: str) -> RenderableType:
             _number(each["late"]),
             _number(each["dead"]),
         )
-    note = Text("state: the files of the last commit; local: bytes in local copies, as of the commit before", "dim")
-    return Group(head, *trouble, Text(), operators, note, Text(), _newest(batches(site, name)["bars"][-_BATCHES:]))
+    notes = ["state: the files of the last commit; local: bytes in local copies, as of the commit before"]
+    if told.get("worked_at") is not None:
+        at = when(int(told["worked_at"] * 1e9))
+        notes.insert(0, f"in/s, out/s and busy: when it last worked, in the minute before {at} UTC")
+    newest = _figures if plainly else _bars
+    last = batches(site, name)["bars"][-_BATCHES:]
+    shown = newest(last) if last else Text("no batch is in the history yet", "dim")
+    return Group(head, *trouble, Text(), operators, *(Text(note, "dim") for note in notes), Text(), shown)
 
 
-def _newest(bars: list[dict[str, Any]]) -> RenderableType:
+def _figures(bars: list[dict[str, Any]]) -> RenderableType:
+    """Return the newest batches with their steps in figures."""
+    table = Table("commit", "made (UTC)", "rows", "ms", *STEPS, "other", box=None, padding=(0, 1, 0, 0))
+    for column, each in enumerate(table.columns):
+        each.justify, each.no_wrap = "left" if column == 1 else "right", True
+    for bar in reversed(bars):
+        times = (
+            _number(seconds * 1000) for seconds in (bar["seconds"], *(bar["steps"][step] for step in (*STEPS, "other")))
+        )
+        table.add_row(_number(bar["sequence"]), when(int(bar["at"] * 1e9)), _number(bar["rows"]), *times)
+    return Group(table, Text("ms: what the batch took, then its steps, in milliseconds"))
+
+
+def _bars(bars: list[dict[str, Any]]) -> RenderableType:
+    """Return the newest batches as bars, whose steps only colours tell apart."""
     legend = Text("  ")
     for step, colour in zip((*STEPS, "other"), _STEP_COLOURS, strict=True):
         legend.append("█ ", colour)
@@ -149,7 +172,7 @@ def _newest(bars: list[dict[str, Any]]) -> RenderableType:
         table.add_row(
             _number(bar["sequence"]), when(int(bar["at"] * 1e9)), _number(bar["rows"]), f"{bar['seconds']:.2f} s", line
         )
-    return Group(table, legend) if bars else Text("no batch is in the history yet", "dim")
+    return Group(table, legend)
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from page_site import HOSTILE, stored_job, write_history
 from tidewheel._cli import app
-from tidewheel._cli.top import all_jobs, plain
+from tidewheel._cli.top import all_jobs, one_job, plain
+from tidewheel._ui.site import Site
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,31 @@ def test_one_job_with_its_operators_and_newest_batches(url):
     output = shown("clicks", "--state", url)
     for text in ("stateful_map", "by-user", "31", "offsets", "publish"):
         assert text in output
+
+
+def test_what_was_slow_is_told_of_a_job_that_has_ended(url):
+    output = shown("clicks", "--state", url)
+    assert "in/s, out/s and busy: when it last worked, in the minute before" in output
+    (count,) = (line for line in output.splitlines() if "stateful_map" in line)
+    assert " 102 " in count
+    assert "20%" in count
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_without_colours_the_steps_of_batches_are_figures(url, columns):
+    answer = CliRunner().invoke(app, ["top", "--once", "clicks", "--state", url], env={"COLUMNS": columns})
+    assert "█" not in answer.output
+    batch = next(line.split() for line in answer.output.splitlines() if line.startswith("    31 "))
+    assert batch[-8:] == ["100", "500", "10", "100", "300", "50", "20", "20"]
+    assert "ms: what the batch took, then its steps, in milliseconds" in answer.output
+
+
+def test_with_colours_they_are_bars(url):
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system="standard")
+    site = Site(url)
+    console.print(one_job(site, "clicks"))
+    site.close()
+    assert "█" in console.file.getvalue()
 
 
 def test_a_place_without_jobs_says_so(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidewheel._observe.backlog import Backlogs, backlog
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import bar, charts, is_quiet, operator_figures, rate, recent
+from tidewheel._ui.views.figures import at_work, bar, charts, is_quiet, operator_figures, rate, recent
 
 SECOND = 10**9
 
@@ -37,14 +37,15 @@ def test_the_busiest_operator_is_the_slowest_and_state_is_the_newest_known():
     graph = [OperatorRecord("a", "map", 0), OperatorRecord("b", "stateful_map", 1, True, (("a", 0),))]
     records = commits(1, 1, busy={"a": 0.1, "b": 0.3}, rows_in={"a": 10, "b": 10}, late={"b": 2})
     records[0] = CommitRecord(1, records[0].at, rows=10, seconds=0.5, stored={"b": Stored(7, 70)}, busy={"a": 0.1})
-    first, second = operator_figures(graph, records)
+    first, second = operator_figures(graph, records, records)
     assert (first["slowest"], second["slowest"]) == (False, True)
     assert (second["keys"], second["bytes"], second["late"], second["inputs"]) == (7, 70, 2, [["a", 0]])
     assert first["keys"] is None
 
 
 def test_nothing_is_the_slowest_where_nothing_was_busy():
-    assert not operator_figures([OperatorRecord("a", "map", 0)], commits(1))[0]["slowest"]
+    records = commits(1)
+    assert not operator_figures([OperatorRecord("a", "map", 0)], records, records)[0]["slowest"]
 
 
 def test_a_bar_is_parted_into_its_steps():
@@ -106,9 +107,20 @@ def test_a_job_that_had_no_rows_for_a_while_is_quiet_and_its_operators_rest():
     assert is_quiet(records, newest + 61)
     records.append(CommitRecord(3, records[-1].at + 60 * SECOND))
     assert is_quiet(records, newest + 61), "a commit without rows is no work"
-    (resting,) = operator_figures([OperatorRecord("a", "map", 0)], records, is_working=False)
+    (resting,) = operator_figures([OperatorRecord("a", "map", 0)], records, [])
     assert (resting["in_rate"], resting["busy"], resting["slowest"], resting["keys"]) == (0.0, 0.0, False, 7)
 
 
 def test_an_operator_that_shows_as_idle_is_not_the_slowest():
-    assert not operator_figures([OperatorRecord("a", "map", 0)], commits(1, 1, busy={"a": 0.001}))[0]["slowest"]
+    records = commits(1, 1, busy={"a": 0.001})
+    assert not operator_figures([OperatorRecord("a", "map", 0)], records, records)[0]["slowest"]
+
+
+def test_a_job_worked_up_to_its_last_rows():
+    records = commits(1, 1, busy={"a": 0.5}, rows_in={"a": 10})
+    ended = [*records, CommitRecord(3, records[-1].at + 600 * SECOND, kind="stop")]
+    assert list(at_work(ended)) == records
+    assert not at_work(ended[-1:])
+    (worked,) = operator_figures([OperatorRecord("a", "map", 0)], ended, recent(at_work(ended)))
+    assert worked["busy"] > 0.3
+    assert worked["slowest"]

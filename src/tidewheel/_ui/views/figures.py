@@ -25,6 +25,12 @@ def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     return records[max(0, min(first, len(records) - _FEW)) :]
 
 
+def at_work(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+    """Return the commits up to the last one that had rows: the rest of them a job had nothing to do."""
+    last = next((place for place in range(len(records), 0, -1) if records[place - 1].rows), 0)
+    return records[:last]
+
+
 def span_seconds(records: Sequence[CommitRecord]) -> float:
     """Return the time that commits stand for: from the start of the first to the newest."""
     return 0.0 if not records else (records[-1].at - records[0].at) / 1e9 + records[0].seconds
@@ -48,13 +54,12 @@ def is_quiet(records: Sequence[CommitRecord], now: float) -> bool:
 
 
 def operator_figures(
-    operators: Iterable[OperatorRecord], records: Sequence[CommitRecord], is_working: bool = True
+    operators: Iterable[OperatorRecord], records: Sequence[CommitRecord], last: Sequence[CommitRecord]
 ) -> list[dict[str, Any]]:
-    """Return each operator with its figures: rates of the last minute, totals of all the commits, keys as of the newest.
+    """Return each operator with its figures: rates of the `last` commits, totals of all of them, keys as of the newest.
 
-    Of a job that is not working, as it does not run or has had no rows for a while, rates are 0.
+    Without any `last` commits, as of a job that has had no rows for a while, rates are 0.
     """
-    last = recent(records) if is_working else []
     seconds = span_seconds(last)
     busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in operators}
     slowest = max(busy, key=lambda name: busy[name], default=None)

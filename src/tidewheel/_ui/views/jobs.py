@@ -11,7 +11,7 @@ from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._ui.site import JobSite, Site, Standing
-from tidewheel._ui.views.figures import is_quiet, operator_figures, rate, recent
+from tidewheel._ui.views.figures import at_work, is_quiet, operator_figures, rate, recent
 from tidewheel.errors import NotFound, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
@@ -20,6 +20,7 @@ _SPARK = 60
 """How many of the newest commits the small chart of a job has."""
 
 _RUNNING = ("running", "perhaps", "fleet")
+_OVER = ("stopped", "failed", "killed", "gone")
 
 
 def jobs(site: Site) -> list[dict[str, Any]]:
@@ -77,11 +78,13 @@ def overview(site: Site, name: str) -> dict[str, Any]:
     records = newest_records(site, name)
     run = newest_run(site, name)
     told, head = summary(site, name), _head(site.job(name))
+    last = _told_of(told["state"], records)
     return told | {
         "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
-        "operators": operator_figures(run.operators if run else (), records, _is_working(told["state"], records)),
+        "operators": operator_figures(run.operators if run else (), records, last),
         "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
-        "rates_over": len(recent(records)),
+        "rates_over": len(last),
+        "worked_at": _seconds(last[-1].at) if last and told["state"] in _OVER else None,
         "run": run.run if run else None,
         "version": run.version if run else None,
         "state_url": site.store.url,
@@ -98,6 +101,13 @@ def newest_run(site: Site, name: str) -> RunRecord | None:
     """Return the newest run that told its graph."""
     runs: Sequence[RunRecord] = site.history.runs(name, since=time.time_ns())
     return runs[-1] if runs else None
+
+
+def _told_of(state: str, records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+    """Return the commits whose rates tell of a job: the last ones, and of one that is over those when it last worked."""
+    if state in _OVER:
+        return recent(at_work(records))
+    return recent(records) if _is_working(state, records) else []
 
 
 def _is_working(state: str, records: Sequence[CommitRecord]) -> bool:

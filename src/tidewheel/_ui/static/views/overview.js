@@ -19,7 +19,7 @@ export async function show(main, context) {
         ["keys", count(each.keys)], ["in local copies, one commit ago", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
       ].map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", { class: "n" }, value))))),
       each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?operator=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
-      h("p", { class: "quiet small" }, `rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}`));
+      h("p", { class: "quiet small" }, `${data.worked_at ? `when it last worked, ${ago(data.worked_at, data.now)}: ` : ""}rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}`));
   };
 
   const draw = () => {
