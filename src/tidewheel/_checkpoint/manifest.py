@@ -104,7 +104,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     keys: int | None = None
     fingerprint: str = ""
     fields: tuple[StateField, ...] = ()
-    """The declared state type; empty where none is declared."""
+    """The declared state type, or the results of aggregates, see `named_results`; empty where none is declared."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -192,7 +192,7 @@ class Manifest(msgspec.Struct, frozen=True):
     former_operators: dict[int, dict[str, OperatorInfo]] = {}
     """The shards that came from a holder with another version of the program: what that program kept in them."""
     key_kinds: dict[str, str] = {}
-    """The type of the keys that each `key_by` gave first; all its keys are of that type."""
+    """The type of the keys that each `key_by` gave first: all its keys are of that type. And that of each operator's keys."""
     shards: Mapping[int, ShardParts] = {}
     """A `ShardMap` once it is in a store: its pages are read when they are first needed."""
     driver: ShardParts = ShardParts()

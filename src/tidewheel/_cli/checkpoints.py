@@ -90,8 +90,9 @@ def diff(
     info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
     for each in differences:
         codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
+        own = info.get(each.table)
         changes = [
-            {"key": from_stored(c.key), "before": decoded(c.before, codec), "after": decoded(c.after, codec)}
+            {"key": from_stored(c.key), "before": decoded(c.before, codec, own), "after": decoded(c.after, codec, own)}
             for c in each.samples
         ]
         if as_json:

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._cli.move import move
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, key_candidates, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, shown
 from tidewheel._program.stored_job import StoredJob
 
 app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
@@ -57,9 +58,7 @@ def get(
     With --json the sequence of the checkpoint is shown too.
     """
     stored = StoredJob(job, state=state)
-    # A number may be a number or text: whichever has state is meant.
-    answers = [stored.get(operator, candidate, at=at_of(at)) for candidate in key_candidates(key)]
-    answer = next((answer for answer in answers if answer.found), answers[0])
+    answer = either(lambda each: stored.get(operator, each, at=at_of(at)), key)
     typer.echo(shown(answer) if as_json else shown(answer.value))
     if not answer.found:
         raise typer.Exit(1)

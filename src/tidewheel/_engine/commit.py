@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
-from tidewheel._engine.key_kinds import merged_kinds
+from tidewheel._engine.key_kinds import kinds_of_state, merged_kinds, without_state
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
@@ -111,7 +112,7 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
                 node.operator.codec_name,
                 getattr(spec, "version", 1),
                 fingerprint=node.operator.state_layout,
-                fields=declared_fields(declared),
+                fields=result_fields(node.operator.results_kept) or declared_fields(declared),
             )
     return infos
 
@@ -168,6 +169,8 @@ def next_manifest(
     """
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
+    # An operator's name may have become that of a `key_by`: its own entries are made anew with each commit.
+    key_kinds = merged_kinds(without_state(base.key_kinds, base.operators), *(report.key_kinds for report in reports))
     manifest = base.replace(
         id=CheckpointId(base.id.stream_id, spec.sequence),
         kind=kind,
@@ -178,7 +181,7 @@ def next_manifest(
         cells=spec.cells,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
         former_operators={},
-        key_kinds=merged_kinds(base.key_kinds, *(report.key_kinds for report in reports)),
+        key_kinds={**key_kinds, **kinds_of_state(plan, key_kinds)},
         shards=next_shards(base.shards, reports, base.n_shards),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from tidewheel._engine.plan import Plan
+from tidewheel._operators.graph import Node
 from tidewheel.errors import OperatorError
 
 
@@ -31,6 +33,37 @@ def kinds_by_name(operator: str, kinds: Mapping[str, Collection[str]]) -> dict[s
         if len(names) > 1:
             raise _mixed(f"{operator}{place}", names)
     return {f"{operator}{place}": kind for place, names in kinds.items() for kind in names}
+
+
+def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of the keys of each operator with state, by its name: those of its `key_by`, of which `kinds` tells.
+
+    An operator whose inputs have keys of several types, or of types that are not known yet, is left out.
+    """
+    nodes = {node.id: node for node in plan.nodes}
+
+    def key_steps(node: Node) -> set[str]:
+        if node.operator.kind == "key_by":
+            return {node.name}
+        return {name for port in node.inputs for name in key_steps(nodes[port.node])}
+
+    found: dict[str, str] = {}
+    for node in plan.nodes:
+        if node.operator.stateful:
+            known = [_places(name, kinds) for name in sorted(key_steps(node))]
+            if known and all(each == known[0] for each in known):
+                found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
+    return found
+
+
+def without_state(kinds: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:
+    """Return what is known of the keys of each `key_by` alone, without what `kinds_of_state` told of operators."""
+    return {name: kind for name, kind in kinds.items() if name.partition("/")[0] not in operators}
+
+
+def _places(operator: str, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of an operator's keys by the place in tuples."""
+    return {name.removeprefix(operator): kind for name, kind in kinds.items() if name.partition("/")[0] == operator}
 
 
 def _mixed(name: str, kinds: Iterable[str]) -> OperatorError:

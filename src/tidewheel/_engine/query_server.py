@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tidewheel._checkpoint.tools.text import key_candidates, shown
+from tidewheel._checkpoint.tools.key_check import either
+from tidewheel._checkpoint.tools.text import shown
 from tidewheel._core.http_endpoint import LOOPBACK, Answer, HttpEndpoint
 from tidewheel._engine.lookup import Lookup
 from tidewheel.errors import TidewheelError
@@ -30,11 +31,9 @@ def answer(lookup: Lookup, path: str, accept: str = "") -> Answer:
         return _json(HTTPStatus.BAD_REQUEST, {"error": "ask for /OPERATOR/KEY; a KEY is text, or JSON such as 7"})
     operator, key = parts
     try:
-        # A number may be a number or text: whichever has state is meant.
-        answers = [lookup.get(operator, candidate) for candidate in key_candidates(key)]
+        chosen = either(lambda each: lookup.get(operator, each), key)
     except TidewheelError as error:
         return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
-    chosen = next((each for each in answers if each.found), answers[0])
     return _json(HTTPStatus.OK if chosen.found else HTTPStatus.NOT_FOUND, chosen)
 
 

@@ -211,6 +211,11 @@ class Operator(ABC):
         """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
         return ""
 
+    @property
+    def results_kept(self) -> Mapping[str, str]:
+        """What its state is to people, by name, each with the numbers of `state_layout` that it is made of; empty: as stored."""
+        return {}
+
     def takes(self, layout: str) -> bool:
         """Tell whether stored state of another layout is the operator's as it is: from the next commit on it has this layout."""
         return False

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Job, count, sum_
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, PinnedCell
+from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import (
     SourceProgress,
@@ -160,7 +161,13 @@ def test_the_manifest_tells_of_every_operator_with_state():
     assert operator_infos(job.plan()) == {
         "map": OperatorInfo("stateful_map", "msgpack", 3),
         "op": OperatorInfo("stateful_op", "pickle", 1),
-        "sum": OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n, rows:"),
+        "sum": OperatorInfo(
+            "aggregate",
+            "msgpack",
+            1,
+            fingerprint="count:n, sum:n, rows:",
+            fields=result_fields({"total": "sum:n", "rows": "rows:"}),
+        ),
     }
 
 

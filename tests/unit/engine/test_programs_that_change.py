@@ -78,6 +78,13 @@ def test_an_aggregate_that_is_removed_is_dropped_and_its_rest_goes_on(kind):
     assert found == {"n": 4, "high": 7, "total": 1}
 
 
+def test_of_what_is_removed_only_that_is_told_which_the_program_had_asked_for():
+    changing = Changing("aggregate")
+    changing.run({"high": max_("x"), "n": count()}, 5, 7)
+    changing.run({"n": count()}, 6)
+    assert changing.notices == ["operator 'fold': the max of 'x' is no longer kept"]
+
+
 def test_another_order_and_other_names_rewrite_nothing():
     changing = Changing("aggregate")
     changing.run({"total": sum_("x"), "n": count()}, 5, 7)

@@ -241,7 +241,7 @@ def test_tuple_keys_with_1_and_with_1_0_are_refused_however_they_are_divided(par
         with pytest.raises(OperatorError, match=MIXED):
             run.batch(texts(1, 1.0))
         run.batch(texts(1, None))
-        assert run.run.head.key_kinds == {"k": "tuple", "k/1": "int"}
+        assert run.run.head.key_kinds == {"k": "tuple", "k/1": "int", "count": "tuple", "count/1": "int"}
 
 
 def test_keys_of_another_type_than_those_of_earlier_batches_are_refused_after_a_restart_too():

@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
+from tidewheel._checkpoint.named_results import with_names
 from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
 from tidewheel._checkpoint.state_files import opener, range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.key_check import check_kind
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
@@ -69,17 +71,24 @@ class StateReader:
         return info
 
     def codec(self, operator: str) -> StateCodec:
-        """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused."""
-        return codec_named(self.info(operator).codec)
+        """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused.
+
+        It decodes aggregates as the results that the program names. A codec of one's own gives them as they are stored.
+        """
+        info = self.info(operator)
+        codec = codec_named(info.codec)
+        return codec if "/" in operator else with_names(info, codec)
 
     def get(self, operator: str, key: Any, codec: StateCodec | None = None) -> Found:
-        """Look up one key, in at most two rounds of reads."""
+        """Look up one key, in at most two rounds of reads; a `StateError` if the operator's keys are of another type."""
         codec = codec or self.codec(operator)
         stored = to_stored(key)
         shard = shard_of_stored(stored, self.manifest.n_shards)
         parts = self.manifest.shards.get(shard, ShardParts())
         raw = self._lookup.get(parts, shard, operator, stored)
-        if raw is not None:
+        if raw is None:
+            check_kind(operator, from_stored(stored), self.manifest.key_kinds)
+        else:
             raw = self._whole(operator, shard, stored, raw)
         value = None if raw is None else codec.decode(raw)
         return Found(operator, key, raw is not None, value, self.manifest.sequence)

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from tidewheel._checkpoint.manifest import OperatorInfo
+from tidewheel._checkpoint.named_results import with_names
 from tidewheel._state.codec import codec_named
 from tidewheel.errors import TidewheelError
 
@@ -38,12 +40,16 @@ def shown(value: Any) -> str:
         return json.dumps(_plain(value))
 
 
-def decoded(raw: bytes | None, codec: str) -> Any:
-    """Return encoded state as a value; what cannot be read without running code, as its size."""
+def decoded(raw: bytes | None, codec: str, info: OperatorInfo | None = None) -> Any:
+    """Return encoded state as a value; what cannot be read without running code, as its size.
+
+    `info` is the operator's whose state it is: aggregates are then the results that the program names.
+    """
     if raw is None:
         return None
     try:
-        return codec_named(codec).decode(raw)
+        own = codec_named(codec)
+        return (own if info is None else with_names(info, own)).decode(raw)
     except TidewheelError:
         return f"{len(raw)} bytes"
 

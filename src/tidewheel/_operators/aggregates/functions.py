@@ -33,7 +33,7 @@ class Accumulator:
     @property
     def name(self) -> str:
         """The name of its column in partial results."""
-        return f"{self.fold}:{self.column or ''}{f'@{self.since}' if self.since else ''}"
+        return _name(self.fold, self.column, self.since)
 
     @property
     def present(self) -> Accumulator:
@@ -51,6 +51,11 @@ class Aggregate:
     kind: Literal["sum", "min", "max", "mean", "count", "rows"]
     column: str | None = None
     since: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is, in the words in which `Accumulator.name` has its numbers: `mean:amount`."""
+        return _name(self.kind, self.column, self.since)
 
     def accumulators(self) -> tuple[Accumulator, ...]:
         """Return what has to be kept; aggregates of the same column share."""
@@ -70,6 +75,10 @@ class Aggregate:
         nothing = present == 0
         mask = nothing if nothing.any() else None
         return folded / np.maximum(present, 1) if self.kind == "mean" else folded, mask
+
+
+def _name(kind: str, column: str | None, since: int) -> str:
+    return f"{kind}:{column or ''}{f'@{since}' if since else ''}"
 
 
 def accumulators_of(aggregates: dict[str, Aggregate]) -> tuple[Accumulator, ...]:
@@ -121,10 +130,14 @@ def names_of(accumulators: Iterable[Accumulator]) -> str:
 
 
 def said(aggregates: dict[str, Aggregate], stored: tuple[Accumulator, ...]) -> str:
-    """Return in words what becomes of stored numbers; empty if all of them go on."""
+    """Return in words what becomes of stored numbers; empty if all of them go on.
+
+    A count that only tells whether there was a value to sum or compare is not spoken of: the program has not asked for it.
+    """
     needed = accumulators_of(aggregates)
     fresh = [name for name, aggregate in aggregates.items() if not set(aggregate.accumulators()) <= set(stored)]
-    dropped = [str(number) for number in stored if number not in needed]
+    serving = {number.present for number in stored if number.fold not in ("count", "rows")}
+    dropped = [str(number) for number in stored if number not in needed and number not in serving]
     begins = f"{', '.join(fresh)} begin{'s' * (len(fresh) == 1)} empty" if fresh else ""
     goes = f"{', '.join(dropped)} {'is' if len(dropped) == 1 else 'are'} no longer kept" if dropped else ""
     return "; ".join(filter(None, (begins, goes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -67,6 +68,10 @@ class ColumnAggregates(Operator):
     def codec_name(self) -> str:
         """Fixed-width msgpack: any msgpack reader takes it, and arrays can be made of it without decoding."""
         return "msgpack"
+
+    @property
+    def results_kept(self) -> Mapping[str, str]:
+        return {name: aggregate.name for name, aggregate in self.aggregates.items()}
 
     def results(self, totals: dict[Accumulator, Array]) -> list[pa.Array]:
         """Return a column for each aggregate, made of the totals of its accumulators."""

@@ -70,7 +70,7 @@ def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
     tables = []
     for each in state_diff(site.store, old, new, _SAMPLES):
         operator = each.table.partition("/")[0]
-        codec = known[operator].codec if operator in known else ""
+        codec, info = known[operator].codec if operator in known else "", known.get(each.table)
         tables.append(
             {
                 "table": each.table,
@@ -80,8 +80,8 @@ def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
                 "samples": [
                     {
                         "key": from_stored(change.key),
-                        "before": decoded(change.before, codec),
-                        "after": decoded(change.after, codec),
+                        "before": decoded(change.before, codec, info),
+                        "after": decoded(change.after, codec, info),
                     }
                     for change in each.samples
                 ],

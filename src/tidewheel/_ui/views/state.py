@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from tidewheel._checkpoint.names import CHAIN
+from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader
-from tidewheel._checkpoint.tools.text import key_candidates
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import JobSite, Site
 from tidewheel.errors import TidewheelError
@@ -72,9 +72,7 @@ def past(site: Site, name: str, operator: str, text: str) -> list[dict[str, Any]
 
 def _get(site: Site, manifest: Any, operator: str, text: str) -> Found:
     reader = StateReader(site.store, manifest)
-    # A number may be a number or text: whichever has state is meant.
-    answers = [reader.get(operator, candidate) for candidate in key_candidates(text)]
-    return next((answer for answer in answers if answer.found), answers[0])
+    return either(lambda key: reader.get(operator, key), text)
 
 
 def _manifest(job: JobSite, at: At) -> Any:

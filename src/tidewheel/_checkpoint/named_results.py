@@ -1,0 +1,106 @@
+"""The state of aggregates by the names that the program gives them. Opening state runs no code: the manifest says what is what.
+
+Stored is a list of numbers, which several aggregates may share: the mean of a column is made of its sum and its count. The
+manifest has the numbers' names in the operator's layout, and among its fields what each result is made of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import gcd
+from typing import Any
+
+from tidewheel._checkpoint.manifest import OperatorInfo, StateField
+from tidewheel._state.codec import BulkCodec, StateCodec, decode_all, encode_all
+
+_MADE_OF = "= "
+"""How the type of a field begins that is a result. No type begins so."""
+_PANES = re.compile(r"panes of windows of (\d+) ns every (\d+) ns from -?\d+: (.*)", re.DOTALL)
+_SESSIONS = re.compile(r"rows of sessions of (.*)", re.DOTALL)
+
+_Named = Callable[[Any], Any]
+
+
+def result_fields(results: Mapping[str, str]) -> tuple[StateField, ...]:
+    """Return results, each with what it is made of, such as `mean:amount`, as a manifest has them."""
+    return tuple(StateField(name, f"{_MADE_OF}{made_of}", True) for name, made_of in results.items())
+
+
+def results_of(fields: Sequence[StateField]) -> dict[str, str]:
+    """Return the results among the fields of an operator, each with what it is made of; none if it is no aggregate."""
+    return {f.name: f.type.removeprefix(_MADE_OF) for f in fields if f.type.startswith(_MADE_OF)}
+
+
+def with_names(info: OperatorInfo, codec: StateCodec) -> StateCodec:
+    """Return the codec that decodes an operator's state as results by name; the codec itself where they are not known.
+
+    What is encoded is the stored form, as ever.
+    """
+    naming = _naming(info)
+    return codec if naming is None else _NamedCodec(codec, naming)
+
+
+class _NamedCodec(BulkCodec):
+    def __init__(self, codec: StateCodec, naming: _Named) -> None:
+        self._codec, self._naming = codec, naming
+
+    def encode(self, value: Any) -> bytes:
+        return self._codec.encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        return self._naming(self._codec.decode(data))
+
+    def encode_all(self, values: list[Any]) -> list[bytes | None]:
+        return encode_all(self._codec, values)
+
+    def decode_all(self, found: list[bytes | None]) -> list[Any]:
+        return list(map(self._naming, decode_all(self._codec, found)))
+
+
+def _naming(info: OperatorInfo) -> _Named | None:
+    """Return what makes results of a key's stored numbers; None where the manifest does not tell."""
+    results = results_of(info.fields)
+    if not results:
+        return None
+    if info.kind == "aggregate":
+        return _of_row(results, info.fingerprint, 0)
+    panes, sessions = _PANES.fullmatch(info.fingerprint), _SESSIONS.fullmatch(info.fingerprint)
+    if panes is not None:
+        row = _of_row(results, panes[3], 1)
+        length = gcd(int(panes[1]), int(panes[2]))
+        return row and _of_rows(row, lambda numbers: (numbers[0], numbers[0] + length))
+    if sessions is not None:
+        # A session is stored with its start, its end and its status before its numbers.
+        row = _of_row(results, sessions[1], 3)
+        return row and _of_rows(row, lambda numbers: (numbers[0], numbers[1]))
+    return None
+
+
+def _of_rows(row: _Named, span: Callable[[Any], tuple[int, int]]) -> _Named:
+    def named(rows: Any) -> Any:
+        return rows and [dict(zip(("start", "end"), span(each), strict=True)) | row(each) for each in rows]
+
+    return named
+
+
+def _of_row(results: Mapping[str, str], layout: str, before: int) -> _Named | None:
+    """Return what makes results of a row of numbers, the first of which are not of aggregates; None for an unknown layout."""
+    places = {number: before + place for place, number in enumerate(layout.split(", "))}
+    try:
+        made = {name: _result(made_of, places) for name, made_of in results.items()}
+    except KeyError:
+        return None
+    return lambda row: row and {name: result(row) for name, result in made.items()}
+
+
+def _result(made_of: str, places: Mapping[str, int]) -> _Named:
+    """Return what makes one result, such as `mean:amount`, of a row. Where all values were null, it is None."""
+    kind, _, column = made_of.partition(":")
+    if kind in ("rows", "count"):
+        number = places[made_of]
+        return lambda row: row[number]
+    present, folded = places[f"count:{column}"], places[f"{'sum' if kind == 'mean' else kind}:{column}"]
+    if kind == "mean":
+        return lambda row: row[folded] / row[present] if row[present] else None
+    return lambda row: row[folded] if row[present] else None

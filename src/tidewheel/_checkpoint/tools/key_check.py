@@ -1,0 +1,75 @@
+"""Is a key that is looked up of the type that an operator's keys have? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidewheel._checkpoint.tools.text import key_candidates, shown
+from tidewheel._core.keys import kinds_of
+from tidewheel.errors import StateError
+
+if TYPE_CHECKING:
+    from tidewheel._checkpoint.tools.state_reader import Found
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bytes": bytes,
+    "bool": bool,
+    "tuple": tuple,
+}
+"""The types that keys come back as. The store does not tell a class of the user's own from the one of these that it is."""
+
+
+class _OtherKind(StateError):
+    """The operator's keys are of another type."""
+
+
+def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
+    """Raise a `StateError` where an operator's keys are known to be of another type than the key given.
+
+    `kinds` are those of a manifest. `1` and `"1"` are two keys: the wrong one looks like a key that has no state.
+    """
+    for place, (given, *_) in kinds_of([key]).items():
+        wanted = kinds.get(f"{operator}{place}", given)
+        if wanted == given or wanted not in _PLAIN:
+            continue
+        if place:
+            where = place.removeprefix("/")
+            raise _OtherKind(f"the numbers at place {where} of the keys of {operator!r} are {wanted}, not {given}")
+        other = _as(wanted, key)
+        if other is None:
+            hint = f"; the key given is {key!r}. A key is JSON in a shell: 7, '\"7\"', '[\"a\", 1]'"
+        else:
+            hint = f": give {other!r}, not {key!r}. It is {_in_a_shell(other)} in a shell"
+        raise _OtherKind(f"keys of {operator!r} are {wanted}, not {given}{hint}")
+
+
+def either(get: Callable[[Any], Found], text: str) -> Found:
+    """Return the answer for a key given as text, or JSON. A number may be a number or text: whichever has state is meant."""
+    answers, refused = [], None
+    for candidate in key_candidates(text):
+        try:
+            answers.append(get(candidate))
+        except _OtherKind as error:
+            refused = refused or error
+    if refused is not None and not answers:
+        raise refused
+    return next((answer for answer in answers if answer.found), answers[0])
+
+
+def _as(wanted: str, key: Any) -> Any:
+    """Return a plain key as one of another plain type, where it can be that; else None."""
+    if wanted not in ("str", "int", "float") or not isinstance(key, str | int | float) or isinstance(key, bool):
+        return None
+    try:
+        other = _PLAIN[wanted](key)
+    except (ValueError, OverflowError):
+        return None
+    return other if str(key) in (str(other), f"{other}.0") or other == key else None
+
+
+def _in_a_shell(key: Any) -> str:
+    return f"'{shown(key)}'" if isinstance(key, str) else shown(key)
