@@ -102,8 +102,11 @@ class BatchTasks(Closing):
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
         if _holds_little(state):
             return self._run_small([], spec)
-        rows = self._program.direct_query(spec, self._levels, [[]]).collect()
-        return Ran(spec, _reports(rows, self._levels, spec), spec.parallelism)
+        if _are_shuffled(self._levels, spec):
+            found = _payloads(self._program.direct_query(spec, self._levels, [[]]).collect())
+        else:
+            found = self._program.in_tasks(spec, self._levels, [[]])
+        return Ran(spec, _decoded(found, self._levels, spec), spec.parallelism)
 
     def cancel(self) -> None:
         """End what runs beside this process in the middle of a batch. What Spark runs is Spark's to end."""
@@ -153,7 +156,7 @@ class BatchTasks(Closing):
         return ran
 
     def _run_divided(self, splits: Sequence[SourceSplit], spec: BatchSpec, size: int) -> Ran | None:
-        """Run a batch in several tasks; None: one should do it sooner."""
+        """Run a batch in its tasks; None: it is small, and one should do it sooner."""
         levels = self._levels
         if self._program.shared_key is not None and may_be_shared([split for _, split in splits], spec.parallelism):
             # They are done soonest if each of them reads the whole batch.
@@ -161,7 +164,7 @@ class BatchTasks(Closing):
             hands: Sequence[Sequence[SourceSplit]] = [splits] * spec.parallelism
         else:
             hands = hands_of(splits, spec.parallelism)
-        if len(levels) > 1:
+        if _are_shuffled(levels, spec):
             if self._is_small(size, QUERY_SECONDS, spec.parallelism):
                 return None
             found = _payloads(self._program.direct_query(spec, levels, hands).collect())
@@ -204,6 +207,11 @@ class BatchTasks(Closing):
             return self._beside.reports(spec, levels, hands)
         except BatchFailed:
             return self._program.in_tasks(spec, levels, hands)
+
+
+def _are_shuffled(levels: range, spec: BatchSpec) -> bool:
+    """Tell whether messages go from tasks to others between these levels."""
+    return len(levels) > 1 and spec.parallelism > 1
 
 
 def _holds_little(state: ShardMap) -> bool:

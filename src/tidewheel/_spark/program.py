@@ -70,8 +70,6 @@ class Program:
     def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
         """Return the query of these levels of a batch whose tasks read its splits themselves: a partition for each hand."""
         rows = self._session.range(0, len(hands), 1, len(hands))
-        if len(hands) == 1 and spec.parallelism == 1:
-            return rows.mapInArrow(levels_function(self._bytes, self._digest, spec, levels, hands), SPARK_SCHEMA)
         first = levels_function(self._bytes, self._digest, spec, levels[:1], hands)
         return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec, levels[0] + 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tidewheel._checkpoint.shard_map import ShardMap
@@ -61,14 +62,16 @@ class Programs:
 PINNED = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
 
 
-def run_batches(program: Programs, sizes: list[int], *, local: bool = True, in_driver: bool = True) -> BatchTasks:
+def run_batches(
+    program: Programs, sizes: list[int], *, local: bool = True, in_driver: bool = True, pinned: BatchSpec = PINNED
+) -> BatchTasks:
     """Run batches of these many bytes."""
     sources = SimpleNamespace(lines=())
     tasks = BatchTasks(program, sources, in_driver=in_driver, beside=local)
     for size in sizes:
         split = (0, SimpleNamespace(size=size, reading="cheap"))
         sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split], narrowed=lambda _: None)
-        tasks.run(Offered(None, None, "v1\n{}", (), {}), PINNED, read_by_spark=False)
+        tasks.run(Offered(None, None, "v1\n{}", (), {}), pinned, read_by_spark=False)
     return tasks
 
 
@@ -148,6 +151,16 @@ def test_a_batch_without_a_shuffle_runs_beside_the_driver_in_as_many_processes_a
     program = WithoutShuffle(seconds, ready)
     run_batches(program, [MB, MB], in_driver=False)
     assert program.ran == ran
+
+
+@pytest.mark.parametrize(("ready", "ran"), [(True, "1 beside"), (False, "1 of Spark")])
+def test_a_job_with_one_task_has_no_query_however_large_its_batches_and_its_state_are(ready, ran):
+    program = WithoutShuffle(0.6, ready)
+    alone = msgspec.structs.replace(PINNED, parallelism=1)
+    tasks = run_batches(program, [MB, 9 * MB], in_driver=False, pinned=alone)
+    state = ShardMap.of({0: ShardParts(PartRef(FileRef("state/a", MB, 0), 1, MB, keys=1))}, 4)
+    tasks.run_without_input(alone, state)
+    assert program.ran == [ran, ran, "1 of Spark"]
 
 
 def test_a_batch_that_fails_beside_the_driver_runs_in_tasks_of_spark():
