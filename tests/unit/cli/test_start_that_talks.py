@@ -68,6 +68,12 @@ def screen(text: str) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()]
 
 
+def own_terminal() -> None:
+    """Make standard input the terminal of this process; whoever runs the tests in the background lets it ignore Ctrl-C."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def on_a_terminal(*command: str, interrupted_at: bytes | None = None) -> tuple[str, int]:
     """Run Python on a terminal of its own; return all that it wrote there, and its status.
 
@@ -82,7 +88,7 @@ def on_a_terminal(*command: str, interrupted_at: bytes | None = None) -> tuple[s
         stderr=terminal,
         env=environment,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=own_terminal,
     )
     os.close(terminal)
     data = b""
