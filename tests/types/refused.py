@@ -41,6 +41,14 @@ by_cents = orders.key_by("by-cents", lambda order: order.cents)
 words = job.source("words", sources.iterable(["a", "b"]))
 limit = job.cell("limit", int, default=100)
 
+job.cell("c1", float, default="high")  # error: cell
+job.cell("c2", int, default="100")  # error: cell
+job.cell("c3", list[str], default=[1])  # error: cell
+job.cell("c4", dict[str, float], default={"a": "b"})  # error: cell
+job.cell("c5", Order, default=3)  # error: cell
+orders.filter("f0", lambda order: order.cents > limit)  # error: JobCell
+orders.map("m0", lambda order: order.cents + limit)  # error: JobCell
+
 orders.map("m", lambda order: order.centz)  # error: centz
 orders.filter("f", lambda order: order.centz > 3)  # error: centz
 orders.filter("f2", "cents > 3")  # error: filter

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from tidewheel._cells.declared import type_name
+from tidewheel._cells.dict_keys import check_keys
 from tidewheel.errors import GraphError
 
 T = TypeVar("T")
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+# Of a cell whose type and default do not agree, a checker would make one of the type that both have in common, which is
+# `object`, or their union. These variables have no such types.
+Scalar = TypeVar("Scalar", bool, int, float, str, bytes, datetime, date, time, timedelta, UUID, Decimal)
+Record = TypeVar("Record", bound=frozenset[Any] | tuple[Any, ...] | Enum | msgspec.Struct | _Dataclass)
 
 _IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"
 
@@ -25,6 +40,7 @@ class JobCell(Generic[T]):
 
     def __init__(self, name: str, declared: Any, default: T) -> None:
         """Made by `Job.cell`."""
+        check_keys(declared)
         self.name, self.declared, self.default = name, declared, _fitted(name, declared, default)
 
     @property
@@ -47,12 +63,21 @@ class JobCell(Generic[T]):
     def __bool__(self) -> bool:
         raise TypeError(f"the cell {self.name!r} is neither true nor false: {_IN_A_FUNCTION}")
 
-    def _no_value(self, other: object) -> Any:
-        raise TypeError(f"the cell {self.name!r} is not its value: {_IN_A_FUNCTION}")
+    if not TYPE_CHECKING:
+        # `n > limit` asks the cell too: without these Python's own message would not say what to write, and `n == limit` would
+        # be false, always. Checkers do not see them, so they report the expression.
 
-    # `n > limit` asks the cell too: without these Python's own message would not say what to write.
-    __lt__ = __le__ = __gt__ = __ge__ = _no_value
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
+        def _no_value(self, other):
+            raise TypeError(f"the cell {self.name!r} is not its value: {_IN_A_FUNCTION}")
+
+        __lt__ = __le__ = __gt__ = __ge__ = _no_value
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __contains__ = __getitem__ = _no_value
+
+        def __eq__(self, other):
+            return self is other or (False if isinstance(other, JobCell) else self._no_value(other))
+
+        __hash__ = object.__hash__
 
     def encode(self, value: T) -> bytes:
         """Return a value as the bytes that travel to the tasks."""

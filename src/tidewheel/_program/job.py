@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from tidewheel._cells.live import JobCell
+from tidewheel._cells.live import JobCell, Record, Scalar
 from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.sink import Sink
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidewheel._program.running import Run, RunArguments
     from tidewheel._spark.progress import BatchProgress, RunResult
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -225,7 +226,15 @@ class Job:
     @overload
     def cell(self, name: str, declared: type[V], *, default: None = None) -> JobCell[V | None]: ...
     @overload
-    def cell(self, name: str, declared: type[V], *, default: V) -> JobCell[V]: ...
+    def cell(self, name: str, declared: type[list[V]], *, default: Sequence[V]) -> JobCell[list[V]]: ...
+    @overload
+    def cell(self, name: str, declared: type[dict[K, V]], *, default: Mapping[K, V]) -> JobCell[dict[K, V]]: ...
+    @overload
+    def cell(self, name: str, declared: type[set[V]], *, default: Set[V]) -> JobCell[set[V]]: ...
+    @overload
+    def cell(self, name: str, declared: type[Record], *, default: Record) -> JobCell[Record]: ...
+    @overload
+    def cell(self, name: str, declared: type[Scalar], *, default: Scalar) -> JobCell[Scalar]: ...
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
     def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:

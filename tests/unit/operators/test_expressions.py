@@ -157,10 +157,17 @@ def test_a_cell_in_an_expression_is_refused_with_what_to_write():
         lambda: pc.field("cents") > limit.value,
         lambda: limit < 3,
         lambda: 3 * limit,
+        lambda: limit == 3,
+        lambda: limit != 3,
+        lambda: limit % 2,
+        lambda: 3 in limit,
+        lambda: limit["a"],
         lambda: not limit,
     ):
         with pytest.raises((pa.ArrowInvalid, RuntimeError, TypeError), match=r"'limit'.*use a function"):
             build()
+    assert limit == limit
+    assert len({limit, Job("other").cell("limit", int)}) == 2
 
 
 def test_a_truth_value_in_place_of_a_predicate_is_refused_with_what_to_write():
