@@ -144,6 +144,10 @@ class AsyncCellWriter(AsyncCell[T]):
         """Empty the cell; return the version at which this was committed."""
         return await _in_thread(self._writer.clear, timeout=timeout)
 
+    async def forget(self, *, timeout: Duration | None = None) -> Version:
+        """Empty the cell and let go of its declared type."""
+        return await _in_thread(self._writer.forget, timeout=timeout)
+
     async def compare_exchange(
         self, current: T | None, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:

@@ -281,10 +281,11 @@ class Cell(Observed, Closing, Generic[T]):
         record = records.decode(held.record, self.where)
         if not self.type_name:
             self.type_name = record.type_name
-        if record.type_name != self.type_name:
+        if record.type_name not in (self.type_name, records.FORGOTTEN):
             raise WrongType(
                 f"{self.where} is declared as {record.type_name}, here as {self.type_name}; "
-                "declare it the same everywhere, or take another name"
+                "declare it the same everywhere, or take another name",
+                record.type_name,
             )
         return record
 
@@ -339,6 +340,10 @@ class CellWriter(Cell[T]):
         """Empty the cell, which may be empty already; return the version at which this was committed."""
         return self._command(None, None, None, self._deadline(timeout)).version
 
+    def forget(self, *, timeout: Duration | None = None) -> Version:
+        """Empty the cell and let go of its declared type, so that the next write may declare another; return the version."""
+        return self._command(None, None, None, self._deadline(timeout), forgets=True).version
+
     def compare_exchange(self, current: T | None, new: T | None, *, timeout: Duration | None = None) -> Exchange[T]:
         """Put `new` there if the cell holds `current`; None means empty."""
         before = self._encoded(current)
@@ -367,26 +372,33 @@ class CellWriter(Cell[T]):
         return None if value is None else self._codec.encode(value, self.where, self.type_name)
 
     def _command(
-        self, applies: Callable[[Held], bool] | None, data: bytes | None, given: T | None, deadline: Deadline
+        self,
+        applies: Callable[[Held], bool] | None,
+        data: bytes | None,
+        given: T | None,
+        deadline: Deadline,
+        forgets: bool = False,
     ) -> Exchange[T]:
         """Exchange until it applies, or until what stands, asked for afresh, says that it does not.
 
         Without a condition it always applies, also over a value that cannot be read.
         """
         try:
-            return self._exchange(applies, data, deadline)
+            return self._exchange(applies, data, deadline, forgets)
         except CellError as error:
             error.value = given
             raise
 
-    def _exchange(self, applies: Callable[[Held], bool] | None, data: bytes | None, deadline: Deadline) -> Exchange[T]:
+    def _exchange(
+        self, applies: Callable[[Held], bool] | None, data: bytes | None, deadline: Deadline, forgets: bool
+    ) -> Exchange[T]:
         backend = self._connection._backend
         held, fresh, lost = self._held, False, 0
         while True:
             self._record_of(held)
             seen = None if applies is None else self._seen(held)
             if applies is None or applies(held):
-                swap = backend.swap(self.path, held, self._record(data, backend.limit), deadline)
+                swap = backend.swap(self.path, held, self._record(data, backend.limit, forgets), deadline)
                 self._install(swap.held)
                 if swap.applied:
                     self._connection.changed(self.path, swap.held)
@@ -399,15 +411,16 @@ class CellWriter(Cell[T]):
                 held, fresh = backend.load(self.path, deadline, held.version), True
                 self._install(held)
 
-    def _record(self, data: bytes | None, limit: int) -> bytes:
+    def _record(self, data: bytes | None, limit: int, forgets: bool) -> bytes:
         token, proof = records.new_token(), None
+        declared = records.FORGOTTEN if forgets else self.type_name
         if self._ticket is not None:
-            proof = self._ticket.prove(records.statement(self.path, self.type_name, token, data))
-        if not self.type_name:
-            raise Encoding(f"{self.where} was never written, so its type is not known; say which it is")
+            proof = self._ticket.prove(records.statement(self.path, declared, token, data))
+        if not declared and not forgets:
+            raise Encoding(f"{self.where} has no type, since nobody has written it or it was cleared; say which it is")
         text = None if self._ticket is None else self._ticket.text
         author = self._connection.signature.now()
-        record = records.encode(CellRecord(records.FORMAT, self.type_name, token, data, text, proof, author))
+        record = records.encode(CellRecord(records.FORMAT, declared, token, data, text, proof, author))
         if len(record) > limit:
             raise TooLarge(
                 f"the value for {self.where} takes {len(record)} bytes and the backend takes {limit}; "

@@ -8,17 +8,38 @@ declares it so.
 from __future__ import annotations
 
 import types
+from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from tidewheel._cells.dict_keys import check_keys
 from tidewheel._cells.errors import Encoding
 from tidewheel._cells.type_description import described_type
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode_as_it_is = msgspec.msgpack.Encoder().encode
+_encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def _encode(value: Any) -> bytes:
+    """Return a value's bytes, the same for equal values."""
+    try:
+        return _encode_sorted(value)
+    except TypeError:
+        # It sorts keys that are texts, and refuses others.
+        plain = msgspec.to_builtins(value, order="deterministic", builtin_types=(bytes, bytearray, datetime))
+        return _encode_as_it_is(_sorted(plain))
+
+
+def _sorted(plain: Any) -> Any:
+    """Return plain data whose dicts are in the order of their keys' bytes."""
+    if isinstance(plain, dict):
+        pairs = sorted(plain.items(), key=lambda pair: _encode_as_it_is(pair[0]))
+        return {key: _sorted(value) for key, value in pairs}
+    return list(map(_sorted, plain)) if isinstance(plain, list | tuple) else plain
 
 
 def type_name(declared: Any) -> str:
@@ -58,6 +79,7 @@ class ValueCodec(Generic[T]):
             self._decode = msgspec.msgpack.Decoder(declared).decode
         except TypeError as error:
             raise ConfigError(f"{declared!r} cannot be the declared type of a cell: {error}") from None
+        check_keys(declared)
 
     def encode(self, value: T, where: str, name: str) -> bytes:
         """Return the bytes, or raise `Encoding` with the value before anything is sent.
@@ -106,7 +128,8 @@ class CheckedCodec(ValueCodec[Any]):
         self._type = described_type(description)
 
     def _fitted(self, value: Any) -> Any:
-        return self._decode(_encode(msgspec.convert(self._decode(_encode(value)), self._type)))
+        # Keys are texts where the value was JSON.
+        return self._decode(_encode(msgspec.convert(self._decode(_encode(value)), self._type, str_keys=True)))
 
 
 def _reason(error: Exception) -> str:

@@ -34,7 +34,11 @@ class Closed(CellError):
 
 
 class WrongType(CellError):
-    """The cell was declared with another type."""
+    """The cell was declared with another type; `stored` is its name, where the cell was written with it."""
+
+    def __init__(self, text: str, stored: str = "") -> None:
+        super().__init__(text)
+        self.stored = stored
 
 
 class TooLarge(CellError):

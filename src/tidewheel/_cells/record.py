@@ -10,6 +10,8 @@ from tidewheel._cells.author import Author
 from tidewheel.errors import CorruptError
 
 FORMAT = 1
+FORGOTTEN = ""
+"""The type of a cell that let go of it: it is empty, and fits any declaration."""
 
 
 class CellRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ import typer
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import DEFAULT_NAMESPACE
 from tidewheel._cli.stored import DEFAULT_STATE, State
+from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ class CellPlace:
             self.stored.declared(name)
         with self.open() as connection:
             yield self.found(connection, name)
+
+    @contextmanager
+    def standing(self, name: str) -> Iterator[CellWriter[Any]]:
+        """Open a cell that was ever written, or that the job declares: one that it declared before may be in the way."""
+        with self.open() as connection:
+            cell = connection.writer(name, Any, namespace=self.namespace, type_name=_ANY_TYPE)
+            if not cell.version():
+                if self.stored is None:
+                    raise ConfigError(f"there is no cell {self.namespace}/{name} at {Url(self.url)}; check the name")
+                self.stored.declared(name)
+            yield cell
 
     def found(self, connection: Connection, name: str) -> CellWriter[Any]:
         """Return a cell, as whatever type it has; what is written to one of a job is checked."""

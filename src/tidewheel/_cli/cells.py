@@ -1,7 +1,7 @@
 """`tidewheel cells`: look at cells and change them from a shell.
 
 Values are given and shown as JSON. A cell keeps the type it was declared with; a new one gets the type that `--type`
-names, or the one that a plain number, text or truth value has.
+names, or the one that a plain number, text or truth value has. So does one that was cleared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.errors import Encoding, WrongType
 from tidewheel._cli.cell_place import CellPlace, of_cells
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
-from tidewheel._core.urls import Url
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
 
@@ -86,14 +85,10 @@ def cas(
 def clear(
     place: CellPlace,
     name: Name,
-    type_name: TypeName = None,
 ) -> None:
-    """Empty a cell; show the version at which that was committed."""
-    with place.cell(name) as cell:
-        if not cell.type_name and type_name is None and not cell.version():
-            raise ConfigError(f"there is no cell {place.namespace}/{name} at {Url(place.url)}; check the name")
-        cell.type_name = cell.type_name or type_name or ""
-        typer.echo(cell.clear())
+    """Empty a cell and forget its type, so that another may be declared; show the version at which that was committed."""
+    with place.standing(name) as cell:
+        typer.echo(cell.forget())
 
 
 @app.command()
@@ -179,7 +174,9 @@ def _default(place: CellPlace, name: str) -> dict[str, Any]:
 def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:
     """Give a cell that was never written its type, and refuse another for one that has it."""
     if cell.type_name and type_name not in (None, cell.type_name):
-        raise WrongType(f"{cell.where} is declared as {cell.type_name}, not as {type_name}; leave --type out")
+        raise WrongType(
+            f"{cell.where} is declared as {cell.type_name}, not as {type_name}; leave --type out, or clear it first"
+        )
     if not cell.type_name:
         cell.type_name = type_name or _guessed(value)
 

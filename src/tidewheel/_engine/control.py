@@ -12,7 +12,7 @@ from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.declared import type_name
-from tidewheel._cells.errors import CellError, Encoding
+from tidewheel._cells.errors import CellError, Encoding, WrongType
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._checkpoint.names import CELLS, DEFAULT_STATE, folder
@@ -125,15 +125,23 @@ class JobCells:
         """Say of a value that the program cannot take whose it is, and how to be rid of it."""
         try:
             yield
-        except Encoding as error:
+        except (Encoding, WrongType) as error:
             if self._place is None:
                 raise
-            job, state = self._place.job, self._place.state
+            job, state, declared = self._place.job, self._place.state, type_name(cell.declared)
             where = f"--job {job}" if state == DEFAULT_STATE else f"--job {job} --state {Url(state)}"
+            clear = f"tidewheel cells clear {cell.name} {where}"
+            if isinstance(error, WrongType):
+                raise WrongType(
+                    f"the cell {cell.name!r} of job {job!r} is declared as {declared}, and its value was written when it was "
+                    f"declared as {error.stored}. Forget that value and its type with {clear}, and the default holds until the "
+                    f"cell is set again; or declare it as {error.stored}, or under another name",
+                    error.stored,
+                ) from error
             raise Encoding(
-                f"the cell {cell.name!r} of job {job!r} holds a value that is not of its declared type, "
-                f"{type_name(cell.declared)}: {error.__cause__ or error}. Set a right one with tidewheel cells set {cell.name} "
-                f"VALUE {where}, or go back to the default with tidewheel cells clear {cell.name} {where}"
+                f"the cell {cell.name!r} of job {job!r} holds a value that is not of its declared type, {declared}: "
+                f"{error.__cause__ or error}. Set a right one with tidewheel cells set {cell.name} "
+                f"VALUE {where}, or go back to the default with {clear}"
             ) from error
 
     def close(self) -> None:

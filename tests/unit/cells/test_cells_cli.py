@@ -107,6 +107,17 @@ def test_clear(run):
         run("clear", "y")
 
 
+def test_a_cell_that_was_cleared_may_get_another_type(run):
+    run("set", "x", "1")
+    with pytest.raises(Exception, match="declared as int, not as float; leave --type out, or clear it first"):
+        run("set", "x", "1.5", "--type", "float")
+    run("clear", "x")
+    run("clear", "x")
+    run("set", "x", "1.5")
+    with cells.open(run.url) as connection:
+        assert connection.reader("x", float).read() == 1.5
+
+
 def test_watch(run):
     run("set", "x", "1")
     change = json.loads(run("watch", "x", "--count", "1"))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel import Job
 from tidewheel._cells.declared import ValueCodec, type_name
 from tidewheel._cells.errors import Encoding
 from tidewheel.errors import ConfigError
@@ -94,3 +95,31 @@ def test_what_is_no_int_is_refused_and_given_back(value):
 def test_what_a_writer_of_another_mind_wrote_is_refused():
     with pytest.raises(Encoding, match="what was written to cell x is not a Point"):
         ValueCodec(Point).decode(ValueCodec(str).encode("text", "", ""), "cell x", "Point")
+
+
+def test_dicts_with_numbers_for_keys_have_the_same_bytes_whatever_their_order():
+    class Rates(msgspec.Struct):
+        by_id: dict[int, set[str]]
+        at: datetime.datetime
+
+    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    codec: ValueCodec[Rates] = ValueCodec(Rates)
+    one, other = ({2: {"a", "b"}, -1: {"c"}, 300: set()}, {300: set(), -1: {"c"}, 2: {"b", "a"}})
+    encoded = codec.encode(Rates(one, at), "here", "Rates")
+    assert encoded == codec.encode(Rates(other, at), "here", "Rates")
+    assert codec.decode(encoded, "here", "Rates") == Rates(one, at)
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind"),
+    [
+        (dict[tuple[int, int], float], "tuple"),
+        (list[dict[bool, int]], "bool"),
+        (dict[str, dict[int | None, int]], "none"),
+    ],
+)
+def test_keys_that_could_never_be_written_are_refused_where_the_cell_is_declared(declared, kind):
+    with pytest.raises(ConfigError, match=rf"keys of a dict .* kind {kind}\. .*list\[tuple\[KEY, VALUE\]\]"):
+        ValueCodec(declared)
+    with pytest.raises(ConfigError, match=f"of the kind {kind}"):
+        Job("live").cell("rates", declared)

@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job, sinks, sources
+from tidewheel import Job, StoredJob, sinks, sources
 from tidewheel._cells import open_cells
-from tidewheel._cells.errors import Encoding
+from tidewheel._cells.errors import Encoding, WrongType
 from tidewheel._cli import app
 from tidewheel._engine.declaration import declaration, declared_by
 from tidewheel._storage import open_store
@@ -183,6 +184,61 @@ def test_a_cell_that_nobody_wrote_shows_its_default_as_such(state):
     cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
     cli("cells", "clear", "threshold", "--job", "live", "--state", state)
     assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "1.0 (default)\n"
+
+
+def typed(state: str, declared: Any, default: Any) -> Job:
+    job = Job("live", state=state, n_shards=4)
+    job.cell("threshold", declared, default=default)
+    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+    return job
+
+
+@pytest.mark.parametrize("declared_between", [True, False])
+def test_a_cell_of_another_type_begins_anew_once_it_is_cleared(state, declared_between):
+    cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
+    if not declared_between:
+        job = Job("live", state=state, n_shards=4)
+        job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+        MemoryRun(job).close()
+    with pytest.raises(
+        WrongType, match=r"'threshold' of job 'live' is declared as str, .* declared as float"
+    ) as refused:
+        MemoryRun(typed(state, str, "high"))
+    line = f"tidewheel cells clear threshold --job live --state {state}"
+    assert line in str(refused.value)
+    cli(*line.split()[1:])
+    with MemoryRun(typed(state, str, "high")) as run:
+        assert run.run.cells.pin()["threshold"].value is None
+    assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == '"high" (default)\n'
+    cli("cells", "set", "threshold", "low", "-j", "live", "-s", state)
+    assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == '"low"\n'
+
+
+def test_a_running_job_goes_on_with_its_default_when_its_cell_is_cleared(state):
+    with MemoryRun(live(state)) as run:
+        cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
+        cli("cells", "clear", "threshold", "--job", "live", "--state", state)
+        for _, reader in run.run.cells._declared:
+            reader.refresh()
+        run.batch({"in": [1, 2, 3]})
+        cli("cells", "set", "threshold", "3", "--job", "live", "--state", state)
+
+
+def test_a_dict_may_have_numbers_for_keys(tmp_path):
+    state = str(tmp_path / "state")
+    MemoryRun(typed(state, dict[int, float], {1: 0.5})).close()
+    cli("cells", "set", "threshold", '{"10": 1.5, "-2": 2}', "-j", "live", "-s", state)
+    assert json.loads(cli("cells", "get", "threshold", "-j", "live", "-s", state)) == {"10": 1.5, "-2": 2.0}
+    with StoredJob("live", state=state).cell("threshold", dict[int, float]) as cell:
+        assert cell.read() == {10: 1.5, -2: 2.0}
+        assert cell.compare_exchange({-2: 2.0, 10: 1.5}, {3: 3.0}).applied
+    with StoredJob("live", state=state).cell("threshold") as plain:
+        plain.write({4: 4})
+    with MemoryRun(typed(state, dict[int, float], {1: 0.5})) as run:
+        run.batch({"in": [1]})
+        value = run.run.cells.pin()["threshold"].value
+        assert value is not None
+        assert msgspec.msgpack.decode(value) == {4: 4.0}
 
 
 def test_without_a_job_or_a_url_the_ways_are_named(monkeypatch):
