@@ -13,6 +13,7 @@ from tidewheel._cells.backends.base import Backend, Held
 from tidewheel._cells.cell import Cell, CellReader, CellWriter
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import Closed
+from tidewheel._cells.job_place import HOLDER, NAMESPACES, ORDERS
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
@@ -201,11 +202,23 @@ class Connection(Closing):
         try:
             self._backend.follow(cell.path)
             cell.refresh()
+            self._check_place(cell)
         except BaseException:
             cell.close()
             raise
         cell._set_online(self._online)
         return cell
+
+    def _check_place(self, cell: Cell[Any]) -> None:
+        """Refuse a new cell beside those of a job, which is hardly meant: the job would not see it."""
+        if cell.namespace in NAMESPACES or cell._held.version:
+            return
+        if self._backend.load(f"{ORDERS}/{HOLDER}", self.deadline()).version:
+            raise ConfigError(
+                f"a job has its cells at {self.url}, and would not see {cell.name!r} in the namespace {cell.namespace!r}. Open a "
+                f"cell that its program declares with StoredJob(JOB, state=…).cell({cell.name!r}), or with tidewheel cells … "
+                "--job JOB; give cells of your own a URL of their own"
+            )
 
     def _opened_map(self, opened: AnyMap) -> AnyMap:
         if self._closed:

@@ -24,6 +24,7 @@ import msgspec
 from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.deadline import Deadline, seconds_since_boot
 from tidewheel._cells.errors import CellError, Closed, LeaseLost, Offline
+from tidewheel._cells.job_place import LEASES
 from tidewheel._core.logs import logger
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._time.duration import Duration, seconds
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 
-NAMESPACE = "leases"
+NAMESPACE = LEASES
 _PAUSE_S = 0.05
 _MARGIN = 1.1
 """How much longer others wait than the holder counts, for clocks that run at different speeds."""

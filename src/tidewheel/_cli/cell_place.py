@@ -122,7 +122,7 @@ def _place_of(
 
 
 def _of_job(program: str, job: str, state: str, cells: str | None) -> CellPlace:
-    from tidewheel._engine.control import CONFIGURATION
+    from tidewheel._cells.job_place import CONFIGURATION
     from tidewheel._engine.stored_cells import stored_cells
     from tidewheel._storage import open_store
 

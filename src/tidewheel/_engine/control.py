@@ -13,16 +13,13 @@ from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import CellError, Encoding, WrongType
+from tidewheel._cells.job_place import CONFIGURATION, ORDERS
 from tidewheel._cells.live import JobCell
 from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._checkpoint.names import CELLS, DEFAULT_STATE, folder
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
-
-NAMESPACE = "job"
-CONFIGURATION = "cells"
-"""The namespace of the cells that a program declares."""
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -71,11 +68,11 @@ def forget_orders(connection: Connection) -> None:
 
 def _stop(connection: Connection) -> CellWriter[StopOrder]:
     # Not a field of `Control`: whoever rescales writes that whole.
-    return connection.writer("stop", StopOrder, namespace=NAMESPACE, type_name="tidewheel.StopOrder")
+    return connection.writer("stop", StopOrder, namespace=ORDERS, type_name="tidewheel.StopOrder")
 
 
 def _control(connection: Connection) -> CellWriter[Control]:
-    return connection.writer("control", Control, namespace=NAMESPACE, type_name="tidewheel.Control")
+    return connection.writer("control", Control, namespace=ORDERS, type_name="tidewheel.Control")
 
 
 class JobCells:

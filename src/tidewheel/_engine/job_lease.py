@@ -24,7 +24,7 @@ import msgspec
 from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
-from tidewheel._engine.control import NAMESPACE
+from tidewheel._cells.job_place import HOLDER, ORDERS
 from tidewheel._state.local_copies import boot_id
 from tidewheel.errors import HeldError
 
@@ -83,7 +83,7 @@ class JobLease:
         self, connection: Connection, run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Take the connection to the job's cells."""
-        self._cell = connection.writer("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+        self._cell = connection.writer(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
         self._run, self._ttl, self._clock = run, ttl, clock
         self._since = time.time_ns()
         self._done = threading.Event()
@@ -189,7 +189,7 @@ class LeaseWatch:
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the connection to the job's cells."""
-        self._cell = connection.reader("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+        self._cell = connection.reader(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
         self._clock = clock
         self._version, self._seen_at = -1, 0.0
         self._renewals = 0

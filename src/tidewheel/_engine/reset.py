@@ -10,13 +10,14 @@ import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import Connection
+from tidewheel._cells.job_place import CONFIGURATION
 from tidewheel._checkpoint.names import CELLS, CHAIN, folder
 from tidewheel._checkpoint.pins import Pins
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import release
 from tidewheel._checkpoint.tools.savepoint import savepoints
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._engine.control import CONFIGURATION, cells_of, forget_orders
+from tidewheel._engine.control import cells_of, forget_orders
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import HeldError, StateError
@@ -116,7 +117,7 @@ def _remove_files(job: Store) -> None:
 
 
 def _clear_cells(connection: Connection) -> None:
-    """Empty the cells that the program declares and the orders to the job. The lease stays: it is held."""
+    """Forget the cells that the program declares and the orders to the job. The lease stays: it is held."""
     forget_orders(connection)
     for name in connection.names(CONFIGURATION):
-        connection.writer(name, Any, namespace=CONFIGURATION, type_name="").clear()
+        connection.writer(name, Any, namespace=CONFIGURATION, type_name="").forget()

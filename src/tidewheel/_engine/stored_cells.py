@@ -9,8 +9,9 @@ from tidewheel._cells import open_cells
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.declared import CheckedCodec, type_name
 from tidewheel._cells.errors import WrongType
+from tidewheel._cells.job_place import CONFIGURATION
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-from tidewheel._engine.control import CONFIGURATION, cells_of
+from tidewheel._engine.control import cells_of
 from tidewheel._engine.declaration import Declaration, DeclaredCell, declaration, place_of_job
 from tidewheel.errors import ConfigError, NotFound
 

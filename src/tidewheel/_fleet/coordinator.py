@@ -20,6 +20,7 @@ import msgspec
 from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import Offline
+from tidewheel._cells.job_place import FLEET
 from tidewheel._core.keys import check_n_shards, shard_of
 from tidewheel._fleet.assignment import (
     Assignment,
@@ -42,7 +43,7 @@ from tidewheel._fleet.router import Router
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, TidewheelError
 
-NAMESPACE = "fleet"
+NAMESPACE = FLEET
 _TYPE = "tidewheel.Assignment"
 
 

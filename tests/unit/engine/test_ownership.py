@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from tidewheel import Job, cells
+from tidewheel._cells.job_place import HOLDER, ORDERS
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._engine.claim import claim, claim_of
-from tidewheel._engine.control import NAMESPACE
 from tidewheel._engine.job_lease import Holder, JobLease, free_in, this_process
 from tidewheel._storage import open_store
 from tidewheel.errors import FencedError, HeldError
@@ -75,7 +75,7 @@ FIRST = Manifest(CheckpointId("job", 1), n_shards=8, lineage="l")
 
 
 def cell_of(connection):
-    return connection.writer("holder", Holder, namespace=NAMESPACE, type_name="tidewheel.JobHolder")
+    return connection.writer(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
 
 
 def test_the_first_claim_begins_the_chain_and_the_next_carries_on(place):

@@ -56,6 +56,17 @@ def test_cells_at_a_url_of_their_own_are_found_too(tmp_path):
         assert connection.reader("threshold", float, namespace="cells").read() == 2.0
 
 
+def test_cells_that_the_job_would_not_see_are_not_opened_at_its_place(state):
+    with open_cells(program(state).cells_url) as connection:
+        for options in ({}, {"namespace": "live"}):
+            for opens in (connection.writer, connection.reader):
+                with pytest.raises(ConfigError, match=r"would not see 'threshold' .*StoredJob\(JOB, state=….\.cell"):
+                    opens("threshold", float, **options)
+        assert connection.names() == []
+        connection.writer("threshold", float, namespace="cells").write(3.0)
+    assert StoredJob("live", state=state).cell("threshold").read() == 3.0
+
+
 def test_a_name_that_the_job_does_not_declare_is_refused(state):
     with pytest.raises(ConfigError, match="declares no cell 'treshold'; it declares threshold, limits"):
         StoredJob("live", state=state).cell("treshold")

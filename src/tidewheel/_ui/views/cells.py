@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from tidewheel._cells.author import Author
+from tidewheel._cells.job_place import CONFIGURATION
 from tidewheel._checkpoint.tools.text import decoded
-from tidewheel._engine.control import CONFIGURATION
 from tidewheel._engine.declaration import declaration
 from tidewheel._ui.site import Site
 from tidewheel._ui.views.jobs import newest_records
