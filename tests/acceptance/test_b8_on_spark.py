@@ -137,7 +137,7 @@ def test_b8_read_state_gives_typed_columns_at_any_kept_checkpoint(spark, bank):
     }
     sums = read_state(spark, bank, "sums")
     assert sums.columns[0] == "key"
-    assert sums.where("key = 'user-3'").select("sum_amount", "rows").collect() == [(12, 3)]
+    assert sums.where("key = 'user-3'").select("total", "n").collect() == [(12, 3)]
 
 
 def test_b8_a_dataframe_of_state_is_the_beginning_of_another_job(spark, bank, tmp_path):
