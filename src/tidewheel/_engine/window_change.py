@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tidewheel._engine.plan import Plan
-from tidewheel._operators.graph import Node
+from tidewheel._operators.graph import Node, Port
+from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._operators.timestamps.generate_epochs import GenerateEpochs
 
 _WINDOWS = re.compile(r"windows of (\d+) ns every (\d+) ns from (-?\d+)")
@@ -21,14 +23,14 @@ time that is yet to come. In place of the changed line write:
 {lines}
     both = old.union("both", new)                         # goes to the sink
 
-where {streams}, and event.at the column of these. When `tidewheel state keys {job} {plain}` prints
+where {streams}, and {time} the time of a record. When `tidewheel state keys {job} {plain}` prints
 nothing, take out all but the new window, and run once with --allow-dropped-state {plain}. docs/howto-change.md has it in full"""
 _STREAM = """\
-    before, after = events.branch("cut", lambda event: event.at < cut, lambda event: event.at >= cut)
+    before, after = events.branch("cut", lambda event: {time} < cut, lambda event: {time} >= cut)
     old = before.key_by({by}, …).window({name}, …)        # as it was: its name, its length
     new = after.key_by({by_2}, …).window({new}, …)    # as it is now, under a new name"""
 _SIDES = """\
-    parts = (lambda event: event.at < cut, lambda event: event.at >= cut)
+    parts = (lambda event: {time} < cut, lambda event: {time} >= cut)
     left_before, left_after = left.branch("left-cut", *parts)
     right_before, right_after = right.branch("right-cut", *parts)
     # As it was: its name, its length. Then as it is now, under a new name.
@@ -49,6 +51,8 @@ class WindowPlace:
     """The names of the `key_by` of its inputs."""
     disorder: int | None = None
     """How far, in ns, records may be ahead of the clock of the data; None: only the program's function knows."""
+    time: str = "event.at"
+    """How the time of a record is written in the program."""
 
 
 def window_places(plan: Plan) -> dict[str, WindowPlace]:
@@ -58,16 +62,26 @@ def window_places(plan: Plan) -> dict[str, WindowPlace]:
     told = bool(epochs) and all(each.function is None for each in epochs)
     disorder = max(each.bound for each in epochs) if told else None
 
-    def key_step(node: Node) -> str:
+    def key_step(node: Node) -> Node:
         while node.operator.kind != "key_by":
             node = nodes[node.inputs[0].node]
-        return node.name
+        return node
 
-    return {
-        node.name: WindowPlace(tuple(key_step(nodes[port.node]) for port in node.inputs), disorder)
-        for node in plan.nodes
-        if node.operator.kind in WAYS
-    }
+    def place(node: Node) -> WindowPlace:
+        steps = [key_step(nodes[port.node]) for port in node.inputs]
+        return WindowPlace(tuple(step.name for step in steps), disorder, _time(nodes, steps[0].inputs[0]))
+
+    return {node.name: place(node) for node in plan.nodes if node.operator.kind in WAYS}
+
+
+def _time(nodes: Mapping[int, Node], events: Port) -> str:
+    """Return how the time of the records at an output is written: as an item of a dict, or as an attribute."""
+    shape, node = nodes[events.node].shapes[events.port], nodes[events.node]
+    while node.inputs and not isinstance(node.operator, AssignTimestamps):
+        node = nodes[node.inputs[0].node]
+    given = node.operator.time if isinstance(node.operator, AssignTimestamps) else None
+    column = given if isinstance(given, str) else "at"
+    return f'event["{column}"]' if shape.kind == "dict" else f"event.{column}"
 
 
 def way_to_another_window(
@@ -91,7 +105,9 @@ def way_to_another_window(
             by_2=repr(f"{by}-2"),
             right=repr(right),
             right_2=repr(f"{right}-2"),
+            time=place.time,
         ),
+        time=place.time,
         streams=streams,
         plain=name,
         job=job,

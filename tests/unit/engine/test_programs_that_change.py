@@ -165,7 +165,8 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
     said = str(refused.value)
     assert "before.key_by('by-k', …)" in said
     assert "after.key_by('by-k-2', …)" in said
-    assert "before, after = events.branch(" in said
+    assert 'events.branch("cut", lambda event: event["at"] < cut, lambda event: event["at"] >= cut)' in said
+    assert 'and event["at"] the time of a record' in said
     assert "window('tens', …)        # as it was" in said
     assert "window('tens-2', …)    # as it is now" in said
     assert "`tidewheel state keys changing tens` prints" in said
