@@ -12,12 +12,17 @@ from rich.console import Console
 from rich.text import Text
 
 from tidewheel._core.lost_terminal import survive_loss
+from tidewheel._spark.progress import FIRST_BATCH
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from tidewheel._program.job import Job
     from tidewheel._spark.progress import BatchProgress, RunResult
+
+
+_FEW = 10
+"""Up to so many rows a second say nothing of how fast the job is: it waited."""
 
 
 class Progress(ABC):
@@ -134,20 +139,18 @@ class LineProgress(Progress):
         began = self.began if self.running_since is None else self.running_since
         seconds = time.monotonic() - began
         batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
-        rate = f" ({self.rows / seconds:,.0f} rows/s)" if self.rows and seconds > 0 else ""
+        rate = f" ({self.rows / seconds:,.0f} rows/s)" if self.rows > _FEW * seconds > 0 else ""
         text = f"{batches}, {self.rows:,} rows in {seconds:.1f} s{rate}"
         return f"{text}, {self.rejected:,} to the dead-letter sink" if self.rejected else text
 
     def _enter(self, phase: str | None) -> str:
         """Begin a phase of the start; return what to say of it. Rows flow from the first batch on, which is a phase too."""
-        from tidewheel._spark.progress import FIRST_BATCH
-
         if self.running_since is None and phase in (FIRST_BATCH, None):
             self.running_since = time.monotonic()
         return self.start.enter(phase)
 
     def _start(self) -> str:
-        return "" if self.running_since is None else f", after a start of {self.running_since - self.began:.1f} s"
+        return "" if self.start.took is None else f", after a start of {self.start.took:.1f} s"
 
     def _count(self, batch: BatchProgress) -> None:
         self.rows += batch.rows
@@ -162,11 +165,13 @@ class LineProgress(Progress):
 
 
 class Start:
-    """The phases of a start so far, and how long each took."""
+    """The phases of a start so far, and how long each took. Rows flow from the first batch on: that one is told by itself."""
 
     def __init__(self) -> None:
         self.current: str | None = None
         """The phase that the start is at; None: it is over, or has not begun."""
+        self.took: float | None = None
+        """How many seconds the first start took, up to the first batch; None: it has not come so far."""
         self._since = 0.0
         self._seconds: dict[str, float] = {}
 
@@ -176,13 +181,15 @@ class Start:
         if self.current is not None:
             self._seconds[self.current] = self._seconds.get(self.current, 0.0) + now - self._since
         self.current, self._since = phase, now
+        before = {name: seconds for name, seconds in self._seconds.items() if name != FIRST_BATCH}
+        if self.took is None and phase in (FIRST_BATCH, None):
+            self.took = sum(before.values())
         if phase is not None:
             return f"starting: {phase}"
-        text = f"started in {sum(self._seconds.values()):.1f} s: " + ", ".join(
-            f"{name} {seconds:.1f}" for name, seconds in self._seconds.items()
-        )
+        each = ", ".join(f"{name} {seconds:.1f}" for name, seconds in before.items())
+        first = f"; {FIRST_BATCH} {self._seconds[FIRST_BATCH]:.1f} s" if FIRST_BATCH in self._seconds else ""
         self._seconds = {}
-        return text
+        return f"started in {sum(before.values()):.1f} s: {each}{first}"
 
     def elapsed(self) -> float:
         """Return the seconds since the first phase began."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import re
 import signal
@@ -10,12 +11,16 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 
 import pytest
+from rich.console import Console
 
 from tidewheel import Job, sinks, sources
+from tidewheel._cli.progress import LineProgress
 from tidewheel._spark.driver import Driver
 from tidewheel._spark.options import RunOptions
+from tidewheel._spark.progress import BatchProgress, RunResult
 
 PROGRAM = """
 from tidewheel import Job, sinks, sources
@@ -119,7 +124,7 @@ def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(progr
     shown = screen(text)
     assert [line.partition(" ")[0] for line in shown] == ["clicks:", "a", "source", "started", "clicks:"]
     assert re.search(
-        r"started in .* s: checking .*, Spark .*, hosts .*, claiming .*, rebuilding .*, first batch", shown[3]
+        r"started in .* s: checking .*, Spark .*, hosts .*, claiming .*, rebuilding .*; first batch .* s", shown[3]
     )
     assert re.search(
         r"done; 40 batches, 40,000 rows in [0-9.]+ s \([0-9,]+ rows/s\), after a start of [0-9.]+ s, at", shown[4]
@@ -197,6 +202,22 @@ def test_a_run_can_be_stopped_at_every_phase_of_its_start(spark, tmp_path):
         assert told[-1] == phase or phase == "first batch"
     assert len(job.run(**options).batches) == 1
     assert [record["value"] for record in out] == [1, 2, 3]
+
+
+def test_a_start_is_as_long_in_the_last_line_as_in_the_first_and_few_rows_have_no_rate(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    progress = LineProgress(Console(file=out, width=200, highlight=False))
+    for phase, seconds in (("checking", 5.0), ("Spark", 30.0), ("first batch", 16.0), (None, 1.0)):
+        now[0] += 0.5 if phase == "checking" else 0.0
+        progress.phase(phase)
+        now[0] += seconds
+    progress.batch(BatchProgress(2, 0, 2, 2, 16.0, 12.0, 1))
+    progress.ended(RunResult("repl", 3, 2, [], False))
+    lines = out.getvalue().splitlines()
+    assert "started in 35.0 s: checking 5.0, Spark 30.0; first batch 16.0 s" in lines
+    assert lines[-1] == "repl: done; 1 batch, 2 rows in 17.0 s, after a start of 35.0 s, at sequence 3"
 
 
 def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(program):
