@@ -96,8 +96,13 @@ def test_a_run_that_finds_a_fork_half_made_says_so(url, parent, monkeypatch):
 
 
 def test_a_fork_needs_a_savepoint_and_a_new_name(url, parent):
-    with pytest.raises(NotFound, match="no savepoint 'there'"):
+    with pytest.raises(NotFound, match=r"no savepoint 'there'.* checkpoints savepoint parent there --state "):
         parent.fork("there", "child")
+    commands = (
+        r"savepoint parent before-child --at 2 --state \S+, then tidewheel checkpoints fork parent before-child child"
+    )
+    with pytest.raises(NotFound, match=rf"no savepoint '2'.*there are 'here'\. .*{commands}"):
+        parent.fork("2", "child")
     with pytest.raises(StateError, match="already"):
         parent.fork("here", "parent")
     parent.fork("here", "child")

@@ -53,7 +53,7 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
     """
     parent = job_at(store, job)
     if savepoint not in {pin.name for pin in savepoints(parent)}:
-        raise NotFound(f"job {job!r} has no savepoint {savepoint!r}; make it with: tidewheel checkpoints savepoint")
+        raise NotFound(_no_savepoint(store, parent, savepoint, new_job))
     run = secrets.token_hex(6)
     child = StreamCheckpoints(store, new_job)
     if child.latest() is not None:
@@ -69,6 +69,18 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
             pins.create(Pin(name, "fork", state.sequence, files, encode(state), holder=new_job))
     child.begin(commit, origin=f"{job} {savepoint}")
     return commit
+
+
+def _no_savepoint(store: Store, parent: StreamCheckpoints, savepoint: str, new_job: str) -> str:
+    """Return what to say where there is nothing to fork from, with the commands that make it. A number is a checkpoint's."""
+    job, known = parent.stream_id, [pin.name for pin in savepoints(parent)]
+    there = f"there are {', '.join(map(repr, known))}" if known else "there are none"
+    name, at = (f"before-{new_job}", f" --at {savepoint}") if savepoint.isdigit() else (savepoint, "")
+    again = f", then tidewheel checkpoints fork {job} {name} {new_job} --state {store.url}" if at else ""
+    return (
+        f"job {job!r} has no savepoint {savepoint!r}, and a fork begins from one; {there}. Make it with: "
+        f"tidewheel checkpoints savepoint {job} {name}{at} --state {store.url}{again}"
+    )
 
 
 def release(store: Store, job: str) -> list[str]:
