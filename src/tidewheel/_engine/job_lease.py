@@ -214,6 +214,12 @@ class LeaseWatch:
 
 
 def _held(job: str, holder: Holder) -> HeldError:
+    here = this_process("")
+    if holder.shares_clock(here) and (holder.pid, holder.process_started) == (here.pid, here.process_started):
+        return HeldError(
+            f"job {job!r} is held by run {holder.run} of this process; end that one first: run.stop(), then run.wait(), where "
+            "run is what job.start(…) returned. Or take it over with take_over=True, which stops it at its next commit"
+        )
     return HeldError(
         f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "
         "(take_over=True), which stops it at its next commit"
