@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sysconfig
 import traceback
@@ -48,6 +49,23 @@ def user_place(error: BaseException) -> str:
     own = [frame for frame in frames if not _is_installed(frame[0])] or frames
     named = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in reversed(own)]
     return ", called at ".join(named[:_NAMED_FRAMES])
+
+
+def line_being_run() -> str:
+    """Return the line of the user's program that is at work in this thread, as `program.py:7`; empty if there is none."""
+    frame = inspect.currentframe()
+    while frame is not None and (not _is_users(frame) or _is_installed(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def is_typed_in(line: str) -> bool:
+    """Tell whether a line, as `line_being_run` returns it, is of a shell or a notebook, and not of a file.
+
+    >>> is_typed_in("<stdin>:1"), is_typed_in("program.py:7")
+    (True, False)
+    """
+    return line.startswith("<") or "ipykernel" in line
 
 
 def user_traceback(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidewheel._core.user_code import is_typed_in, line_being_run
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._values import Shape
@@ -45,12 +46,26 @@ class Node:
     """The columns at each output where they are known before the run."""
 
 
+def _taken(name: str, first: tuple[str, str], second: tuple[str, str]) -> str:
+    """Return what to say where two operators, given by kind and line, have one name."""
+    kinds = [f"a {kind}{f' at {line}' if line else ''}" for kind, line in (first, second)]
+    text = (
+        f"there are two operators named {name!r} ({' and '.join(kinds)}); "
+        "a name is the identity of an operator's state: give one of them another"
+    )
+    if is_typed_in(first[1]):
+        # What a chain of steps declared before the one that failed stays declared.
+        text += ". If you entered these steps before, make the job anew, job = Job(…), and enter all its steps again"
+    return text
+
+
 class Graph:
     """The operators of a job in the order they were added, which is an order of the data's flow."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self._names: set[str] = set()
+        self._lines: dict[str, str] = {}
+        """By name, the line of the program that added the operator."""
 
     def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
@@ -61,12 +76,10 @@ class Graph:
                 f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begins with a "
                 "letter or digit"
             )
-        if name in self._names:
+        line = line_being_run()
+        if name in self._lines:
             other = next(node for node in self.nodes if node.name == name)
-            raise GraphError(
-                f"there are two operators named {name!r} (a {other.operator.kind} and a {operator.kind}); "
-                "a name is the identity of an operator's state: give one of them another"
-            )
+            raise GraphError(_taken(name, (other.operator.kind, self._lines[name]), (operator.kind, line)))
         shapes = tuple(self.shape(port) for port in inputs)
         try:
             operator.check(shapes)
@@ -85,7 +98,7 @@ class Graph:
         key_name = self._key_name(operator, inputs)
         node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas)
         self.nodes.append(node)
-        self._names.add(name)
+        self._lines[name] = line
         return node
 
     def shape(self, port: Port) -> Shape:

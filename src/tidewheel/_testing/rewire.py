@@ -32,7 +32,7 @@ def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | 
     changed.state = state or f"memory:test-{secrets.token_hex(6)}"
     changed.cells_at = None
     changed.graph = Graph()
-    changed.graph._names = set(job.graph._names)
+    changed.graph._lines = dict(job.graph._lines)
     changed.graph.nodes = [_replaced(node, sources or {}) for node in job.graph.nodes]
     sinks = ((node.name, node.operator.sink) for node in changed.graph.nodes if isinstance(node.operator, SinkOperator))
     return Rewired(changed, {name: sink.records for name, sink in sinks if isinstance(sink, Collect)})
@@ -42,7 +42,7 @@ def collecting(job: Job) -> Job:
     """Return a copy of the job whose sinks all begin to collect anew."""
     changed = copy.copy(job)
     changed.graph = Graph()
-    changed.graph._names = set(job.graph._names)
+    changed.graph._lines = dict(job.graph._lines)
     changed.graph.nodes = [
         replace(node, operator=replace(node.operator, sink=collect()))
         if isinstance(node.operator, SinkOperator)

@@ -38,10 +38,23 @@ def test_names_may_have_letters_digits_and_three_signs(name):
 
 
 def test_a_name_that_is_taken_says_by_what():
-    with pytest.raises(GraphError, match=r"two operators named 'same' \(a filter and a map\)"):
+    with pytest.raises(
+        GraphError, match=r"named 'same' \(a filter at test_graph\.py:\d+ and a map at test_graph\.py:\d+\).* another$"
+    ):
         source().filter("same", bool).map("same", str)
-    with pytest.raises(GraphError, match=r"two operators named 'in' \(a source and a sink\)"):
+    with pytest.raises(GraphError, match=r"two operators named 'in' \(a source at .* and a sink at .*\)"):
         source().sink("in", discard())
+
+
+def test_what_was_typed_in_before_is_declared_anew():
+    shell = {"numbers": source()}
+    typed = 'numbers.key_by("by-n", lambda n: n).no_such_step("x")'
+    with pytest.raises(AttributeError):
+        exec(compile(typed, "<stdin>", "exec"), shell)
+    with pytest.raises(
+        GraphError, match=r"a key_by at <stdin>:1 and a key_by at <stdin>:1\).*make the job anew, job = Job"
+    ):
+        exec(compile(typed, "<stdin>", "exec"), shell)
 
 
 def test_an_error_of_an_operator_names_it():
