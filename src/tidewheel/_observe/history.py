@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import TypeVar
@@ -33,22 +34,34 @@ _NODES = 32
 _REMEMBERED = 4096
 """How many objects stay decoded."""
 
-_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord)
+_AnyRecord = CommitRecord | RunRecord | ErrorRecord | LagRecord
+_Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord, LagRecord)
+_Version = tuple[str, int, float]
+"""An object as it was listed: its path, size and time."""
 
 
 class History:
     """The history of all jobs at a state URL, alive or not.
 
-    Objects that are damaged are passed over, and so are those of another kind: `damaged` has their paths. What was read once
-    is read again only if it has changed, so that asking again is cheap. For use by several threads.
+    Objects that are damaged are passed over, and so are those of another kind: `damaged` has their paths. Those that the store
+    did not give are passed over too, and asked for again the next time: `unreached` has theirs. What was read once is read
+    again only if it has changed, so that asking again is cheap: it takes one listing of the job's history. For use by several
+    threads.
     """
 
-    def __init__(self, state: str | Store) -> None:
-        """Take the state URL, or the store there."""
+    def __init__(
+        self, state: str | Store, *, listed_for: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take the state URL, or the store there. A job's history is listed again after `listed_for` seconds."""
         self._store = open_store(state) if isinstance(state, str) else state
-        self._read: dict[tuple[str, int, float], list[CommitRecord] | list[RunRecord] | list[ErrorRecord]] = {}
+        self._listed_for, self._clock = listed_for, clock
+        self._listings: dict[str, tuple[float, dict[str, list[Entry]]]] = {}
+        """By job, until when a listing is good, and what it has of each kind, by time."""
+        self._read: dict[_Version, Sequence[_AnyRecord]] = {}
         self.damaged: dict[str, str] = {}
         """By path, what is wrong with objects that were passed over."""
+        self.unreached: dict[str, str] = {}
+        """By path, why the store did not give an object."""
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs that have a history, sorted."""
@@ -67,7 +80,7 @@ class History:
         """
         entries = _spanning(self._listed(job, places.COMMITS), since, until)
         found: dict[tuple[str, int], CommitRecord] = {}
-        for record in self._all(job, entries, COMMITS):
+        for record in self._all(entries, COMMITS):
             if (since is None or record.at >= since) and (until is None or record.at < until):
                 found[record.run, record.sequence] = record
         return sorted(found.values(), key=attrgetter("at", "sequence"))
@@ -75,18 +88,11 @@ class History:
     def latest(self, job: str) -> CommitRecord | None:
         """Return the newest commit that the history knows, None if it knows none."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
-        return max(self._all(job, newest, COMMITS), key=lambda record: record.at, default=None)
+        return max(self._all(newest, COMMITS), key=lambda record: record.at, default=None)
 
     def lag(self, job: str, run: str) -> LagRecord | None:
         """Return what waits in the sources of a run, as it was seen last, between its commits too; None: nobody has looked."""
-        path = f"{places.job_folder(job)}/{places.LAG}"
-        try:
-            noted = LAG.decode(self._store.read(path))
-        except NotFound:
-            noted = []
-        except (CorruptError, StorageError) as error:
-            self.damaged[path] = str(error)
-            noted = []
+        noted = self._all(self._listed(job, places.LAG), LAG)
         latest = self.latest(job)
         if latest is not None and latest.behind:
             noted.append(LagRecord(latest.at, latest.run, latest.behind))
@@ -96,7 +102,7 @@ class History:
         """Return the size of each operator's shards, as the newest records that tell it have it."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
         sizes: dict[str, dict[int, Stored]] = {}
-        for record in sorted(self._all(job, newest, COMMITS), key=lambda record: record.at):
+        for record in sorted(self._all(newest, COMMITS), key=lambda record: record.at):
             for operator, shards in record.shards.items():
                 sizes.setdefault(operator, {}).update(shards)
         return sizes
@@ -107,7 +113,7 @@ class History:
         if since is not None:
             before = [entry for entry in entries if _at(entry) < since]
             entries = before[-1:] + [entry for entry in entries if _at(entry) >= since]
-        return sorted(self._all(job, entries, RUNS), key=lambda record: record.at)
+        return sorted(self._all(entries, RUNS), key=lambda record: record.at)
 
     def ended_in_order(self, job: str, committed_at: int) -> bool:
         """Tell whether the run that made a job's newest commit, at this time in ns, has noted its end.
@@ -121,7 +127,7 @@ class History:
     def errors(self, job: str, since: int | None = None) -> list[ErrorRecord]:
         """Return the errors of a job's runs by time, from `since` on."""
         entries = [entry for entry in self._listed(job, places.ERRORS) if since is None or _at(entry) >= since]
-        return sorted(self._all(job, entries, ERRORS), key=lambda record: record.at)
+        return sorted(self._all(entries, ERRORS), key=lambda record: record.at)
 
     def standing_error(self, job: str, worked_at: int | None) -> ErrorRecord | None:
         """Return the newest error of a job; None if there is none, or if the job has worked since.
@@ -139,10 +145,24 @@ class History:
 
     def _listed(self, job: str, kind: str) -> list[Entry]:
         """Return the objects of a kind, by time."""
-        entries = self._store.list(f"{places.job_folder(job)}/{kind}")
-        return sorted((entry for entry in entries if places.parse(entry.path) is not None), key=_at)
+        until, listing = self._listings.get(job, (float("-inf"), {}))
+        if self._clock() >= until:
+            listing, listed = {}, set()
+            folder = f"{places.job_folder(job)}/"
+            for entry in self._store.list(places.job_folder(job)):
+                name = entry.path.removeprefix(folder)
+                if name == places.LAG or places.parse(name) is not None:
+                    listing.setdefault(name.partition("/")[0], []).append(entry)
+                    listed.add(entry.path)
+            # One that is gone need not be reached any more.
+            for path in [path for path in self.unreached if path.startswith(folder) and path not in listed]:
+                self.unreached.pop(path, None)
+            for entries in listing.values():
+                entries.sort(key=_at)
+            self._listings[job] = (self._clock() + self._listed_for, listing)
+        return listing.get(kind, [])
 
-    def _all(self, job: str, entries: list[Entry], form: Form[_Record]) -> list[_Record]:
+    def _all(self, entries: list[Entry], form: Form[_Record]) -> list[_Record]:
         missing = [entry for entry in entries if _version(entry) not in self._read]
         if len(missing) > 1:
             with ThreadPoolExecutor(_READERS) as readers:
@@ -151,7 +171,11 @@ class History:
             decoded = [self._decoded(entry, form) for entry in missing]
         if len(self._read) > _REMEMBERED:
             self._read.clear()
-        fresh = {_version(entry): records for entry, records in zip(missing, decoded, strict=True)}
+        fresh = {
+            _version(entry): records
+            for entry, records in zip(missing, decoded, strict=True)
+            if entry.path not in self.unreached
+        }
         known: list[_Record] = []
         for entry in entries:
             version = _version(entry)
@@ -163,12 +187,20 @@ class History:
         try:
             records = form.decode(self._store.read(entry.path))
         except NotFound:
+            self.unreached.pop(entry.path, None)
             return []  # It was too old, and went meanwhile.
-        except (CorruptError, StorageError) as error:
+        except CorruptError as error:
             _LOG.warning("history at %s is passed over: %s", entry.path, error)
             self.damaged[entry.path] = str(error)
+            self.unreached.pop(entry.path, None)
+            return []
+        except StorageError as error:
+            if entry.path not in self.unreached:
+                _LOG.warning("history at %s could not be read, and is asked for again: %s", entry.path, error)
+            self.unreached[entry.path] = str(error)
             return []
         self.damaged.pop(entry.path, None)
+        self.unreached.pop(entry.path, None)
         return records
 
 
@@ -187,7 +219,7 @@ def _newest_of_runs(entries: Iterable[Entry]) -> list[Entry]:
     return sorted({_run(entry): entry for entry in entries}.values(), key=_at)
 
 
-def _version(entry: Entry) -> tuple[str, int, float]:
+def _version(entry: Entry) -> _Version:
     return entry.path, entry.size, entry.modified
 
 

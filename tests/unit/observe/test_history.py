@@ -17,6 +17,7 @@ from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter, surplus
 from tidewheel._observe.records import (
     COMMITS,
+    LAG,
     Behind,
     CommitRecord,
     ErrorRecord,
@@ -298,3 +299,73 @@ def test_the_sizes_of_all_shards_at_the_end_of_a_run_are_noted(store):
     history.close({"total": {0: Stored(6, 60)}})
     assert History(store).sizes("clicks") == {"total": {0: Stored(6, 60)}}
     assert [record.rows for record in History(store).records("clicks")] == [0, 7]
+
+
+class Counted(MemoryStore):
+    """A store that counts what it is asked for, and does not give what it must not."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.asked: list[str] = []
+        self.refused: set[str] = set()
+
+    def list(self, prefix=""):
+        self.asked.append(f"LIST {prefix}")
+        return super().list(prefix)
+
+    def read(self, path):
+        self.asked.append(f"GET {path}")
+        if path.split("/")[2] in self.refused:
+            raise StorageError("the server does not answer")
+        return super().read(path)
+
+
+def test_looking_again_takes_one_listing_and_reads_only_what_has_changed():
+    now = 0.0
+    store = Counted("history-counted")
+    history = History(store, listed_for=0.5, clock=lambda: now)
+    waits = [LagRecord(number * 10**9, "r1", {"in": {"": Behind(number)}}) for number in (7, 8)]
+    store.write(f"{places.job_folder('orders')}/{places.LAG}", LAG.encode(waits[:1]))
+    store.write(
+        f"{places.job_folder('orders')}/{places.object_name(places.COMMITS, 10, 'r1')}", COMMITS.encode([commit(1)])
+    )
+
+    def look() -> list[str]:
+        nonlocal now
+        now += 1
+        store.asked.clear()
+        history.records("orders")
+        history.lag("orders", "r1")
+        history.standing_error("orders", None)
+        return list(store.asked)
+
+    assert len(look()) == 3
+    assert look() == [f"LIST {places.job_folder('orders')}"]
+    assert history.lag("orders", "r1") == waits[0]
+    store.write(f"{places.job_folder('orders')}/{places.LAG}", LAG.encode(waits))
+    assert look() == [f"LIST {places.job_folder('orders')}", f"GET {places.job_folder('orders')}/{places.LAG}"]
+    assert history.lag("orders", "r1") == waits[1]
+
+
+@pytest.mark.parametrize("kind", [places.LAG, places.COMMITS])
+def test_what_the_store_does_not_give_is_not_damaged_and_is_asked_for_again(kind):
+    store = Counted(f"history-refused-{kind}")
+    waits = LagRecord(7 * 10**9, "r1", {"in": {"": Behind(7)}})
+    store.write(f"{places.job_folder('orders')}/{places.LAG}", LAG.encode([waits]))
+    store.write(
+        f"{places.job_folder('orders')}/{places.object_name(places.COMMITS, 10, 'r1')}", COMMITS.encode([commit(1)])
+    )
+    history = History(store)
+    store.refused.add(kind)
+    history.lag("orders", "r1")
+    assert ([*history.unreached.values()], history.damaged) == (["the server does not answer"], {})
+    store.refused.clear()
+    assert (history.lag("orders", "r1"), history.latest("orders")) == (waits, commit(1))
+    assert history.unreached == {}
+    store.refused.add(kind)
+    for entry in store.list():
+        store.write(entry.path, store.read(entry.path) if kind not in entry.path else b"changed")
+    history.lag("orders", "r1")
+    for entry in store.list():
+        store.delete(entry.path)
+    assert (history.lag("orders", "r1"), history.unreached) == (None, {})

@@ -20,6 +20,7 @@ def batches(site: Site, name: str, since: float | None = None, until: float | No
         "bars": [bar(record) for record in records[-BARS:]],
         "commits": len(records),
         "damaged": len(site.history.damaged),
+        "unreached": len(site.history.unreached),
         "now": time.time(),
     }
 

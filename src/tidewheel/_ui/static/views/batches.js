@@ -19,7 +19,7 @@ export async function show(main, context) {
   async function load() {
     const now = Date.now() / 1000;
     const data = await get("batches", { job: context.job, since: Number(span.value) ? now - Number(span.value) : null }, context.signal);
-    told.textContent = `${count(data.commits)} commits${data.damaged ? `, ${count(data.damaged)} damaged pieces of history were passed over` : ""}`;
+    told.textContent = `${count(data.commits)} commits${data.damaged ? `, ${count(data.damaged)} damaged pieces of history were passed over` : ""}${data.unreached ? `, ${count(data.unreached)} pieces could not be read just now: the store did not give them` : ""}`;
     charts.set(data.charts);
     timeline.set(data.bars);
     newest();
