@@ -334,9 +334,13 @@ class CheckpointStore:
 
     def streams(self) -> _Names:
         """Return the streams that have checkpoints, by name. Of what a stream stores only the chain is listed."""
+        return sorted(name for name, begun in self.folders().items() if begun)
+
+    def folders(self) -> dict[str, bool]:
+        """Return the streams that have a folder, by name, and whether they have checkpoints: a job that starts has none yet."""
         # A name with a dot in front is no stream's: `folder` gives none.
         names = (name for name in self.store.folders() if not name.startswith("."))
-        return sorted(stream_of(name) for name in names if self.store.list(f"{name}/{CHAIN}"))
+        return {stream_of(name): bool(self.store.list(f"{name}/{CHAIN}")) for name in names}
 
     def save(self, state: Manifest) -> None:
         """Keep a checkpoint of its stream; see `StreamCheckpoints.save`."""

@@ -6,14 +6,19 @@ import datetime
 
 import typer
 
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown, size, when
-from tidewheel._engine.job_status import JobStatus, look
-from tidewheel._program.stored_job import StoredJob
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown, size, when
+from tidewheel._engine.job_status import JobStatus, find, look
+from tidewheel._storage import open_store
 
 _ENDED = {
-    "stopped": ": it was stopped, or came to its end",
-    "killed": ": its last run ended without saying so; was it killed?",
-    "failed": ": it failed",
+    "stopped": "it was stopped, or came to its end",
+    "killed": "its last run ended without saying so; was it killed?",
+    "failed": "it failed",
+}
+_STARTING = {
+    "stopped": "it was stopped",
+    "killed": "it was killed while it was starting",
+    "failed": "it failed while it was starting",
 }
 
 
@@ -28,21 +33,18 @@ def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, a
 
         tidewheel status clicks --state s3://bucket/state --json
     """
-    stored = StoredJob(job, state=state)
-    seen = look(job_place(stored, cells), stored.show())
+    seen = look(*find(open_store(state), job, cells))
     typer.echo(shown(seen) if as_json else "\n".join(lines(seen)))
 
 
 def lines(status: JobStatus) -> list[str]:
     """Return a status for people."""
-    since = f" since {when(status.since)} UTC" if status.since else ""
-    ended = _ENDED.get(status.ended or "", "")
-    running = f"runs on {status.host}, process {status.pid}{since}" if status.running else f"does not run{ended}"
-    ago = f"{duration(status.age_seconds)} ago"
-    text = [
-        f"{status.job}: {running}",
-        f"last commit: {status.sequence}, at {when(status.committed_at)} UTC, {ago}; {status.events:,} events so far, "
-        f"{'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
+    text = [f"{status.job}: {_life(status)}"]
+    if status.sequence is None or status.committed_at is None or status.age_seconds is None:
+        return [*text, "last commit: none yet", *_error(status)]
+    text += [
+        f"last commit: {status.sequence}, at {when(status.committed_at)} UTC, {duration(status.age_seconds)} ago; "
+        f"{status.events:,} events so far, {'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
         f"state: {size(status.state_bytes)}, the files of the last commit",
     ]
     waiting = [
@@ -61,9 +63,25 @@ def lines(status: JobStatus) -> list[str]:
             f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "
             f"{'behind' if status.behind_seconds >= 0 else 'ahead of'} the time of day"
         )
-    if status.error is not None and status.error_at is not None:
-        text.append(f"last error, at {when(status.error_at)} UTC: {status.error}")
-    return text
+    return text + _error(status)
+
+
+def _life(status: JobStatus) -> str:
+    since = f" since {when(status.since)} UTC" if status.since else ""
+    where = f"on {status.host}, process {status.pid}{since}"
+    if status.running:
+        return f"runs {where}" if status.phase is None else f"is starting {where}, at: {status.phase}"
+    if status.ended is None:
+        return "does not run"
+    if status.phase is not None:
+        return f"does not run: {_STARTING[status.ended]} {where}, at: {status.phase}"
+    return f"does not run: {_ENDED[status.ended]}"
+
+
+def _error(status: JobStatus) -> list[str]:
+    if status.error is None or status.error_at is None:
+        return []
+    return [f"last error, at {when(status.error_at)} UTC: {status.error}"]
 
 
 def duration(seconds: float) -> str:

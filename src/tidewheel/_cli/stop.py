@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from tidewheel._cli.duration import duration
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown
 from tidewheel._engine import job_status
-from tidewheel._program.stored_job import StoredJob
+from tidewheel._storage import open_store
 from tidewheel._time.duration import seconds
 from tidewheel.errors import TidewheelError
 
@@ -37,8 +37,7 @@ def stop(
     Exit status: 0 the job has ended, was asked to (`--wait "0 s"`), or did not run; 1 it has not ended in time.
     """
     limit = seconds(wait, "--wait")
-    stored = StoredJob(job, state=state)
-    holder, ended = job_status.stop(job_place(stored, cells), stored.show(), limit)
+    holder, ended = job_status.stop(*job_status.find(open_store(state), job, cells), limit)
     if holder is not None and not ended and limit > 0:
         raise TidewheelError(
             f"job {job!r} has not ended within {wait}; {holder.describe()} was asked, and ends when its batch is "

@@ -26,6 +26,7 @@ _COLOURS = {
     "perhaps": "yellow",
     "failed": "bold red",
     "unreadable": "bold red",
+    "unreachable": "yellow",
     "killed": "bold red",
     "starting": "yellow",
     "stopped": "dim",
@@ -93,7 +94,7 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
     for row in rows:
         table.add_row(
             plain(row["name"]),
-            Text(row["state"], _COLOURS.get(row["state"], "")),
+            Text(_state(row), _COLOURS.get(row["state"], "")),
             _number(row.get("rate")),
             _behind(row),
             _number(row.get("sequence")),
@@ -110,7 +111,7 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
     head = Text.assemble(
         (name, "bold"),
         "  ",
-        (told["state"], _COLOURS.get(told["state"], "")),
+        (_state(told), _COLOURS.get(told["state"], "")),
         f"  {_number(told.get('rate'))} rows/s  {_behind(told)} behind  "
         f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}"
         f"  {'–' if told.get('state_bytes') is None else size(told['state_bytes'])} state",
@@ -180,6 +181,10 @@ def plain(text: str, style: str = "") -> Text:
     return Text(
         "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text), style
     )
+
+
+def _state(job: dict[str, Any]) -> str:
+    return f"{job['state']}: {job['phase']}" if job.get("phase") else str(job["state"])
 
 
 def _behind(job: dict[str, Any]) -> str:

@@ -6,6 +6,9 @@ work renews it, and a lease that stood still for its whole time has lapsed.
 
 The lease only prevents mistakes. Safety, on a paused machine or a broken network, comes from the claim in the commit
 chain.
+
+A run takes the lease before it starts Spark, so the lease is also what tells of a run that has committed nothing yet. A run
+that is killed leaves its entry behind; one that fails leaves an entry that says so and holds nobody up.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,6 +51,10 @@ class Holder(msgspec.Struct, frozen=True):
     ttl: float
     since: int = 0
     """When the run took the lease, in ns since 1970 by the holder's clock; 0 where it is not known."""
+    phase: str | None = None
+    """What the run's start is at; None: it has come past it, or does not tell."""
+    failed: bool = False
+    """Whether the run has failed: it holds the lease no more, and this is what it left."""
 
     def describe(self) -> str:
         """Return who it is, for messages."""
@@ -55,6 +63,27 @@ class Holder(msgspec.Struct, frozen=True):
     def shares_clock(self, other: Holder) -> bool:
         """Tell whether both are on this boot of one machine, where each can look up the other's process."""
         return (self.boot, self.host) == (other.boot, other.host)
+
+
+class LeaseState(NamedTuple):
+    """A job's lease as somebody saw it."""
+
+    holder: Holder | None
+    """Who took it last and did not give it back; None: nobody."""
+    at_work: bool
+    """Whether that run goes on; if not, it has failed, or was killed."""
+    certain: bool = True
+    """Whether that is known. It is not of a run on another machine that was not yet seen to renew the lease."""
+
+    @property
+    def worker(self) -> Holder | None:
+        """Who is at work with the job."""
+        return self.holder if self.at_work else None
+
+    @property
+    def left(self) -> Holder | None:
+        """Who was at work with the job last and did not end in order."""
+        return None if self.at_work else self.holder
 
 
 def free_in(holder: Holder, here: Holder, alive: bool, now: float, seen_at: float) -> float:
@@ -86,7 +115,8 @@ class JobLease:
         self._cell = connection.writer(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
         self._run, self._ttl, self._clock = run, ttl, clock
         self._since = time.time_ns()
-        self._done = threading.Event()
+        self._phase: str | None = None
+        self._done, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def acquire(self, job: str, take_over: bool = False) -> None:
@@ -99,6 +129,7 @@ class JobLease:
             standing = self._cell.refresh() if take_over else self._free(job)
             exchange = self._cell.compare_exchange_at(standing.version, self._this_process())
             if exchange.applied:
+                self._wake.clear()
                 self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
                 self._thread.start()
             elif exchange.seen is not None and not take_over:
@@ -110,11 +141,23 @@ class JobLease:
         if holder is not None and holder.run != self._run:
             raise _held(job, holder)
 
-    def other(self) -> Holder | None:
-        """Return who else holds the job and is at work; None if nobody does.
+    def enter(self, phase: str | None) -> None:
+        """Tell others what the start of this run is at; None: it has come past it. Returns at once."""
+        if phase != self._phase:
+            self._phase = phase
+            self._wake.set()
+
+    def look(self) -> LeaseState:
+        """Return who else holds the job, or did so last.
 
         A holder on another machine is watched until it renews, or has not done so for the whole of its time.
         """
+        standing, worker = self._look()
+        holder = worker or standing.value
+        return LeaseState(None if holder is None or holder.run == self._run else holder, worker is not None)
+
+    def other(self) -> Holder | None:
+        """Return who else holds the job and is at work, as `look` finds it; None if nobody does."""
         return self._look()[1]
 
     @contextmanager
@@ -126,14 +169,17 @@ class JobLease:
         finally:
             self.release()
 
-    def release(self) -> None:
-        """Stop renewing, and give the lease up if it is still this run's."""
+    def release(self, *, failed: bool = False) -> None:
+        """Stop renewing, and give the lease up if it is still this run's; `failed` is told to whoever looks at it."""
         self._done.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
+            # It has no time left: whoever reads it, of an earlier version too, takes the lease at once.
+            left = msgspec.structs.replace(self._this_process(), ttl=0.0, failed=True) if failed else None
             # Where the cell is out of reach, the lease lapses by itself.
             with suppress(CellError):
-                self._replace(None)
+                self._replace(left)
 
     def _free(self, job: str) -> Snapshot[Holder]:
         """Return the lease's cell as it stands when nobody at work holds it."""
@@ -165,7 +211,11 @@ class JobLease:
                 self._cell.when.updated(timedelta(seconds=left), since=standing.version)
 
     def _keep(self) -> None:
-        while not self._done.wait(self._ttl / 3):
+        while True:
+            self._wake.wait(self._ttl / 3)
+            self._wake.clear()
+            if self._done.is_set():
+                return
             try:
                 if not self._replace(self._this_process()):
                     return  # Taken over: the next commit will say so.
@@ -181,7 +231,8 @@ class JobLease:
         return self._cell.compare_exchange_at(standing.version, holder).applied
 
     def _this_process(self) -> Holder:
-        return this_process(self._run, self._ttl, self._clock, self._since)
+        holder = this_process(self._run, self._ttl, self._clock, self._since)
+        return msgspec.structs.replace(holder, phase=self._phase)
 
 
 class LeaseWatch:
@@ -194,23 +245,20 @@ class LeaseWatch:
         self._version, self._seen_at = -1, 0.0
         self._renewals = 0
 
-    def look(self) -> tuple[Holder | None, bool]:
-        """Return who is at work with the job, None if nobody is, and whether that is certain.
-
-        It is not certain of a holder on another machine that was not yet seen to renew its lease.
-        """
+    def look(self) -> LeaseState:
+        """Return who holds the job, or did so last."""
         standing = self._cell.refresh()
         holder = standing.value
         if holder is None:
-            return None, True
+            return LeaseState(None, False)
         if standing.version != self._version:
             self._version, self._seen_at = standing.version, self._clock()
             self._renewals += 1
         here = this_process("", clock=self._clock)
         alive = _process_started(holder.pid) == holder.process_started
         if free_in(holder, here, alive, self._clock(), self._seen_at) <= 0:
-            return None, True
-        return holder, holder.shares_clock(here) or self._renewals > 1
+            return LeaseState(holder, False)
+        return LeaseState(holder, True, holder.shares_clock(here) or self._renewals > 1)
 
 
 def _held(job: str, holder: Holder) -> HeldError:

@@ -1,23 +1,32 @@
-"""Whether a job runs, where, since when, how far it is and how late; and the order that ends it."""
+"""Whether a job runs, where, since when, how far it is and how late; and the order that ends it.
+
+A job that is started for the first time has no commit for a while: its lease tells of it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from math import inf
 from typing import Literal
 
 import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.savepoint import job_at
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of, order_stop
-from tidewheel._engine.job_lease import Holder, JobLease
+from tidewheel._engine.declaration import place_of_job
+from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, LeaseWatch
 from tidewheel._observe.backlog import backlog
 from tidewheel._observe.history import History
 from tidewheel._observe.records import ErrorRecord
+from tidewheel._storage import Store
 from tidewheel._time.duration import MAX_TIME
-from tidewheel.errors import StateError
+from tidewheel.errors import StateError, TidewheelError
 
 _POLL_SECONDS = 0.2
 _NOBODY = ""
@@ -29,25 +38,29 @@ class JobStatus(msgspec.Struct, frozen=True):
 
     job: str
     running: bool
-    sequence: int
-    """Of the newest commit."""
-    committed_at: int
-    age_seconds: float
+    """Whether a run has the job, one that is still starting too."""
+    sequence: int | None = None
+    """Of the newest commit; None: nothing is committed yet."""
+    committed_at: int | None = None
+    age_seconds: float | None = None
     """How long ago that was."""
-    events: int
+    events: int = 0
     """Events of the sources in all commits together."""
-    parallelism: int
-    epoch: int | None
+    parallelism: int | None = None
+    epoch: int | None = None
     """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
-    behind_seconds: float | None
+    behind_seconds: float | None = None
     """How far that clock is behind the time of day."""
     state_bytes: int = 0
     """Of all files that the newest commit refers to."""
     run: str | None = None
+    """The run that has the job; of a job that nobody runs, the one that did not end in order, as far as that is known."""
     host: str | None = None
     pid: int | None = None
     since: int | None = None
     """When the run took the job."""
+    phase: str | None = None
+    """What the start of that run is at, or was at when it ended; None: it has come past it."""
     rows_waiting: int | None = None
     """Rows that the sources hold and a running job has not read, as it saw last; None: that is not known."""
     files_waiting: int | None = None
@@ -61,12 +74,12 @@ class JobStatus(msgspec.Struct, frozen=True):
     """How the last run ended: in order, without saying so, or with an error; None: it runs."""
 
 
-def status_of(newest: Manifest, holder: Holder | None, now: int) -> JobStatus:
-    """Return the status of a job with this newest commit, which somebody at work holds or nobody does. Pure."""
+def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
+    """Return the status of a job with this newest commit and this lease. Pure."""
     epoch = None if newest.epoch == MAX_TIME else newest.epoch
     status = JobStatus(
         job=newest.id.stream_id,
-        running=holder is not None,
+        running=lease.at_work,
         sequence=newest.sequence,
         committed_at=newest.id.created_at,
         age_seconds=(now - newest.id.created_at) / 1e9,
@@ -76,18 +89,64 @@ def status_of(newest: Manifest, holder: Holder | None, now: int) -> JobStatus:
         behind_seconds=None if epoch is None else (now - epoch) / 1e9,
         state_bytes=sum(file.size for file in newest.files()),
     )
+    return _with_holder(status, lease.holder)
+
+
+def _with_holder(status: JobStatus, holder: Holder | None) -> JobStatus:
     if holder is None:
         return status
-    return msgspec.structs.replace(status, run=holder.run, host=holder.host, pid=holder.pid, since=holder.since or None)
+    return msgspec.structs.replace(
+        status, run=holder.run, host=holder.host, pid=holder.pid, since=holder.since or None, phase=holder.phase
+    )
 
 
-def look(place: JobPlace, newest: Manifest, clock: Callable[[], int] = time.time_ns) -> JobStatus:
-    """Return the status of a job; for a holder on another machine this takes some seconds."""
+def find(store: Store, job: str, cells: str | None = None) -> tuple[JobPlace, Manifest | None]:
+    """Return where a job and its cells are, and its newest commit; None: it is at its first start, or that did not succeed.
+
+    `NotFound`: nobody has started a job of that name. `cells` is where its cells are, if not where its program said.
+    """
+    newest = StreamCheckpoints(store, job).latest()
+    place = place_of_job(store, job, cells)
+    if newest is None:
+        with open_cells(cells_of(place)) as connection:
+            if LeaseWatch(connection).look().holder is None:
+                # It raises, and says what is there, unless a commit was made meanwhile.
+                return place, job_at(store, job).head
+    return place, newest
+
+
+def without_commit(store: Store, job: str) -> str | None:
+    """Return what is known of a job that has no commit, for an error message; None if nobody has started it. Waits for nobody."""
+    try:
+        with open_cells(cells_of(place_of_job(store, job))) as connection:
+            holder, at_work, certain = LeaseWatch(connection).look()
+    except TidewheelError:
+        return None  # Where its cells are is not known here, or they do not answer.
+    if holder is None:
+        return None
+    where = f"on {holder.host}, process {holder.pid}"
+    since = f" since {datetime.fromtimestamp(holder.since / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC" if holder.since else ""
+    at = f" (at: {holder.phase})" if holder.phase else ""
+    if at_work:
+        perhaps = "" if certain else ", unless it was killed"
+        return (
+            f"job {job!r} is starting {where}{since}{at}{perhaps}, and nothing is committed yet; ask again when its start is "
+            "over: `tidewheel status` tells"
+        )
+    how = "failed" if holder.failed else "was killed"
+    return f"job {job!r} {how} while it was starting {where}{since}{at}, and nothing is committed; start it again"
+
+
+def look(place: JobPlace, newest: Manifest | None, clock: Callable[[], int] = time.time_ns) -> JobStatus:
+    """Return the status of a job, which may have no commit yet; for a holder on another machine this takes some seconds."""
     _check_single(newest)
     with open_cells(cells_of(place)) as connection:
-        status = status_of(newest, JobLease(connection, _NOBODY).other(), clock())
-    history = History(place.state)
-    noted = None if status.run is None else history.lag(place.job, status.run)
+        lease = JobLease(connection, _NOBODY).look()
+    history = History(place.state, listed_for=inf)  # One look: one listing.
+    if newest is None:
+        return _look_at_first_start(place.job, lease, history)
+    status = status_of(newest, lease, clock())
+    noted = history.lag(place.job, status.run) if status.running and status.run is not None else None
     if noted is not None:
         rows, files, seconds = backlog(noted)
         status = msgspec.structs.replace(status, rows_waiting=rows, files_waiting=files, waiting_seconds=seconds)
@@ -95,16 +154,35 @@ def look(place: JobPlace, newest: Manifest, clock: Callable[[], int] = time.time
     error = history.standing_error(place.job, worked_at)
     if error is not None:
         status = msgspec.structs.replace(status, error=error.text, error_at=error.at)
-    return status if status.running else msgspec.structs.replace(status, ended=_ended(history, newest, error))
+    return status if status.running else msgspec.structs.replace(status, ended=ended(history, newest, lease, error))
 
 
-def _ended(history: History, newest: Manifest, error: ErrorRecord | None) -> Literal["stopped", "killed", "failed"]:
-    if error is not None and not error.restarted:
+def _look_at_first_start(job: str, lease: LeaseState, history: History) -> JobStatus:
+    status = _with_holder(JobStatus(job, lease.at_work), lease.holder)
+    if status.running:
+        return status
+    if lease.left is None or not lease.left.failed:
+        return msgspec.structs.replace(status, ended="stopped" if lease.left is None else "killed")
+    errors = [error for error in history.errors(job) if error.run == lease.left.run]
+    error = errors[-1] if errors else None
+    return msgspec.structs.replace(status, ended="failed", error=error and error.text, error_at=error and error.at)
+
+
+def ended(
+    history: History, newest: Manifest, lease: LeaseState, error: ErrorRecord | None
+) -> Literal["stopped", "killed", "failed"]:
+    """Return how the last run of a job ended that has commits and that nobody runs; `error` is its standing one."""
+    if (error is not None and not error.restarted) or (lease.left is not None and lease.left.failed):
         return "failed"
-    return "stopped" if history.ended_in_order(newest.id.stream_id, newest.id.created_at) else "killed"
+    # What stands in the lease is of the last run, whether that has kept a history or not, and has come to a commit or not.
+    run = newest.run if lease.left is None else lease.left.run
+    noted = history.run_that_was(newest.id.stream_id, run, newest.id.created_at)
+    if noted is None:
+        return "stopped" if lease.left is None else "killed"
+    return "stopped" if noted.ended is not None else "killed"
 
 
-def stop(place: JobPlace, newest: Manifest, wait: float) -> tuple[Holder | None, bool]:
+def stop(place: JobPlace, newest: Manifest | None, wait: float) -> tuple[Holder | None, bool]:
     """Tell the run that has the job to end in order; return who that is, None if nobody runs it, and whether it has ended.
 
     Wait up to so many seconds for the end.
@@ -128,8 +206,8 @@ def _has_ended(lease: JobLease, holder: Holder, deadline: float) -> bool:
     return False
 
 
-def _check_single(newest: Manifest) -> None:
-    if newest.fleet is not None:
+def _check_single(newest: Manifest | None) -> None:
+    if newest is not None and newest.fleet is not None:
         raise StateError(
             f"job {newest.id.stream_id!r} is run by a fleet; `tidewheel fleet status` shows its nodes, and `tidewheel fleet "
             "drain` ends one of them in order"

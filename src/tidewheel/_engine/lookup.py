@@ -39,6 +39,11 @@ class Lookup:
             return Found(operator, key, False, None, manifest.sequence)
         return StateReader(self._store, manifest, self._keys).get(operator, key, codec)
 
+    def has_commit(self) -> bool:
+        """Whether there is anything to look up in."""
+        with self._lock:
+            return self._checkpoints.latest() is not None
+
     def _codec(self, operator: str) -> StateCodec | None:
         """Return the declared codec of an operator; None where only the checkpoint names one."""
         stateful = {node.name: node for node in self._graph.nodes if node.operator.stateful}

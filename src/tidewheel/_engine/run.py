@@ -92,6 +92,7 @@ class ChainRun(ABC):
         """The shards that the run has; None: all."""
         self._published = False
         """Whether this run has published and taken back all that the head owes."""
+        self._failed = False
         self._due_times = DueTimes(job.n_shards)
 
     @abstractmethod
@@ -118,8 +119,12 @@ class ChainRun(ABC):
         self.head = newest
         self.asking.interrupt()
 
-    def release(self) -> None:
-        """Let go of all that the run holds; the job can be started again at once."""
+    def enter(self, phase: str | None) -> None:  # noqa: B027  # not every kind of run is looked at by its lease
+        """Tell those who look at the job from outside what the run's start is at; None: it has come past it."""
+
+    def release(self, *, failed: bool = False) -> None:
+        """Let go of all that the run holds; the job can be started again at once. `failed` is told to those who look at it."""
+        self._failed = failed
         self._record_published()
         self._to_release.close()
 
@@ -301,11 +306,17 @@ class JobRun(ChainRun):
         self._declared = plan
         self.terms = terms or ClaimTerms()
         self.lease = JobLease(self.cells.connection, self.token)
-        self._to_release.callback(self.lease.release)
+        self._to_release.callback(lambda: self.lease.release(failed=self._failed))
+
+    def enter(self, phase: str | None) -> None:
+        self.lease.enter(phase)
 
     def reserve(self) -> None:
         self.lease.acquire(self.job.name, self.terms.take_over)
         newest = self.checkpoints.latest()
+        if newest is None:
+            # So that others find the lease of a first start: by it they see that the job is starting.
+            declare(self.store, self.job)
         if newest is not None:
             check_alone(newest)
             sizes = self._dropped_sizes(newest)

@@ -115,14 +115,9 @@ class History:
             entries = before[-1:] + [entry for entry in entries if _at(entry) >= since]
         return sorted(self._all(entries, RUNS), key=lambda record: record.at)
 
-    def ended_in_order(self, job: str, committed_at: int) -> bool:
-        """Tell whether the run that made a job's newest commit, at this time in ns, has noted its end.
-
-        A run that noted no history, and one whose history is gone, are taken to have ended in order: nobody knows better.
-        """
-        runs = self.runs(job, since=committed_at)
-        before = [run for run in runs if run.at <= committed_at] or runs
-        return not before or any(run.ended is not None for run in (before[-1], runs[-1]))
+    def run_that_was(self, job: str, run: str, at: int) -> RunRecord | None:
+        """Return a run that had the job at a time in ns, or began after it; None: it has noted no history, or that is gone."""
+        return next((noted for noted in self.runs(job, since=at) if noted.run == run), None)
 
     def errors(self, job: str, since: int | None = None) -> list[ErrorRecord]:
         """Return the errors of a job's runs by time, from `since` on."""

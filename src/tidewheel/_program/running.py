@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpac
 
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,12 +143,21 @@ class Run:
         return [] if self._driver is None else self._driver.progress()
 
     def query(self, operator: str, key: Any) -> Found:
-        """Look up one key's committed state, as `Job.query` does. `NotFound` before the first commit.
+        """Look up one key's committed state, as `Job.query` does. `NotFound` before the first commit: the start takes a while.
 
         - `operator`: the name of a step with state.
         - `key`: the key.
         """
-        return self.job.query(operator, key)
+        try:
+            return self.job.query(operator, key)
+        except NotFound as error:
+            status = self.status
+            if status.state != "starting" or self.job._lookup().has_commit():
+                raise
+            raise NotFound(
+                f"job {self.job.name!r} is starting (at: {status.phase}), and nothing is committed yet: ask again when "
+                '`run.status.state` is "running", or after `run.wait()` if the run ends by itself'
+            ) from error
 
     def rescale(self, parallelism: int) -> None:
         """Use another number of tasks from the next batch on, as `Job.rescale` says.

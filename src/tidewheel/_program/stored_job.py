@@ -17,6 +17,7 @@ from tidewheel._fleet.fleet_state import holding, is_divided, newest
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
 from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel.errors import NotFound
 
 if TYPE_CHECKING:
     import os
@@ -52,10 +53,18 @@ class StoredJob:
     """
 
     def __init__(self, job: str, *, state: str) -> None:
-        """Look for the job; `NotFound`, with the jobs that are there, if there is none of that name."""
+        """Look for the job; `NotFound` if it has no commit: it says if it is starting, or which jobs are there."""
         self.name = job
         self.store = open_store(state)
-        self.checkpoints = job_at(self.store, job)
+        try:
+            self.checkpoints = job_at(self.store, job)
+        except NotFound:
+            from tidewheel._engine.job_status import without_commit
+
+            starting = without_commit(self.store, job)
+            if starting is None:
+                raise
+            raise NotFound(starting) from None
 
     # Checkpoints.
 

@@ -121,11 +121,13 @@ class Driver:
             local=str(self.local),
             unread=UnreadFiles(self.seen, lambda: self.run.head).of,
         )
+        failed = True
         try:
             with self._interrupts:
                 self._run()
+            failed = False
         except _Stopped:
-            pass  # It had not begun.
+            failed = False  # It had not begun.
         except (Py4JError, OSError) as error:
             told = self._readable(error)
             self.telling.failed(told, self.failed_batch)
@@ -135,7 +137,7 @@ class Driver:
             raise
         finally:
             self._with_session.close()
-            self.run.release()
+            self.run.release(failed=failed)
             self.telling.close()
             self.spark_folder.remove()
         head = getattr(self.run, "head", None) or self.run.checkpoints.latest()
@@ -321,8 +323,7 @@ class Driver:
                 self.telling.turned(waiting)
                 if waiting and self._idle.is_set():
                     self._enter(None)
-                if self.run.cells.told_to_stop(self.run.token):
-                    self.stop()
+                self._obey()
                 if self.stopping and self._idle.is_set() and not query.is_starting():
                     return
         except (StreamingQueryException, _Stopped):
@@ -332,6 +333,11 @@ class Driver:
                 raise self.error from self.error.__cause__
             raise
 
+    def _obey(self) -> None:
+        """Stop if the run was told to, from any process."""
+        if self.run.cells.told_to_stop(self.run.token):
+            self.stop()
+
     def _waiting(self, query: BatchQuery) -> bool:
         """Whether the query waits for data that is not there yet. It is asked every few seconds, and while it starts."""
         self._polls += 1
@@ -340,10 +346,13 @@ class Driver:
 
     def _enter(self, phase: str | None) -> None:
         """Begin a phase of the start, or with None what comes after it. `_Stopped` if the run was asked to stop."""
-        if phase is not None and self.stopping:
-            raise _Stopped
+        if phase is not None:
+            self._obey()
+            if self.stopping:
+                raise _Stopped
         told = phase == self.phase != "checking"
         self.phase = phase
+        self.run.enter(phase)
         if self.options.on_phase is not None and not told:
             self.options.on_phase(phase)
 

@@ -74,6 +74,9 @@ class Changes:
 
     def _says(self, wanted: Wanted) -> str:
         job = self._site.job(wanted.job)
+        if wanted.what == "stop":
+            # Also of a job that has no commit yet.
+            return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
         head = job.head()
         match wanted.what:
             case "savepoint":
@@ -92,8 +95,6 @@ class Changes:
                 if wanted.parallelism is None or not 1 <= wanted.parallelism <= head.n_shards:
                     raise ConfigError(f"the parallelism of {wanted.job} is a number from 1 to {head.n_shards}")
                 return f"{wanted.job} uses {wanted.parallelism} tasks instead of {head.parallelism} from its next batch on."
-            case "stop":
-                return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
             case "set_cell":
                 self._check_cell(wanted)
                 shown = msgspec.json.encode(wanted.value).decode()
@@ -115,7 +116,7 @@ class Changes:
                 rescale(cells_of(job.place), wanted.parallelism)
                 return f"{wanted.parallelism} tasks from the next batch on"
             case "stop":
-                holder, ended = stop(job.place, job.head(), _STOP_WAIT)
+                holder, ended = stop(job.place, job.head_if_any(), _STOP_WAIT)
                 if holder is None:
                     return "it does not run"
                 return "it has ended" if ended else "it was told to end, and does so when its batch is committed"

@@ -17,7 +17,7 @@ from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of
 from tidewheel._engine.declaration import place_of_job
-from tidewheel._engine.job_lease import Holder, LeaseWatch
+from tidewheel._engine.job_lease import Holder, LeaseState, LeaseWatch
 from tidewheel._fleet.fleet_state import is_divided, newest
 from tidewheel._fleet.handover import ORIGIN
 from tidewheel._fleet.ledger import run_of
@@ -28,12 +28,13 @@ from tidewheel.errors import NotFound, TidewheelError
 
 T = TypeVar("T")
 
-Life = Literal["running", "perhaps", "stopped"]
+Life = Literal["running", "starting", "perhaps", "stopped"]
 """`perhaps`: another machine holds the job, and was not yet seen to be at work."""
 
 _JOBS_SECONDS = 2.0
 _LIFE_SECONDS = 1.0
 _HEAD_SECONDS = 0.5
+_HISTORY_SECONDS = 0.5
 
 
 class _Remembered(Generic[T]):
@@ -64,7 +65,12 @@ class Standing(msgspec.Struct, frozen=True):
     """Whether a job runs, and who runs it."""
 
     life: Life
-    holder: Holder | None = None
+    lease: LeaseState
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who runs it."""
+        return self.lease.worker
 
 
 class JobSite:
@@ -89,6 +95,13 @@ class JobSite:
     def head(self) -> Manifest:
         """Return the newest commit; of a fleet, that of its origin. `NotFound` if there is none, or none any more."""
         return self._head.get()
+
+    def head_if_any(self) -> Manifest | None:
+        """Return the newest commit; None if there is none yet, or none any more."""
+        try:
+            return self.head()
+        except NotFound:
+            return None
 
     def whole(self) -> Manifest:
         """Return the newest state: the head, or of a fleet what all its runs hold together."""
@@ -124,17 +137,22 @@ class JobSite:
         with self._lock:
             found = self._checkpoints.latest()
         if found is None or not self.store.list(f"{folder(self.name)}/{CHAIN}"):
-            raise NotFound(f"there is no checkpoint of a job {self.name!r} at {self.store.url}; was it removed?")
+            raise NotFound(
+                f"there is no checkpoint of a job {self.name!r} at {self.store.url}: it has not come to its first commit, or was "
+                "removed"
+            )
         return found
 
     def _look(self) -> Standing:
         with self._lock:
             if self._watch is None:
                 self._watch = LeaseWatch(self.connection())
-            holder, certain = self._watch.look()
-        if holder is None:
-            return Standing("stopped")
-        return Standing("running" if certain else "perhaps", holder)
+            lease = self._watch.look()
+        if lease.worker is None:
+            return Standing("stopped", lease)
+        if not lease.certain:
+            return Standing("perhaps", lease)
+        return Standing("running" if lease.worker.phase is None else "starting", lease)
 
 
 class Site:
@@ -144,7 +162,7 @@ class Site:
         """Take the state URL. `cells` and `inbox` are those of the fleets there, if they are not beside the state."""
         self.store = open_store(state)
         self.cells, self.inbox = cells, inbox
-        self.history = History(self.store)
+        self.history = History(self.store, listed_for=_HISTORY_SECONDS)
         self.backlogs = Backlogs()
         self._lock = threading.Lock()
         self._jobs: dict[str, JobSite] = {}
@@ -162,8 +180,7 @@ class Site:
             return known
         if name not in self.names():
             raise NotFound(f"there is no job {name!r} at {self.store.url}")
-        with self._lock:
-            return self._jobs.setdefault(name, JobSite(self.store, name, self.cells))
+        return self._site(name)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -171,6 +188,18 @@ class Site:
             for job in self._jobs.values():
                 job.close()
 
+    def _site(self, name: str) -> JobSite:
+        with self._lock:
+            return self._jobs.setdefault(name, JobSite(self.store, name, self.cells))
+
     def _found(self) -> list[str]:
-        streams = CheckpointStore(self.store).streams()
-        return sorted({name for name in streams if run_of(name) == ORIGIN} | {*self.history.jobs()})
+        folders = CheckpointStore(self.store).folders()
+        jobs = {name for name, begun in folders.items() if run_of(name) == ORIGIN and (begun or self._is_tried(name))}
+        return sorted(jobs | {*self.history.jobs()})
+
+    def _is_tried(self, name: str) -> bool:
+        """Whether somebody starts a job that has no commit, or has tried to and failed."""
+        try:
+            return self._site(name).standing().lease.holder is not None
+        except TidewheelError:
+            return False  # Where its cells are is not known here, or they do not answer: the folder alone is no job.

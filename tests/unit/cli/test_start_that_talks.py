@@ -18,9 +18,11 @@ from rich.console import Console
 
 from tidewheel import Job, sinks, sources
 from tidewheel._cli.progress import LineProgress
-from tidewheel._spark.driver import Driver
+from tidewheel._engine.job_status import find, look, without_commit
+from tidewheel._spark.driver import Driver, _Stopped
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.progress import BatchProgress, RunResult
+from tidewheel._storage import open_store
 
 PROGRAM = """
 from tidewheel import Job, sinks, sources
@@ -232,13 +234,57 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(progr
     assert "\x1b" not in found.stdout
 
 
+class StandIn:
+    """In place of a run: whether it was told to stop is known."""
+
+    token = "run"
+
+    def __init__(self, told: bool) -> None:
+        self.cells, self._told = self, told
+
+    def told_to_stop(self, run: str) -> bool:
+        return self._told
+
+    def enter(self, phase: str | None) -> None:
+        pass
+
+
 def test_each_phase_is_told_once():
     told: list[str | None] = []
     driver = Driver.__new__(Driver)
     driver.options, driver.phase, driver._stop = RunOptions(on_phase=told.append), "checking", threading.Event()
+    driver.run = StandIn(told=False)
     for phase in ("checking", "Spark", "Spark", "first batch", None, None):
         driver._enter(phase)
     assert told == ["checking", "Spark", "first batch", None]
+
+
+def test_a_start_that_is_told_to_stop_from_another_process_goes_no_further():
+    driver = Driver.__new__(Driver)
+    driver.options, driver.phase, driver._stop = RunOptions(), "checking", threading.Event()
+    driver.run = StandIn(told=True)
+    with pytest.raises(_Stopped):
+        driver._enter("Spark")
+    assert driver.stopping
+
+
+def test_a_first_start_is_seen_from_outside_until_it_commits_and_so_is_its_failure(spark, tmp_path):
+    job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
+    job.source("in", sources.iterable([1, 2, 3])).sink("out", sinks.discard())
+    store, told = open_store(job.state), {}
+
+    def on_phase(phase: str | None) -> None:
+        told[phase] = without_commit(store, "clicks")
+        if phase == "claiming":
+            raise ValueError("not this time")
+
+    with pytest.raises(ValueError, match="not this time"):
+        job.run(spark=spark, local=str(tmp_path / "local"), trigger="available-now", on_phase=on_phase)
+    assert told["checking"] is None, "nothing is taken yet"
+    for phase in ("Spark", "hosts", "claiming"):
+        assert told[phase].startswith("job 'clicks' is starting on ")
+    assert "job 'clicks' failed while it was starting on " in without_commit(store, "clicks")
+    assert look(*find(store, "clicks")).error == "not this time"
 
 
 def test_the_version_is_told_without_the_commands():

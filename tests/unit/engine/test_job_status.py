@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import threading
+import time
 
 import msgspec
 import pytest
@@ -15,17 +16,19 @@ from typer.testing import CliRunner
 from tidewheel import Job, StoredJob, cells
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._cli import app
 from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
-from tidewheel._engine.job_lease import Holder
-from tidewheel._engine.job_status import look, status_of, stop
+from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, this_process
+from tidewheel._engine.job_status import find, look, status_of, stop
+from tidewheel._engine.run import JobRun
 from tidewheel._observe.records import Behind, CommitRecord
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._storage import open_store
 from tidewheel._time.duration import MAX_TIME
-from tidewheel.errors import StateError
+from tidewheel.errors import NotFound, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 from waiting import SOON
@@ -34,6 +37,7 @@ _names = itertools.count()
 SECOND = 10**9
 NEWEST = Manifest(CheckpointId("job", 7, 100 * SECOND), event_count=1234, epoch=40 * SECOND, parallelism=2)
 HOLDER = Holder("token", "host", "boot", 12, 100, 0.0, 15.0, since=50 * SECOND)
+FREE = LeaseState(None, False)
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def newest(job: Job) -> Manifest:
 
 
 def test_the_status_says_where_since_when_how_far_and_how_late():
-    status = status_of(NEWEST, HOLDER, 103 * SECOND)
+    status = status_of(NEWEST, LeaseState(HOLDER, True), 103 * SECOND)
     assert (status.running, status.host, status.pid, status.run, status.since) == (
         True,
         "host",
@@ -88,19 +92,19 @@ def test_what_waits_in_the_sources_of_a_run_is_told_as_it_was_last_seen(job):
 
 
 def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
-    status = status_of(NEWEST.replace(epoch=None), None, 103 * SECOND)
+    status = status_of(NEWEST.replace(epoch=None), FREE, 103 * SECOND)
     assert (status.running, status.host, status.epoch, status.behind_seconds) == (False, None, None, None)
     assert lines(status)[0] == "job: does not run"
     assert len(lines(status)) == 3
 
 
 def test_after_a_bounded_run_there_is_no_clock_that_could_be_late():
-    assert status_of(NEWEST.replace(epoch=MAX_TIME), None, 103 * SECOND).behind_seconds is None
+    assert status_of(NEWEST.replace(epoch=MAX_TIME), FREE, 103 * SECOND).behind_seconds is None
 
 
 def test_a_holder_of_an_earlier_version_has_no_time_since_when():
     earlier = {name: value for name, value in msgspec.structs.asdict(HOLDER).items() if name != "since"}
-    assert status_of(NEWEST, msgspec.convert(earlier, Holder), 103 * SECOND).since is None
+    assert status_of(NEWEST, LeaseState(msgspec.convert(earlier, Holder), True), 103 * SECOND).since is None
 
 
 def test_a_run_is_seen_while_it_has_the_job(job):
@@ -206,3 +210,160 @@ def test_a_run_that_ended_in_order_is_told_from_one_that_did_not_say_so(job):
         history.started((), 64, "1")
         history.close()
     assert look(place(job), newest(job)).ended == "stopped"
+
+
+# Before the first commit, and after runs that did not end in order: the lease tells.
+
+
+def starting(job: Job, phase: str | None = "Spark") -> JobRun:
+    """Return a run that has taken its job's lease, and is at a phase of its start."""
+    run = JobRun(job, job.plan())
+    run.enter(phase)
+    run.reserve()
+    return run
+
+
+def killed(job: Job, run: str = "dead", **told) -> None:
+    """Leave the job's lease as a run does that this machine has killed."""
+    with cells.open(job.cells_url) as connection:
+        cell = connection.writer("holder", Holder, namespace="job", type_name="tidewheel.JobHolder")
+        cell.write(msgspec.structs.replace(this_process(run, since=50 * SECOND), process_started=-1, **told))
+
+
+def seen(job: Job):
+    return look(*find(open_store(job.state), job.name))
+
+
+def test_a_first_start_is_told_where_since_when_and_at_what_before_there_is_a_commit(job):
+    run = starting(job)
+    status = seen(job)
+    assert (status.running, status.sequence, status.pid, status.run, status.phase, status.ended) == (
+        True,
+        None,
+        os.getpid(),
+        run.token,
+        "Spark",
+        None,
+    )
+    first, second = lines(status)
+    assert first.startswith(f"job: is starting on {socket.gethostname()}, process {os.getpid()} since ")
+    assert (first.endswith(" UTC, at: Spark"), second) == (True, "last commit: none yet")
+    with pytest.raises(
+        NotFound, match=r"job 'job' is starting on .* \(at: Spark\), and nothing is committed yet; ask again"
+    ):
+        StoredJob("job", state=job.state)
+    run.release()
+    with pytest.raises(NotFound, match="has not been started there"):
+        StoredJob("job", state=job.state)
+    with pytest.raises(NotFound, match="has not been started there"):
+        find(open_store(job.state), "job")
+
+
+def test_a_first_start_is_no_job_of_those_with_checkpoints(job):
+    run = starting(job)
+    assert CheckpointStore(open_store(job.state)).streams() == []
+    run.release()
+
+
+def test_a_first_start_is_found_where_its_program_has_its_cells(job):
+    job.cells_at = f"{job.state}-elsewhere"
+    run = starting(job)
+    assert (seen(job).running, seen(job).phase) == (True, "Spark")
+    run.release()
+
+
+def test_a_first_start_is_stopped_as_any_run(job):
+    run = starting(job)
+    holder, ended = stop(*find(open_store(job.state), "job"), 0)
+    assert (holder.run, ended) == (run.token, False)
+    assert run.cells.told_to_stop(run.token)
+    run.release()
+
+
+def test_a_first_start_that_was_killed_is_told_as_killed_and_holds_nobody_up(job):
+    killed(job, phase="hosts")
+    status = seen(job)
+    assert (status.running, status.ended) == (False, "killed")
+    assert lines(status) == [
+        f"job: does not run: it was killed while it was starting on {socket.gethostname()}, process {os.getpid()} since "
+        "1970-01-01 00:00:50 UTC, at: hosts",
+        "last commit: none yet",
+    ]
+    with pytest.raises(NotFound, match=r"job 'job' was killed while it was starting on .*; start it again"):
+        StoredJob("job", state=job.state)
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+    assert seen(job).ended == "stopped"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_first_start_that_failed_is_told_as_failed_with_its_error_and_holds_nobody_up(job, elsewhere, monkeypatch):
+    if elsewhere:
+        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    run = starting(job)
+    history = RunHistory(run.store, job.name, run.token, keep_seconds=3600.0)
+    history.failed(ValueError("no such folder"))
+    history.close()
+    run.release(failed=True)
+    monkeypatch.undo()
+    status = seen(job)
+    assert (status.running, status.ended, status.error) == (False, "failed", "no such folder")
+    assert "it failed while it was starting on" in lines(status)[0]
+    assert "no such folder" in lines(status)[-1]
+    with cells.open(job.cells_url) as connection:
+        now = time.monotonic()
+        lease = JobLease(connection, "next", clock=lambda: now)
+        lease.acquire("job")  # On a clock that stands still: it waits for nobody.
+        lease.release()
+
+
+def test_a_job_with_commits_that_is_starting_says_so(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+    again = starting(job, "Spark")
+    assert lines(seen(job))[0].endswith("at: Spark")
+    assert lines(seen(job))[1].startswith("last commit: ")
+    again.release()
+
+
+def test_a_run_without_a_history_is_told_as_killed_failed_or_stopped_as_well(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+    assert seen(job).ended == "stopped"
+    killed(job)
+    assert lines(seen(job))[0] == "job: does not run: its last run ended without saying so; was it killed?"
+    starting(job, None).release(failed=True)
+    assert (seen(job).ended, lines(seen(job))[0]) == ("failed", "job: does not run: it failed")
+
+
+def test_the_end_of_a_run_without_a_history_is_not_taken_from_that_of_the_run_before(job):
+    with MemoryRun(job) as run:
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.started((), 64, "1")
+        run.batch({"in": [{"n": 1}]})
+    history._writer.close()
+    assert seen(job).ended == "killed"
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 2}]})
+    assert seen(job).ended == "stopped"
+
+
+def test_a_run_killed_while_it_was_starting_is_told_as_killed_though_the_one_before_ended_in_order(job):
+    with MemoryRun(job) as run:
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.started((), 64, "1")
+        run.batch({"in": [{"n": 1}]})
+        history.close()
+    killed(job, phase="Spark")
+    assert (seen(job).ended, "killed while it was starting" in lines(seen(job))[0]) == ("killed", True)
+
+
+def test_a_run_that_noted_its_end_was_not_killed_though_it_could_not_give_the_lease_back(job):
+    with MemoryRun(job) as run:
+        history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
+        history.started((), 64, "1")
+        run.batch({"in": [{"n": 1}]})
+        history.close()
+        token = run.run.token
+    killed(job, token)
+    assert seen(job).ended == "stopped"

@@ -215,3 +215,16 @@ def test_a_run_that_was_taken_over_is_fenced_at_its_next_commit():
                 old.batch({"in": [{"n": 3}]})
             new.batch({"in": [{"n": 4}]})
             assert new.run.head.event_count == 3
+
+
+def test_others_see_in_the_lease_what_the_start_is_at(place):
+    _, connection = place
+    lease, cell = JobLease(connection, "one"), cell_of(connection)
+    lease.enter("Spark")
+    with lease.held("job"):
+        assert cell.refresh().value.phase == "Spark"
+        for phase in ("hosts", None):
+            lease.enter(phase)
+            while cell.refresh().value.phase != phase:
+                threading.Event().wait(0.01)
+    assert cell.refresh().value is None

@@ -11,7 +11,7 @@ import pytest
 import tidewheel
 from tidewheel import BatchProgress, Job, Run, RunResult
 from tidewheel._program.running import in_background, in_this_thread
-from tidewheel.errors import ConfigError, GraphError, OperatorError
+from tidewheel.errors import ConfigError, GraphError, NotFound, OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from waiting import IN_TIME, SOON
@@ -183,3 +183,19 @@ def test_a_result_and_a_batch_are_one_line_each():
     )
     assert str(RunResult("clicks", 3, 250, [])) == "clicks: done at sequence 3, 250 events since its first start"
     assert tidewheel.Run is Run
+
+
+def test_a_query_before_the_first_commit_says_that_the_run_is_starting():
+    made = Job("clicks", state="memory:unit-running-query")
+    made.source("in", iterable([1, 2])).key_by("by", lambda n: n).reduce("sum", max).sink("out", discard())
+    driver = Driver()
+    with in_background(Run(made, lambda: driver)) as run:
+        assert driver.executing.wait(60)
+        with pytest.raises(
+            NotFound,
+            match=r"is starting \(at: Spark\), and nothing is committed yet: ask again when `run\.status\.state`",
+        ):
+            run.query("sum", 1)
+        driver.phase = None
+        with pytest.raises(NotFound, match="there is no checkpoint"):
+            run.query("sum", 1)

@@ -7,12 +7,19 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tidewheel
 from page_site import HOSTILE, TOKEN, asked, served, stored_job, write_history
-from tidewheel import Job, StoredJob, sinks, sources
+from tidewheel import Job, StoredJob, cells, sinks, sources
+from tidewheel._engine.job_lease import Holder, this_process
+from tidewheel._engine.run import JobRun
+from tidewheel._observe.history import History
 from tidewheel._ui.app import VIEWS
+from tidewheel._ui.site import Site
+from tidewheel._ui.views.jobs import jobs
+from tidewheel.errors import StorageError
 from tidewheel.testing import run_in_memory
 
 STATIC = Path(tidewheel.__file__).parent / "_ui" / "static"
@@ -128,6 +135,79 @@ def test_a_job_that_is_deleted_while_the_page_is_open(url, page):
             assert status in (200, 409)
             assert time.monotonic() < deadline, f"{view} goes on showing a job that is gone"
     assert answer(page, "/api/jobs")[0]["state"] == "gone", "its history is still there"
+
+
+def begun(url, name="first"):
+    """Begin to start a job that has no commit; return its run."""
+    job = Job(name, state=url)
+    job.source("in", sources.iterable([1])).sink("out", sinks.discard())
+    run = JobRun(job, job.plan())
+    run.enter("Spark")
+    run.reserve()
+    return run
+
+
+def states(url):
+    site = Site(url)
+    try:
+        return {row["name"]: (row["state"], row.get("phase")) for row in jobs(site)}
+    finally:
+        site.close()
+
+
+def leave_lease(job, **told):
+    """Leave a job's lease as a run does that this machine has killed."""
+    with cells.open(job.cells_url) as connection:
+        cell = connection.writer("holder", Holder, namespace="job", type_name="tidewheel.JobHolder")
+        cell.write(msgspec.structs.replace(this_process("dead"), process_started=-1, **told))
+
+
+def test_a_job_that_is_started_for_the_first_time_is_there_and_may_be_stopped(url, page):
+    run = begun(url)
+    assert states(url)["first"] == ("starting", "Spark")
+    deadline = time.monotonic() + 60
+    while len(answer(page, "/api/jobs")) < 2:
+        assert time.monotonic() < deadline, "the page does not show a job that is starting"
+    assert answer(page, "/api/job?job=first")["state"] == "starting"
+    for view in ("batches", "shards", "checkpoints", "operators", "cells", "errors"):
+        assert asked(page, f"/api/{view}?job=first")[0] in (200, 404), view
+    status, first = change(page, job="first", what="stop")
+    assert (status, "The run of first finishes" in first["says"]) == (200, True)
+    run.release()
+    assert "first" not in states(url), "nothing is left of it"
+
+
+def test_a_first_start_that_was_killed_or_failed_is_told_as_that(url):
+    begun(url, "failed").release(failed=True)
+    run = begun(url, "killed")
+    run.release()
+    leave_lease(run.job, phase="hosts")
+    told = states(url)
+    assert (told["failed"], told["killed"]) == (("failed", "Spark"), ("killed", "hosts"))
+
+
+def test_a_run_that_was_killed_while_it_was_starting_is_told_as_killed(tmp_path):
+    url = f"{tmp_path}/quiet"
+    job = stored_job(url)
+    assert states(url) == {"clicks": ("stopped", None)}
+    leave_lease(job, phase="Spark")
+    assert states(url) == {"clicks": ("killed", "Spark")}, "also of a job without a history"
+
+
+def test_a_store_that_does_not_answer_for_a_moment_hides_no_other_job(url, monkeypatch):
+    stored_job(url, "other")
+    run = begun(url)
+
+    def away(self, job, run):
+        raise StorageError("the server does not answer")
+
+    monkeypatch.setattr(History, "lag", away)
+    site = Site(url)
+    told = {row["name"]: row for row in jobs(site)}
+    site.close()
+    assert (told["first"]["state"], told["first"]["error"]["text"]) == ("unreachable", "the server does not answer")
+    assert (told["clicks"]["state"], told["other"]["state"]) == ("failed", "stopped")
+    run.release()
 
 
 def test_a_change_is_asked_twice(url, page):

@@ -34,7 +34,10 @@ def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
         return _savepoint(checkpoints, at).state(checkpoints.load_page)
     newest = checkpoints.latest()
     if newest is None:
-        raise NotFound(f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}")
+        raise NotFound(
+            f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}: it has not been started there, "
+            "or is still starting and has not come to its first commit"
+        )
     return newest
 
 

@@ -6,13 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tidewheel._cells.errors import Offline
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._engine.job_status import ended
 from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
-from tidewheel._ui.site import JobSite, Site, Standing
+from tidewheel._ui.site import Site, Standing
 from tidewheel._ui.views.figures import at_work, is_quiet, operator_figures, rate, recent
-from tidewheel.errors import NotFound, TidewheelError
+from tidewheel.errors import NotFound, StorageError, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
 """How much history the overview looks at, back from the newest commit."""
@@ -32,27 +34,20 @@ def summary(site: Site, name: str) -> dict[str, Any]:
     """Return one job in short."""
     try:
         job = site.job(name)
-        head = _head(job)
+        head = job.head_if_any()
         standing = job.standing()
         records = newest_records(site, name)
         error = _last_error(site, name, head)
+        state = _state(site, standing, head, error)
+        last = records[-1] if records else None
+        behind = _behind(site, name, standing, last if state == "fleet" else None)
     except TidewheelError as wrong:
-        return {"name": name, "state": "unreadable", "error": {"text": str(wrong), "at": None}}
-    state: str = standing.life
-    if state == "stopped":
-        if error is not None and not error.restarted:
-            state = "failed"
-        elif head is not None and not site.history.ended_in_order(name, head.id.created_at):
-            state = "killed"
-    if head is not None and head.fleet is not None:
-        state = "fleet"
-    elif head is None:
-        state = "gone" if standing.holder is None else "starting"
-    last = records[-1] if records else None
-    behind = _behind(site, name, standing, last if state == "fleet" else None)
+        state = "unreachable" if is_passing(wrong) else "unreadable"
+        return {"name": name, "state": state, "error": {"text": str(wrong), "at": None}}
     return {
         "name": name,
         "state": state,
+        "phase": standing.lease.holder.phase if standing.lease.holder else None,
         "host": standing.holder.host if standing.holder else None,
         "pid": standing.holder.pid if standing.holder else None,
         "since": standing.holder.since / 1e9 if standing.holder and standing.holder.since else None,
@@ -61,7 +56,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
         "events": head.event_count if head else last.events if last else 0,
         "parallelism": head.parallelism if head else None,
         "n_shards": head.n_shards if head else None,
-        "rate": rate(records) if _is_working(state, records) else 0.0 if state in _RUNNING else None,
+        "rate": rate(records) if _is_working(state, records) else 0.0 if state in _RUNNING and records else None,
         "rows_behind": behind.rows,
         "files_behind": behind.files,
         "seconds_behind": behind.seconds,
@@ -77,7 +72,7 @@ def overview(site: Site, name: str) -> dict[str, Any]:
     site.job(name)
     records = newest_records(site, name)
     run = newest_run(site, name)
-    told, head = summary(site, name), _head(site.job(name))
+    told, head = summary(site, name), site.job(name).head_if_any()
     last = _told_of(told["state"], records)
     return told | {
         "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
@@ -89,6 +84,26 @@ def overview(site: Site, name: str) -> dict[str, Any]:
         "version": run.version if run else None,
         "state_url": site.store.url,
     }
+
+
+def is_passing(error: TidewheelError) -> bool:
+    """Tell whether an error is one of reaching a place, which the next look may not meet, and not of what is there."""
+    return isinstance(error, StorageError | Offline) and not isinstance(error, NotFound)
+
+
+def _state(site: Site, standing: Standing, head: Manifest | None, error: ErrorRecord | None) -> str:
+    """Return what a job is at, in a word."""
+    lease = standing.lease
+    if head is not None and head.fleet is not None:
+        return "fleet"
+    if lease.at_work:
+        # Without a commit it can only be starting, also if its holder does not tell, or was not yet seen to be at work.
+        return standing.life if head is not None else "starting"
+    if head is not None:
+        return ended(site.history, head, lease, error)
+    if lease.left is None:
+        return "gone"
+    return "failed" if lease.left.failed else "killed"
 
 
 def newest_records(site: Site, name: str) -> list[CommitRecord]:
@@ -113,13 +128,6 @@ def _told_of(state: str, records: Sequence[CommitRecord]) -> Sequence[CommitReco
 def _is_working(state: str, records: Sequence[CommitRecord]) -> bool:
     """Tell whether a job runs and had rows a short while ago."""
     return state in _RUNNING and not is_quiet(records, time.time())
-
-
-def _head(job: JobSite) -> Manifest | None:
-    try:
-        return job.head()
-    except NotFound:
-        return None
 
 
 def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | None:

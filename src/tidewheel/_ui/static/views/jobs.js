@@ -10,7 +10,7 @@ export async function show(main, context) {
     const wanted = filter.value.toLowerCase();
     put(list, table([
       ["job", (job) => h("a", { href: link(job.name) }, job.name), "name"],
-      ["", (job) => badge(job.state)],
+      ["", (job) => [badge(job.state), job.phase ? h("span", { class: "quiet small" }, ` ${job.phase}`) : null]],
       ["rows", (job) => rate(job.rate), "n"],
       ["", (job) => spark(job.spark ?? [])],
       ["behind", (job) => behind(job), "n"],

@@ -26,13 +26,13 @@ export async function show(main, context) {
     put(top,
       data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : "error: "), data.error.text) : null,
       facts([
-        ["state", badge(data.state)], ["rows", rate(data.rate)], ["behind", behind(data)],
+        ["state", [badge(data.state), data.phase ? ` ${data.phase}` : null]], ["rows", rate(data.rate)], ["behind", behind(data)],
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
         ["state, the last commit's files", size(data.state_bytes)], ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
       ]),
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
-        h("button", { id: "stop", class: "bad", disabled: data.state !== "running" && data.state !== "perhaps", onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
+        h("button", { id: "stop", class: "bad", disabled: !["running", "perhaps", "starting"].includes(data.state), onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
         h("button", { id: "rescale", onclick: () => change({ job: context.job, what: "rescale", parallelism: Number(tasks.value) }) }, "use"), tasks, h("span", { class: "quiet" }, "tasks")) : null);
     drawing.update(data.operators);
     detail();
