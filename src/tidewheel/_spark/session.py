@@ -11,11 +11,13 @@ from pathlib import Path
 import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
 from tidewheel._spark.java import check_java
+from tidewheel._spark.jvm_stderr import filtered
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.shipping import DAEMON
 from tidewheel._spark.versions import check_version
@@ -121,15 +123,28 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
         # The log's settings have to be there before Spark is, and a user's own Java options stay.
         log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         settings[_JAVA_OPTIONS] = f"{log} {forks} {settings.get(_JAVA_OPTIONS, '')}".strip()
-    builder = SparkSession.builder.appName(settings.get("spark.app.name", "tidewheel"))
+    settings = {"spark.app.name": "tidewheel", **settings, "spark.master": chosen}
+    if not submitted:
+        _start_jvm(settings)
+    builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.master(chosen).getOrCreate()
+        return builder.getOrCreate()
     except Py4JJavaError as error:
         raise ConfigError(
             f"Spark does not start with the master {chosen}: {error.java_exception.toString()}"
         ) from error
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM as pyspark does, but for a line of its stderr, unless this process has one."""
+    with SparkContext._lock:
+        if SparkContext._gateway is None:
+            conf = SparkConf().setAll(list(settings.items()))
+            with filtered() as stderr:
+                gateway = launch_gateway(conf, {} if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

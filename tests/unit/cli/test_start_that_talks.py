@@ -145,7 +145,6 @@ def test_ctrl_c_while_the_program_is_loaded_ends_in_one_line(program):
         file.write("import threading; print('loading', flush=True); threading.Event().wait()\n")
     text, status = on_a_terminal("-m", "tidewheel", "run", program, interrupted_at=b"loading")
     assert status == 0
-    # Spark's JVM, which starts meanwhile, may have its own line there.
     assert "^Cstopped before the run began" in text
     assert "Traceback" not in text
 
@@ -163,6 +162,7 @@ def test_ctrl_c_while_spark_starts_ends_in_order(program):
     assert "Traceback" not in text
     assert "stopping before the start goes further; press Ctrl-C again to abort" in text
     assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
+    assert "incubator" not in text
 
 
 def test_a_signal_is_for_the_run_again_as_soon_as_spark_has_started(spark, tmp_path, monkeypatch):
