@@ -1,13 +1,15 @@
 """The publisher that the test of sinks which promise at least once kills.
 
-Run as `python publishing_program.py FOLDER sink=mqtt|kafka|nats server=… place=…`; it commits numbered records and publishes
-commit after commit. The folder keeps what is committed and what is known to be published, as a job's chain would.
+Run as `python publishing_program.py FOLDER sink=mqtt|kafka|nats server=… place=… [most=5]`; it commits numbered records and
+publishes commit after commit. With `most` it stands still behind so many, until it is killed. The folder keeps what is
+committed and what is known to be published, as a job's chain would.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,6 +52,7 @@ def committed(folder: Path, driven: DrivenSink, sequence: int) -> Publication:
 
 def main() -> None:
     folder, options = Path(sys.argv[1]), dict(item.split("=", 1) for item in sys.argv[2:])
+    left = int(options.pop("most", COMMITS + 1))
     driven = DrivenSink(Place(**options), store=f"file://{folder}/staged")
     for sequence in range(1, COMMITS + 1):
         known = folder / f"published-{sequence}"
@@ -58,6 +61,9 @@ def main() -> None:
             faults.point(PUBLISHED)
             known.touch()
             print(f"published {sequence}", flush=True)
+            left -= 1
+            if not left:
+                threading.Event().wait()
     print("done", flush=True)
 
 

@@ -58,8 +58,12 @@ def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_wi
         done.join(0.1)
     # Nothing but ticks brings further batches. They change nothing, so they are not committed.
     assert bool(spark.streams.active) is (trigger is None)
-    before, batch = len(progress), driver.run.head.batch
-    while driver.run.head.batch < batch + 2 and done.is_alive():
+    # The batch after the one that emitted begins when that one has been told of.
+    batch = driver.run.head.batch
+    while driver.run.head.batch < batch + 1 and done.is_alive():
+        done.join(0.01)
+    before = len(progress)
+    while driver.run.head.batch < batch + 3 and done.is_alive():
         done.join(0.1)
     assert len(progress) == before
     driver.stop()
