@@ -128,13 +128,14 @@ class Driver:
             failed = False
         except _Stopped:
             failed = False  # It had not begun.
-        except (Py4JError, OSError) as error:
-            told = self._readable(error)
-            self.telling.failed(told, self.failed_batch)
-            raise told from error
         except BaseException as error:
-            self.telling.failed(error, self.failed_batch)
-            raise
+            if not self._was_stopped_with_spark(error):
+                told = self._readable(error) if isinstance(error, Py4JError | OSError) else error
+                self.telling.failed(told, self.failed_batch)
+                if told is error:
+                    raise
+                raise told from error
+            failed = False
         finally:
             self._with_session.close()
             self.run.release(failed=failed)
@@ -248,6 +249,10 @@ class Driver:
                 raise
             except TidewheelError:
                 return  # The store does not answer; the next attempt tells.
+
+    def _was_stopped_with_spark(self, error: BaseException) -> bool:
+        """Whether the start failed since a signal to the whole process group, which asks the run to stop, ended the JVM too."""
+        return self.stopping and self.starting and jvm.ended(error, ending=True) is not None
 
     def _may_start_spark(self) -> bool:
         """Whether a new JVM can take the place of one that has ended: only of one that was started for this run."""

@@ -81,10 +81,12 @@ def own_terminal() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def on_a_terminal(*command: str, interrupted_at: bytes | None = None) -> tuple[str, int]:
+def on_a_terminal(
+    *command: str, interrupted_at: bytes | None = None, terminated_at: bytes | None = None
+) -> tuple[str, int]:
     """Run Python on a terminal of its own; return all that it wrote there, and its status.
 
-    With `interrupted_at`, Ctrl-C is typed when the terminal shows that.
+    With `interrupted_at`, Ctrl-C is typed when the terminal shows that; with `terminated_at`, all its processes get a SIGTERM.
     """
     leader, terminal = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "40"}
@@ -107,6 +109,9 @@ def on_a_terminal(*command: str, interrupted_at: bytes | None = None) -> tuple[s
         if interrupted_at is not None and interrupted_at in data:
             os.write(leader, b"\x03")
             interrupted_at = None
+        if terminated_at is not None and terminated_at in data:
+            os.killpg(process.pid, signal.SIGTERM)
+            terminated_at = None
     os.close(leader)
     return data.decode(), process.wait()
 
@@ -163,6 +168,14 @@ def test_ctrl_c_while_spark_starts_ends_in_order(program):
     assert "stopping before the start goes further; press Ctrl-C again to abort" in text
     assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
     assert "incubator" not in text
+
+
+def test_a_start_whose_jvm_is_told_to_end_too_ends_in_order(program):
+    # So `timeout` does, and a service manager.
+    text, status = on_a_terminal("-m", "tidewheel", "run", program, terminated_at=b"starting: hosts")
+    assert status == 0, text
+    assert "error" not in text
+    assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
 
 
 def test_a_signal_is_for_the_run_again_as_soon_as_spark_has_started(spark, tmp_path, monkeypatch):
