@@ -93,6 +93,8 @@ class StateField(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     type: str
     required: bool
     """Whether stored state must have it: it has no default."""
+    default: bytes | None = None
+    """What it is where a key's state lacks it, encoded; None: not known."""
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

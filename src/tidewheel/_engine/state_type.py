@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import typing
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from tidewheel.errors import StateError
 
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 _ANY = "Any"
+_EMPTY = (list, dict, set, tuple, frozenset)
 
 
 def declared_fields(declared: Any) -> tuple[StateField, ...]:
@@ -27,9 +29,11 @@ def declared_fields(declared: Any) -> tuple[StateField, ...]:
     if declared is None:
         return ()
     try:
-        return tuple(_fields(inspect.type_info(declared), "", True, ()))
+        fields = tuple(_fields(inspect.type_info(declared), "", True, ()))
     except (TypeError, NotImplementedError):
         return ()  # A type of the user's own, which only a codec of the user's own can store.
+    defaults = _encoded_defaults(declared, lasting=True)
+    return tuple(msgspec.structs.replace(field, default=defaults.get(field.name)) for field in fields)
 
 
 def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
@@ -63,24 +67,32 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
 
 
 def added_defaults(stored: Sequence[StateField], declared: Any) -> dict[str, bytes]:
-    """Return the encoded defaults of the stored fields that a key's state may lack and that the declared type still has.
+    """Return the encoded defaults of the stored fields that a key's state may lack, as the program that stored them had them.
 
-    Fields with a default may have been added after a key's state was last written.
+    Fields with a default may have been added after a key's state was last written. Of a default that was not recorded, today's
+    serves, where the declared type still has the field.
     """
     optional = {field.name.partition(".")[0] for field in stored if field.name and not field.required}
+    today = {name: default for name, default in _encoded_defaults(declared).items() if name in optional}
+    return today | {field.name: field.default for field in stored if field.default is not None}
+
+
+def _encoded_defaults(declared: Any, lasting: bool = False) -> dict[str, bytes]:
+    """Return the defaults of the fields of a record; `lasting`: without those that functions of the user's own make anew."""
     try:
         info, types = inspect.type_info(declared), typing.get_type_hints(declared)
     except (TypeError, NameError, NotImplementedError):
         return {}  # What it says cannot be known.
     defaults = {}
     for field in info.fields if isinstance(info, _RECORDS) else ():
-        if field.encode_name in optional and not field.required:
-            if field.default_factory is not msgspec.NODEFAULT:
-                default = field.default_factory()
-            elif field.default is not msgspec.NODEFAULT:
-                default = field.default
-            else:
-                continue
+        if field.default is not msgspec.NODEFAULT:
+            default = field.default
+        elif field.default_factory in _EMPTY or (not lasting and field.default_factory is not msgspec.NODEFAULT):
+            default = field.default_factory()
+        else:
+            continue
+        # What the type cannot store is told where it is stored.
+        with contextlib.suppress(TypeError, ValueError, NotImplementedError, StateError):
             defaults[field.encode_name] = msgpack_codec(types[field.name]).encode(default)
     return defaults
 

@@ -7,7 +7,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidewheel._checkpoint.manifest import Manifest
+import msgspec
+
+from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.declaration import declare
@@ -76,12 +78,18 @@ def with_inbox(plan: Plan, source: InboxSource) -> Plan:
 
 def fingerprint(plan: Plan, n_shards: int) -> str:
     """Return what is the same on nodes with the same graph: operators, how they hang together, and what their state is."""
-    infos = operator_infos(plan)
+    infos = {name: _without_defaults(info) for name, info in operator_infos(plan).items()}
     lines = [f"shards {n_shards}"]
     for node in plan.nodes:
         inputs = ",".join(f"{port.node}.{port.port}" for port in node.inputs)
         lines.append(f"{node.name} {node.operator.kind} {inputs} {node.key_name} {infos.get(node.name, '')}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _without_defaults(info: OperatorInfo) -> str:
+    """Return what an operator's state is made of; a default is no part of it, and nodes that know of none agree with others."""
+    fields = tuple(msgspec.structs.replace(field, default=None) for field in info.fields)
+    return str(msgspec.structs.replace(info, fields=fields)).replace(", default=None)", ")")
 
 
 def check_adopted(

@@ -105,11 +105,54 @@ def test_an_upgrade_gets_the_defaults_of_fields_that_were_added_before_it(url):
 
     send(total(url, function=first, default=Plain), ("ada", 3), ("bob", 4))
     send(total(url, function=second, default=Bigger), ("ada", 5))
-    options = {"function": third, "default": Biggest, "version": 2}
-    with pytest.raises(StateError, match=r"key 'bob': KeyError: 'note'.*state\.get\('note', …\)"):
-        send(total(url, **options, upgrade=lambda state, _: Biggest(len(state["note"]))), ("ada", 1))
-    send(total(url, **options, upgrade=lambda state, _: Biggest(state["biggest"])), ("ada", 1))
+    seen = []
+
+    def upgrade(state: dict, version: int) -> Biggest:
+        seen.append(state)
+        return Biggest(state["biggest"])
+
+    send(total(url, function=third, default=Biggest, version=2, upgrade=upgrade), ("ada", 1))
     assert dict(StoredJob("orders", state=url).scan("total", type=Biggest)) == {"ada": Biggest(5), "bob": Biggest(0)}
+    assert [state["note"] for state in seen] == ["", ""], "the field is gone, and it had a default"
+
+
+@dataclass
+class Limited:
+    amount: int = 0
+    limit: int = 10
+
+
+@dataclass
+class Unlimited:
+    amount: int = 0
+    limit: int = 1000
+
+
+def test_an_upgrade_gets_the_defaults_of_the_program_that_stored_the_state(url):
+    """Today's default is what new keys begin with; keys that were there had the one of their time."""
+
+    def limited(key: str, record: dict, state: Limited) -> tuple[None, Limited]:
+        return None, Limited(record["amount"], state.limit)
+
+    def unlimited(key: str, record: dict, state: Unlimited) -> tuple[None, Unlimited]:
+        return None, state
+
+    def plain(key: str, record: dict, state: Plain) -> tuple[None, Plain]:
+        return None, Plain(record["amount"])
+
+    send(total(url, function=plain, default=Plain), ("ada", 3), ("bob", 4))
+    send(total(url, function=limited, default=Limited), ("ada", 5))
+    options = {
+        "default": Unlimited,
+        "version": 2,
+        "upgrade": lambda state, _: Unlimited(state["amount"], state["limit"]),
+    }
+    send(total(url, function=unlimited, **options), ("eve", 1))
+    assert dict(StoredJob("orders", state=url).scan("total", type=Unlimited)) == {
+        "ada": Unlimited(5, 10),
+        "bob": Unlimited(4, 10),
+        "eve": Unlimited(0, 1000),
+    }
 
 
 def test_newer_state_and_state_without_a_way_are_refused_before_anything_is_claimed(url):
