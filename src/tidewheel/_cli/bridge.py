@@ -18,7 +18,12 @@ from tidewheel.errors import ConfigError
 
 _LOG = logger(__name__)
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, help="Carry records from other systems to a fleet's inbox.")
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    help="Carry records from other systems to a fleet's inbox.",
+    rich_markup_mode="markdown",
+)
 
 
 @app.callback()
@@ -29,18 +34,22 @@ def bridge() -> None:
 @app.command()
 def kafka(
     brokers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="The Kafka brokers.")],
-    topic: Annotated[str, typer.Option(help="The topic.")],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic.")],
     inbox: Inbox,
     key: Annotated[
         str | None,
-        typer.Option("--key", "-k", help="The field that is an event's key; by default the record's own key."),
+        typer.Option(
+            "--key", "-k", metavar="FIELD", help="The field that is an event's key; by default the record's own key."
+        ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option("--shards", help="The job's n_shards; needed to make a new inbox.")
+        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; needed to make a new inbox.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="The consumer group that offsets are committed to; by default made of topic and inbox."),
+        typer.Option(
+            metavar="NAME", help="The consumer group that offsets are committed to; by default made of topic and inbox."
+        ),
     ] = None,
     dead_letters: Annotated[
         str | None,

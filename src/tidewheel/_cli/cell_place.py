@@ -35,9 +35,13 @@ CellsOption = Annotated[
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", "-a", envvar="TIDEWHEEL_CELLS", help="Where the cells are: file:, s3:, etcd:, ..."),
+    typer.Option(
+        "--at", "-a", metavar="URL", envvar="TIDEWHEEL_CELLS", help="Where the cells are: file:, s3:, etcd:, …"
+    ),
 ]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="With --at: the cells' namespace.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="With --at: the cells' namespace.")
+]
 
 
 @dataclass(frozen=True)

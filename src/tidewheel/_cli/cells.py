@@ -21,12 +21,14 @@ from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
 
-app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True)
+app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True, rich_markup_mode="markdown")
 
 _EMPTY = "null"
 
-TypeName = Annotated[str | None, typer.Option("--type", "-t", help="The declared type of a new cell, such as float.")]
-Name = Annotated[str, typer.Argument(help="The cell's name.")]
+TypeName = Annotated[
+    str | None, typer.Option("--type", "-t", metavar="TYPE", help="The declared type of a new cell, such as float.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The cell's name.")]
 
 
 @app.command()
@@ -36,7 +38,12 @@ def get(
     name: Name,
     full: Annotated[bool, typer.Option("--full", help="Show version, type and author too.")] = False,
 ) -> None:
-    """Show a cell's value; null if it is empty. A job's cell that is empty has its default, which is shown as such."""
+    """Show a cell's value; null if it is empty. A job's cell that is empty has its default, which is shown as such.
+
+    For example:
+
+        tidewheel cells get threshold --job clicks
+    """
     with place.cell(name) as cell:
         described = {**_described(cell), **_default(place, name)}
     if full:
@@ -52,10 +59,17 @@ def get(
 def set_(
     place: CellPlace,
     name: Name,
-    value: Annotated[str, typer.Argument(help="As JSON, or plain text.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As JSON, or plain text.")],
     type_name: TypeName = None,
 ) -> None:
-    """Replace a cell's value; show the version at which that was committed."""
+    """Replace a cell's value; show the version at which that was committed.
+
+    For example:
+
+        tidewheel cells set threshold 0.75 --job clicks
+
+        tidewheel cells set rates '{"EUR": 1.0}' --job clicks --state s3://bucket/state
+    """
     with place.cell(name) as cell:
         _declare(cell, value, type_name)
         typer.echo(cell.write(_parsed(value, cell)))
@@ -66,11 +80,16 @@ def set_(
 def cas(
     place: CellPlace,
     name: Name,
-    current: Annotated[str, typer.Argument(help="The value it must hold; null for empty.")],
-    new: Annotated[str, typer.Argument(help="The value to put there; null to empty it.")],
+    current: Annotated[str, typer.Argument(metavar="CURRENT", help="The value it must hold; null for empty.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The value to put there; null to empty it.")],
     type_name: TypeName = None,
 ) -> None:
-    """Replace a cell's value if it holds another; exit status 1 if it does not."""
+    """Replace a cell's value if it holds another; exit status 1 if it does not.
+
+    For example:
+
+        tidewheel cells cas threshold 0.5 0.75 --job clicks
+    """
     with place.cell(name) as cell:
         if new != "null":
             _declare(cell, new, type_name)
@@ -98,7 +117,12 @@ def watch(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: go on for ever.")] = 0,
 ) -> None:
-    """Show a cell's value and then every change, one JSON object a line."""
+    """Show a cell's value and then every change, one JSON object a line.
+
+    For example:
+
+        tidewheel cells watch threshold --job clicks
+    """
     with place.cell(name) as cell:
         shown = -1
         number = 0
@@ -117,10 +141,15 @@ def watch(
 @of_cells
 def list_(
     place: CellPlace,
-    prefix: Annotated[str, typer.Argument(help="Only names that start with this.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that start with this.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Show the cells that a job declares, or all of a namespace that were ever written."""
+    """Show the cells that a job declares, or all of a namespace that were ever written.
+
+    For example:
+
+        tidewheel cells list --job clicks
+    """
     rows = _rows(place, prefix)
     if as_json:
         for item in rows:

@@ -17,14 +17,23 @@ from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, 
 from tidewheel._core.keys import from_stored
 from tidewheel._program.stored_job import StoredJob
 
-app = typer.Typer(help="List, check, compare, rewind and branch a job's checkpoints.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, check, compare, rewind and branch a job's checkpoints.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 
 Seq = Annotated[str, typer.Argument(metavar="SEQ|NAME", help="A checkpoint's sequence, or a savepoint's name.")]
 
 
 @app.command("list")
 def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -> None:
-    """List the kept checkpoints and the savepoints."""
+    """List the kept checkpoints and the savepoints.
+
+    For example:
+
+        tidewheel checkpoints list clicks --state s3://bucket/state
+    """
     stored = StoredJob(job, state=state)
     rows = [_row(manifest, "") for manifest in stored.list()]
     rows += [_row(pin.state(stored.checkpoints.load_page), pin.name) for pin in stored.savepoints()]
@@ -44,9 +53,20 @@ def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -
 
 @app.command()
 def show(
-    job: JobName, state: State = DEFAULT_STATE, at: Annotated[str | None, typer.Argument(metavar="[SEQ|NAME]")] = None
+    job: JobName,
+    state: State = DEFAULT_STATE,
+    at: Annotated[
+        str | None, typer.Argument(metavar="SEQ|NAME", help="A checkpoint's sequence, or a savepoint's name.")
+    ] = None,
 ) -> None:
-    """Show one checkpoint, by default the newest, as JSON."""
+    """Show one checkpoint, by default the newest, as JSON.
+
+    For example:
+
+        tidewheel checkpoints show clicks
+
+        tidewheel checkpoints show clicks 41
+    """
     manifest = StoredJob(job, state=state).show(at_of(at))
     operators = {
         name: {"kind": info.kind, "codec": info.codec, "version": info.version}
@@ -84,7 +104,12 @@ def diff(
     samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show of each operator.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show which keys of which operator changed between two checkpoints."""
+    """Show which keys of which operator changed between two checkpoints.
+
+    For example:
+
+        tidewheel checkpoints diff clicks 40 41
+    """
     stored = StoredJob(job, state=state)
     differences = stored.diff(at_of(a), at_of(b), samples=samples)
     info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
@@ -155,12 +180,19 @@ def restore(
 @app.command()
 def savepoint(
     job: JobName,
-    name: Annotated[str, typer.Argument(help="The savepoint's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The savepoint's name.")],
     state: State = DEFAULT_STATE,
     at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="By default the newest checkpoint.")] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Let go of the savepoint.")] = False,
 ) -> None:
-    """Give a checkpoint a name: it stays, with all that it needs, whatever retention does."""
+    """Give a checkpoint a name: it stays, with all that it needs, whatever retention does.
+
+    For example:
+
+        tidewheel checkpoints savepoint clicks before-the-change
+
+        tidewheel checkpoints savepoint clicks before-the-change --drop
+    """
     stored = StoredJob(job, state=state)
     if drop:
         stored.drop_savepoint(name)
@@ -172,11 +204,16 @@ def savepoint(
 @app.command()
 def fork(
     job: JobName,
-    name: Annotated[str, typer.Argument(help="A savepoint of the job.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A savepoint of the job.")],
     new_job: Annotated[str, typer.Argument(metavar="NEW_JOB", help="The new job's name.")],
     state: State = DEFAULT_STATE,
 ) -> None:
-    """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied."""
+    """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied.
+
+    For example:
+
+        tidewheel checkpoints fork clicks before-the-change clicks-trial
+    """
     fork_job = StoredJob(job, state=state).fork(name, new_job)
     typer.echo(f"job {new_job} begins at {fork_job.show().sequence}, from {job} {name}")
 

@@ -31,7 +31,9 @@ from tidewheel._storage import open_store
 from tidewheel._time.duration import seconds
 from tidewheel.errors import TidewheelError
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, help="Nodes that run one job together.")
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Nodes that run one job together.", rich_markup_mode="markdown"
+)
 
 
 @app.command()
@@ -71,7 +73,12 @@ def drain(
         str, typer.Option(metavar="TIME", callback=duration, help="How long to wait until the node has left.")
     ] = "60 s",
 ) -> None:
-    """Ask a node to finish its batch, leave, and end; the others take its shards. No event is lost or counted twice."""
+    """Ask a node to finish its batch, leave, and end; the others take its shards. No event is lost or counted twice.
+
+    For example:
+
+        tidewheel fleet drain a --job clicks --cells etcd://host:2379/fleet
+    """
     with open_cells(cells, program="tidewheel fleet drain") as connection:
         assignment = connection.reader(
             f"{job}/assignment", Assignment, namespace=NAMESPACE, type_name="tidewheel.Assignment"

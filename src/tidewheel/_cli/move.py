@@ -18,7 +18,7 @@ def move(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The job that the keys move to.")],
     state: State = DEFAULT_STATE,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]...", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")
+        list[str] | None, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")
     ] = None,
     shards: Annotated[
         list[int] | None,

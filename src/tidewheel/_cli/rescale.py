@@ -46,7 +46,7 @@ def rescale(
     job: JobName,
     state: State = DEFAULT_STATE,
     tasks: Annotated[
-        int | None, typer.Argument(metavar="[N]", help="How many tasks to use; without it the history is shown.")
+        int | None, typer.Argument(metavar="N", help="How many tasks to use; without it the history is shown.")
     ] = None,
     cells: CellsUrl = None,
     as_json: AsJson = False,

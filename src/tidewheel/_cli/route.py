@@ -22,21 +22,30 @@ _CHUNK = 5_000
 
 def route(
     inbox: Annotated[
-        str, typer.Option("--inbox", "-i", envvar="TIDEWHEEL_INBOX", help="Where the inbox is: a folder, file:, nats:")
+        str,
+        typer.Option(
+            "--inbox", "-i", metavar="URL", envvar="TIDEWHEEL_INBOX", help="Where the inbox is: a folder, file:, nats:"
+        ),
     ],
-    key: Annotated[str, typer.Option("--key", "-k", help="The field whose value is an event's key.")],
-    file: Annotated[str, typer.Argument(help="A file of JSON objects, one a line; - is standard input.")] = _STDIN,
+    key: Annotated[str, typer.Option("--key", "-k", metavar="FIELD", help="The field whose value is an event's key.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file of JSON objects, one a line; - is standard input.")
+    ] = _STDIN,
     shards: Annotated[
-        int | None, typer.Option("--shards", help="The job's n_shards; needed to make a new inbox.")
+        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; needed to make a new inbox.")
     ] = None,
-    producer: Annotated[str | None, typer.Option("--producer", "-p", help="A name for this producer.")] = None,
+    producer: Annotated[
+        str | None, typer.Option("--producer", "-p", metavar="NAME", help="A name for this producer.")
+    ] = None,
     replay: Annotated[
         bool,
         typer.Option("--replay", help="The same lines as before, from the first on: what is stored is passed over."),
     ] = False,
     schema: Annotated[
         str | None,
-        typer.Option("--schema", help="The columns that the job declares, such as 'user string, amount long'."),
+        typer.Option(
+            "--schema", metavar="COLUMNS", help="The columns that the job declares, such as 'user string, amount long'."
+        ),
     ] = None,
 ) -> None:
     """Send JSON lines to the inbox of a job.
@@ -45,6 +54,12 @@ def route(
     durable. A line must be a JSON object in UTF-8 with the key's field; with `--schema`, also one that the job can read as
     these columns. If the command was killed, start it again: with `--producer` and `--replay`, the same lines from the
     beginning are stored once, however often they are sent.
+
+    For example:
+
+        tidewheel route events.jsonl --inbox nats://host:4222/clicks --key user
+
+        tidewheel route events.jsonl --inbox file:///data/inbox --key user --shards 64 --producer web-1 --replay
     """
     if replay and producer is None:
         raise ConfigError("--replay needs --producer: the name under which the lines were sent before")

@@ -14,7 +14,9 @@ from tidewheel._cli.reshard import reshard
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, shown
 from tidewheel._program.stored_job import StoredJob
 
-app = typer.Typer(help="Look up, scan, export and import a job's state.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look up, scan, export and import a job's state.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 app.command(cls=TakesNegativeNumbers)(move)
 app.command()(reshard)
 
@@ -38,7 +40,12 @@ def keys(
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """List an operator's keys, one JSON value a line."""
+    """List an operator's keys, one JSON value a line.
+
+    For example:
+
+        tidewheel state keys clicks total --prefix a --limit 10
+    """
     stored_keys = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
     for key in islice(stored_keys, limit):
         typer.echo(shown(key))
@@ -55,7 +62,9 @@ def get(
 ) -> None:
     """Look up one key: its committed value, as JSON. Exit status 1 if it has none.
 
-    With --json the sequence of the checkpoint is shown too.
+    With --json the sequence of the checkpoint is shown too. For example:
+
+        tidewheel state get clicks total ada
     """
     stored = StoredJob(job, state=state)
     answer = either(lambda each: stored.get(operator, each, at=at_of(at)), key)
@@ -73,7 +82,12 @@ def scan(
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """Show an operator's keys and values, one JSON object a line."""
+    """Show an operator's keys and values, one JSON object a line.
+
+    For example:
+
+        tidewheel state scan clicks total --at before-the-change
+    """
     items = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
     for key, value in islice(items, limit):
         typer.echo(shown({"key": key, "value": value}))
@@ -87,7 +101,12 @@ def export(
     state: State = DEFAULT_STATE,
     at: AtOption = None,
 ) -> None:
-    """Write an operator's state to a Parquet file: the column key, then the value's fields, or value."""
+    """Write an operator's state to a Parquet file: the column key, then the value's fields, or value.
+
+    For example:
+
+        tidewheel state export clicks total totals.parquet
+    """
     written = StoredJob(job, state=state).export(operator, path, at=at_of(at))
     typer.echo(f"{written} keys in {path}")
 

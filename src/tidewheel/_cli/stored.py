@@ -33,7 +33,11 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 State = Annotated[
     str,
     typer.Option(
-        "--state", "-s", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the job's state lives, if not here."
+        "--state",
+        "-s",
+        metavar="URL",
+        envvar="TIDEWHEEL_STATE",
+        help="Where the state lives: file:///data/state, s3://bucket/prefix, …",
     ),
 ]
 CellsUrl = Annotated[

@@ -39,7 +39,7 @@ _LEAST_S = 0.1
 
 
 def top(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; by default all.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="One job; by default all.")] = None,
     state: State = DEFAULT_STATE,
     cells: CellsUrl = None,
     every: Annotated[

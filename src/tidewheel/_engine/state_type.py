@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import typing
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,15 @@ def declared_fields(declared: Any) -> tuple[StateField, ...]:
     """
     if declared is None:
         return ()
+    try:
+        return _declared_fields(declared)
+    except TypeError:
+        return _declared_fields.__wrapped__(declared)  # It cannot be hashed.
+
+
+@functools.lru_cache(maxsize=256)
+def _declared_fields(declared: Any) -> tuple[StateField, ...]:
+    """Do the work, once for each type: every commit asks."""
     try:
         fields = tuple(_fields(inspect.type_info(declared), "", True, ()))
     except (TypeError, NotImplementedError):
