@@ -110,7 +110,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'id': 1, 'value': True}, {'id': 2, 'value': False}]
         """
-        check_how(how, "inner", "left", "right", "full")
+        check_how(name, how, "inner", "left", "right", "full")
         sides = self._sides(name, right)
         earlier = nanoseconds(before, f"operator {name!r}: before")
         later = nanoseconds(after, f"operator {name!r}: after")
@@ -187,7 +187,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         """
         from tidewheel._program.windowed_stream import WindowedStream
 
-        check_how(how, "inner", "left", "right", "full")
+        check_how(name, how, "inner", "left", "right", "full")
         if not isinstance(windows, Fixed):
             raise GraphError(f"operator {name!r}: a window join takes tumbling or sliding windows")
         sides = self._sides(name, right)
@@ -242,7 +242,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'tea': 'oolong', 'value': 400}]
         """
-        check_how(how, "inner", "left")
+        check_how(name, how, "inner", "left")
         limit = None if tolerance is None else nanoseconds(tolerance, f"operator {name!r}: the tolerance")
         sides = self._sides(name, right)
         return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit)))

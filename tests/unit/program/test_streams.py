@@ -50,6 +50,16 @@ def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
     assert [node.name for node in left.job.graph.nodes] == ["in", "k", "other"]
 
 
+def test_a_join_that_there_is_not_is_refused_with_the_operator_and_those_that_there_are():
+    left, right = source(job()).key_by("k", "user"), source(job(), "other").key_by("o", "user")
+    with pytest.raises(
+        GraphError, match=r"operator 'j': how= is one of inner, left, right, full, not 'outer'; .*\"full\""
+    ):
+        left.interval_join("j", right, how="outer")
+    with pytest.raises(GraphError, match=r"operator 'j': how= is one of inner, left, not 'outer'$"):
+        left.as_of_join("j", right, how="outer")
+
+
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "aggregate", "reduce", "window", "interval_join"])
 def test_a_step_with_state_before_key_by_says_key_by_first(step):
     stream = source(job())

@@ -53,7 +53,9 @@ class Join(TimedOperator):
         return (shape_of(self.returns), ANY)[: self.ports]
 
 
-def check_how(how: str, *known: str) -> None:
-    """Refuse a word that the join does not know."""
+def check_how(name: str, how: str, *known: str) -> None:
+    """Refuse a word that the join of this name does not know."""
     if how not in known:
-        raise GraphError(f"how= is one of {', '.join(known)}, not {how!r}")
+        outer = "full" in known and "outer" in str(how)
+        meant = '; what has no partner comes out, of either side, with how="full"' if outer else ""
+        raise GraphError(f"operator {name!r}: how= is one of {', '.join(known)}, not {how!r}{meant}")
