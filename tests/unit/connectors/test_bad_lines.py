@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidewheel import Job
-from tidewheel._connectors.bad_lines import BAD_LINE, parted
+from tidewheel._connectors.bad_lines import BAD_LINE, BadLine, parted
 from tidewheel.errors import OperatorError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
@@ -38,7 +38,7 @@ def test_a_bad_line_is_a_dead_letter_with_its_text(spark, tmp_path, reader):
     made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
     assert sorted(json.loads(row["record"]) for row in dead.records) == sorted(BAD)
     assert {row["operator"] for row in dead.records} == {"in"}
-    assert all(row["error"].startswith("the line is not a record") for row in dead.records)
+    assert all(row["error"].startswith(f"the line in {tmp_path}/in/a.json is not a record") for row in dead.records)
     found = sorted((row["user"], row["cents"]) for row in out.records if row["cents"] is not None)
     assert found == [("ada", 3), ("ada", 3), ("eve", 5), ("eve", 5)]
     assert [row["user"] for row in out.records if row["cents"] is None] == ["bob", "bob"]
@@ -78,7 +78,7 @@ def test_names_of_columns_in_any_file_are_no_record(spark, tmp_path, reader, sch
     made.run(bounded=True, parallelism=1, spark=spark, local=f"{tmp_path}/local")
     assert sorted((row["user"], int(row["cents"])) for row in out.records) == [("ada", 3), ("bob", 4)]
     assert [json.loads(row["record"]) for row in dead.records] == ["User,cents"]
-    assert "the line is the names of the columns, User,cents" in dead.records[0]["error"]
+    assert f"the line in {tmp_path}/in/b.csv.gz is the names of the columns, User,cents" in dead.records[0]["error"]
     assert "give header=True" in dead.records[0]["error"]
 
 
@@ -94,19 +94,18 @@ def test_a_later_csv_file_whose_first_line_names_other_columns_is_refused(spark,
         assert out.records == []
 
 
-def test_without_dead_letters_the_error_shows_the_line():
+def test_without_dead_letters_the_error_shows_the_line_and_its_file_and_what_to_do():
     made = job(iterable([]), collect(), state="memory:bad-lines")
-    records = [{"user": "ada", "cents": 3, BAD_LINE: None}, {"user": None, "cents": None, BAD_LINE: "no JSON"}]
-    with (
-        MemoryRun(made) as run,
-        pytest.raises(OperatorError, match=r"operator 'in', record 'no JSON': the line is not a record"),
-    ):
-        run.batch({"in": records})
+    bad = {"user": None, "cents": None, BAD_LINE: "file:///data/a%20b.json\nno JSON"}
+    with MemoryRun(made) as run, pytest.raises(OperatorError) as failed:
+        run.batch({"in": [{"user": "ada", "cents": 3, BAD_LINE: None}, bad]})
+    assert str(failed.value).startswith("operator 'in', record 'no JSON': the line in /data/a b.json is not a record")
+    assert "job.dead_letter(name, sink)" in str(failed.value)
 
 
 def test_records_do_not_have_the_column():
     columns = pa.RecordBatch.from_pylist(
-        [{"a": 1, BAD_LINE: None}, {"a": None, BAD_LINE: "x"}, {"a": 2, BAD_LINE: None}]
+        [{"a": 1, BAD_LINE: None}, {"a": None, BAD_LINE: "s3://b/f\nx\ny"}, {"a": 2, BAD_LINE: None}]
     )
     records, lines = parted(columns)
-    assert (records.to_pylist(), lines) == ([{"a": 1}, {"a": 2}], ["x"])
+    assert (records.to_pylist(), lines) == ([{"a": 1}, {"a": 2}], [BadLine("s3://b/f", "x\ny")])

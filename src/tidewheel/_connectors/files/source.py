@@ -206,7 +206,7 @@ class Files(Source):
                 schema = StructType([*schema.fields, StructField(BAD_LINE, StringType())])
                 options["columnNameOfCorruptRecord"] = BAD_LINE
             frame = spark.readStream.format(source._format).schema(schema).options(**options).load(self.path)
-            return source._without_names(frame) if source._keeps_bad_lines else frame
+            return _with_file(source._without_names(frame)) if source._keeps_bad_lines else frame
         except PySparkException as error:
             raise _explained(source, error) from error
 
@@ -258,6 +258,15 @@ class Files(Source):
         if first is None:
             raise _no_columns(self)
         return spark_schema(arrow_columns(first))
+
+
+def _with_file(frame: DataFrame) -> DataFrame:
+    """Put the URL of its file before each line that is no record."""
+    from pyspark.sql.functions import col, concat, lit
+
+    # The file is in a column that Spark has beside those of the data, if these have none of its name.
+    file = lit("") if "_metadata" in frame.columns else col("_metadata.file_path")
+    return frame.withColumn(BAD_LINE, concat(file, lit("\n"), col(BAD_LINE)))
 
 
 def _explained(source: Files, error: PySparkException) -> ConfigError:

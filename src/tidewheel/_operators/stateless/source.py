@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidewheel._connectors.bad_lines import parted
+from tidewheel._connectors.bad_lines import BadLine, parted
 from tidewheel._connectors.files.extensions import SEPARATORS, names_columns, taken_for_a_record
+from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.source import Source
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import SCALAR, Batch, Shape
@@ -68,18 +69,24 @@ class _Reading(Process):
     def _is_null(self, column: str) -> OperatorError:
         declared = self.shape.describe()
         if self.shape.kind == "record":
-            return OperatorError(f"{column!r} is null; declare it as optional in {declared} if it may be")
+            return OperatorError(
+                f"{column!r} is null, or not there; declare it as optional in {declared} if it may be, and give the field the "
+                "name of the column if that is another"
+            )
         return OperatorError(
             f"the column {column!r} is null, or not there: value={declared} reads it alone. Write value={declared} | None if it "
             "may be null; if the column has another name, declare a dataclass with that field"
         )
 
-    def _reject(self, lines: list[str]) -> None:
-        """Reject lines that are no records, with their text."""
+    def _reject(self, lines: list[BadLine]) -> None:
+        """Reject lines that are no records, with their text and their file."""
         names = self.shape.columns() or ()
-        batch = Batch(SCALAR, values=lines)
+        batch = Batch(SCALAR, values=[line.text for line in lines])
         for position, line in enumerate(lines):
-            why = "the line is not a record with the columns that the source declares"
-            if any(names_columns(line, names, separator) for separator in SEPARATORS):
-                why = f"the line {taken_for_a_record(line)}"
-            self.context.reject(OperatorError(why), batch, position)
+            why = "is not a record with the columns that the source declares"
+            if any(names_columns(line.text, names, separator) for separator in SEPARATORS):
+                why = taken_for_a_record(line.text)
+            elif not self.context.keeps_rejected():
+                why += ". Correct it, or put such lines aside with job.dead_letter(name, sink)"
+            where = f" in {local_path(line.file) or line.file}" if line.file else ""
+            self.context.reject(OperatorError(f"the line{where} {why}"), batch, position)
