@@ -106,9 +106,26 @@ def test_a_schema_that_is_none(spark, folder, schema):
         files(folder, "json", schema=schema).load(spark)
 
 
-def test_an_unknown_format_is_refused(spark, folder):
-    with pytest.raises(Exception, match="nosuch"):
-        files(folder, "nosuch", schema="n long").load(spark)
+def test_a_format_that_spark_does_not_find_is_told_with_those_that_there_are(spark, folder):
+    with pytest.raises(ConfigError, match=r"Spark has no reader for the format 'klingon'\. There are arrow, avro"):
+        files(folder, "klingon", schema="n long").load(spark)
+
+
+@pytest.mark.parametrize(
+    ("format", "meant"), [("jsn", "json"), ("JSONL", "json"), ("parket", "parquet"), ("tsv", "csv")]
+)
+def test_a_misspelt_format_is_refused_with_the_one_that_was_meant(folder, format, meant):
+    source = files(folder, format, schema="n long")
+    for check in (source.check, source.check_program, files(folder / "later", format, schema="n long").check_program):
+        with pytest.raises(ConfigError, match=f'there is no format {format!r}; did you mean format="{meant}"'):
+            check()
+
+
+def test_files_of_lines_are_refused_for_a_format_that_nobody_knows(folder):
+    (folder / "1.json").touch()
+    with pytest.raises(ConfigError, match=r'reads klingon files .* 1\.json is json by its name; give format="json"'):
+        files(folder, "klingon", schema="n long").check()
+    files(folder, "org.example.Klingon", schema="n long").check()
 
 
 # The format by the names of the files.
@@ -172,7 +189,16 @@ def test_a_mismatch_is_refused_before_spark_starts(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "format"), [("a.json", "text"), ("a.txt", "json"), ("a.tsv", "csv"), ("a.log", "json"), ("a.json", "xml")]
+    ("name", "format"),
+    [
+        ("a.json", "text"),
+        ("a.txt", "json"),
+        ("a.tsv", "csv"),
+        ("a.log", "json"),
+        ("a.json", "xml"),
+        ("a.json", "JSON"),
+        ("a.parquet", "delta"),
+    ],
 )
 def test_a_format_that_is_given_reads_files_that_may_be_of_it(folder, name, format):
     (folder / name).touch()

@@ -26,6 +26,8 @@ _BY_EXTENSION = {
     "tsv": "csv",
     "txt": "text",
 }
+FORMATS = frozenset(_BY_EXTENSION.values())
+"""The formats that a file's name may tell."""
 _COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
 _HEADER_CHARACTERS = 64 * 1024
 """How much of a first line is looked at."""
@@ -35,6 +37,8 @@ _LOOKED_AT = 1000
 """Of how many files the first line is looked at before Spark starts; of the others, it is when they are read."""
 _LINES = frozenset({"csv", "json", "text"})
 """Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
+OTHER_FORMATS = frozenset({"binaryfile", "image", "libsvm", "xml"})
+"""Formats of Spark's own that no extension tells."""
 
 
 def format_by_name(name: str) -> str | None:
@@ -75,11 +79,11 @@ def inferred_format(path: str, options: Mapping[str, Any]) -> str:
 def check_format(path: str, format: str, options: Mapping[str, Any]) -> None:
     """Refuse, with a `ConfigError`, a missing folder and one with a file whose name tells another format than the one given."""
     check_folder(path)
-    if local_path(path) is None or format not in _BY_EXTENSION.values():
+    if local_path(path) is None:
         return
     for name in map(os.path.basename, listed_files(path, options)):
         other = format_by_name(name)
-        if other is not None and not _readable_as(other, format):
+        if other is not None and not _readable_as(other, format.lower()):
             raise ConfigError(
                 f"the source reads {format} files in {path}, and {name} is {other} by its name; "
                 f'give format="{other}", or keep files of one format in the folder'
@@ -134,6 +138,9 @@ def check_folder(path: str) -> None:
 
 
 def _readable_as(by_name: str, format: str) -> bool:
+    if format not in FORMATS:
+        # The tables of a connector are of other files, such as Parquet's.
+        return by_name not in _LINES or format in OTHER_FORMATS or "." in format
     return by_name == format or (by_name in _LINES and format in _LINES and "text" in (by_name, format))
 
 

@@ -19,6 +19,7 @@ from tidewheel._connectors.files.extensions import (
     is_there,
     listed_files,
 )
+from tidewheel._connectors.files.format_names import check_format_name, no_reader
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.schema import known_fields, spark_schema
@@ -120,6 +121,7 @@ class Files(Source):
         return known_fields(self.schema)
 
     def check(self) -> None:
+        check_format_name(self.resolved._format)
         check_format(self.path, self.resolved._format, self.options)
         self.resolved._check_columns()
         check_header(self.path, self.resolved._format, self.fields(), self.options)
@@ -129,6 +131,7 @@ class Files(Source):
         if is_there(self.path):
             self.check()
         elif self.format is not None:
+            check_format_name(self.format)
             self._check_columns()
             self._check_arrow()
 
@@ -190,6 +193,7 @@ class Files(Source):
         return readable(self._format, columns, self.options)
 
     def load(self, spark: SparkSession) -> DataFrame:
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -209,6 +213,10 @@ class Files(Source):
             return _with_file(source._without_names(frame)) if source._keeps_bad_lines else frame
         except PySparkException as error:
             raise _explained(source, error) from error
+        except Py4JJavaError as error:
+            if "DATA_SOURCE_NOT_FOUND" in str(error):
+                raise ConfigError(f"{source.describe()} cannot be read: {no_reader(source._format)}") from error
+            raise
 
     def _without_names(self, frame: DataFrame) -> DataFrame:
         """Reject lines of CSV that are the names of the columns, where the program does not say whether these are records."""
