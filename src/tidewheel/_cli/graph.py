@@ -20,7 +20,8 @@ def graph(
 ) -> None:
     """Check the graph of a program's job and show it, one line per operator. Nothing is run.
 
-    The line of a source says who reads it: the tasks themselves (arrow), or Spark, and why.
+    The line of a source says who reads it: the tasks themselves (arrow), or Spark, and why. What may be a mistake is told
+    before: a folder that is not there, a declared column that the records of a JSON file lack.
 
     For example:
 
@@ -32,6 +33,8 @@ def graph(
     for node in job.plan().nodes:
         if isinstance(node.operator, SourceOperator):
             node.operator.source.check_program()
+            for doubt in node.operator.source.doubts():
+                typer.echo(f"Warning: source {node.name!r}: {doubt}", err=True)
     if mermaid:
         typer.echo(job.graph.mermaid())
     else:

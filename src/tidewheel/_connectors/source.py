@@ -50,6 +50,10 @@ class Source(ABC, Generic[Record]):
         """As `check`, where the program is looked at and not run: its folders may be made later, or on another machine."""
         self.check()
 
+    def doubts(self) -> list[str]:
+        """Return what may be a mistake, and may be meant, for whoever starts the program or looks at it. `check` has passed."""
+        return []
+
     def continues(self, kind: str) -> None:
         """Learn, before `load`, what kind of stream the job has read under this source's name so far.
 

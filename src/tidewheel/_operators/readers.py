@@ -17,8 +17,8 @@ def readers(graph: Graph) -> dict[str, str]:
     for name, source in sources.items():
         try:
             why[name] = source.why_spark()
-        except ConfigError as error:
-            why[name], unknown[name] = None, f"not known yet: {error}"
+        except ConfigError:
+            why[name], unknown[name] = None, "not known yet"
     told = told_readers(as_chosen(why))
     if not unknown or not all(who == "arrow" for who in told.values()):
         return told

@@ -157,6 +157,8 @@ class Driver:
                 node.operator.sink.start(self.run.stream)
             elif isinstance(node.operator, SourceOperator):
                 node.operator.source.check()
+                for doubt in node.operator.source.doubts():
+                    _LOG.warning("job %r: source %r: %s", self.job.name, node.name, doubt)
         self._start_spark()
         newest = self.run.checkpoints.latest()
         self._continued(newest)

@@ -246,7 +246,12 @@ def test_graph_refuses_the_sources_that_a_start_refuses(tmp_path):
     assert found.exit_code == 1
     assert "do not tell their columns; give schema=" in found.stderr
     program.write_text(lines + "job.source('in', sources.files('nowhere', 'parquet')).sink('out', sinks.discard())\n")
-    assert call("graph", str(program)).exit_code == 0, "a folder may be made later, and elsewhere"
+    found = call("graph", str(program))
+    assert found.exit_code == 0, "a folder may be made later, and elsewhere"
+    assert "Warning: source 'in': there is no folder" in found.stderr
+    assert "there is no folder" not in found.stdout
+    program.write_text(lines + "job.source('in', sources.files('nowhere', 'parket')).sink('out', sinks.discard())\n")
+    assert 'did you mean format="parquet"?' in call("graph", str(program)).stderr
 
 
 def test_graph_refuses_what_cannot_run(program):

@@ -43,7 +43,7 @@ def test_the_reason_for_spark_is_told(tmp_path):
     nested = "spark, because the JSON column 'tags' is neither string, long, double nor boolean"
     assert why(schema="user string, tags array<string>") == nested
     assert why(format="avro") == "spark, because avro files are Spark's to read"
-    assert why(format=None).startswith("not known yet: the folder")
+    assert why(format=None) == "not known yet"
     (tmp_path / "day=7").mkdir()
     assert why() == "spark, because the folder day=7 is a column"
 
@@ -52,7 +52,7 @@ def test_what_is_not_known_yet_is_told_as_that(tmp_path):
     later = files(tmp_path / "later", schema=CLICKS)
     now = {"format": "parquet", "schema": CLICKS}
     assert told(later=later, now=files(tmp_path, **now)) == {
-        "later": f"not known yet: there is no folder {tmp_path}/later; make it, or correct the path of the source",
+        "later": "not known yet",
         "now": "arrow, if source 'later' is",
     }
     assert told(later=later, now=files(tmp_path, **now, reader="spark")) == {

@@ -134,7 +134,12 @@ def check_folder(path: str) -> None:
         return
     if os.path.isfile(local_path(path) or ""):
         raise ConfigError(f"{path} is a file, and a source reads a folder; give the folder that it is in")
-    raise ConfigError(f"there is no folder {path}; make it, or correct the path of the source")
+    raise ConfigError(no_folder(path))
+
+
+def no_folder(path: str) -> str:
+    """Return what to do about a folder that is not there."""
+    return f"there is no folder {path}; make it, or correct the path of the source"
 
 
 def _readable_as(by_name: str, format: str) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidewheel._connectors.files.extensions import check_format, check_header, inferred_format, is_there
+from tidewheel._connectors.files.extensions import check_format, check_header, inferred_format, is_there, no_folder
+from tidewheel._connectors.files.json_columns import absent_columns
 from tidewheel._connectors.files.waiting import unread_files, visible
 from tidewheel._connectors.schema import known_fields, spark_schema
 from tidewheel._connectors.source import Source, Unread
@@ -89,6 +90,12 @@ class OrderedFiles(Source):
     def check_program(self) -> None:
         if is_there(self.path):
             self.check()
+
+    def doubts(self) -> list[str]:
+        if not is_there(self.path):
+            return [no_folder(self.path)]
+        columns = None if self.schema is None else known_fields(self.schema)
+        return absent_columns(self.path, columns, {}) if self.resolved.format == "json" else []
 
     def declared(self, shape: Shape) -> Source:
         """Take the columns from what the program declares, if nothing else tells them."""

@@ -18,8 +18,10 @@ from tidewheel._connectors.files.extensions import (
     inferred_format,
     is_there,
     listed_files,
+    no_folder,
 )
 from tidewheel._connectors.files.format_names import check_format_name, no_reader
+from tidewheel._connectors.files.json_columns import absent_columns
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.schema import known_fields, spark_schema
@@ -134,6 +136,11 @@ class Files(Source):
             check_format_name(self.format)
             self._check_columns()
             self._check_arrow()
+
+    def doubts(self) -> list[str]:
+        if not is_there(self.path):
+            return [no_folder(self.path)]
+        return absent_columns(self.path, self.fields(), self.options) if self.resolved.format == "json" else []
 
     def _check_columns(self) -> None:
         """Refuse files that do not tell their columns, if the program does not either."""
@@ -280,7 +287,7 @@ def _with_file(frame: DataFrame) -> DataFrame:
 def _explained(source: Files, error: PySparkException) -> ConfigError:
     condition = error.getCondition()
     if condition == "PATH_NOT_FOUND":
-        return ConfigError(f"there is no folder {source.path}; make it, or correct the path of the source")
+        return ConfigError(no_folder(source.path))
     if condition == "UNABLE_TO_INFER_SCHEMA":
         return _no_columns(source)
     return ConfigError(f"{source.describe()} cannot be read: {' '.join(str(error).split())[:500]}")

@@ -1,0 +1,63 @@
+"""The columns of JSON files, which only their records tell: a declared one that no record has may be misspelt."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._connectors.files.extensions import listed_files
+from tidewheel._connectors.files.paths import local_path
+
+_FILES = 10
+_BYTES = 256 * 1024
+_RECORDS = 100
+"""How much is looked at: of so many files, the first that has records, and so many of them."""
+
+
+def absent_columns(path: str, columns: Collection[str] | None, options: Mapping[str, Any]) -> list[str]:
+    """Return, for people, which of the columns none of the first records has: all are null there.
+
+    It is no error: a column may come with later files.
+    """
+    given = {name.lower(): str(value) for name, value in options.items()}
+    if not columns or local_path(path) is None or given.get("multiline", "").lower() == "true":
+        return []
+    for file in heapq.nsmallest(_FILES, listed_files(path, options)):
+        records = _first_records(file)
+        if records:
+            there = list(dict.fromkeys(name for record in records for name in record))
+            absent = [name for name in columns if name not in {*there, given.get("columnnameofcorruptrecord")}]
+            return [_told(name, file, len(records), there, columns) for name in absent]
+    return []
+
+
+def _told(column: str, file: str, records: int, there: list[str], columns: Collection[str]) -> str:
+    looked_at = "the first record" if records == 1 else f"none of the first {records} records"
+    near = get_close_matches(column, [name for name in there if name not in columns], 1)
+    return (
+        f"{looked_at} of {file} has {'no' if records == 1 else 'a'} column {column!r}, which the source declares: it is null. "
+        f"They have {', '.join(there) or 'no columns'}{f'; did you mean {near[0]!r}?' if near else ''}"
+    )
+
+
+def _first_records(file: str) -> list[dict[str, Any]]:
+    """Return the records of the first lines; what is no record is rejected when it is read."""
+    try:
+        with pa.input_stream(file, compression="detect") as stream:
+            lines: list[bytes] = stream.read(_BYTES).split(b"\n")
+    except (OSError, pa.ArrowException):
+        return []
+    records = []
+    for line in lines[:_RECORDS]:
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
