@@ -118,6 +118,10 @@ def import_(
     path: Annotated[str, typer.Argument(metavar="FILE", help=_IMPORTED)],
     state: Annotated[str | None, typer.Option("--state", "-s", metavar="URL", help="If not the program's own.")] = None,
     key: Annotated[str, typer.Option(metavar="COLUMN", help="The column with the key.")] = "key",
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column that is the state; by default value, or all beside the key."),
+    ] = None,
     key_type: Annotated[
         KeyType | None,
         typer.Option("--key-type", help="The type of the keys, where the program does not declare it."),
@@ -126,7 +130,8 @@ def import_(
     """Give a job's operator its state before the job's first batch, from Parquet, CSV or JSON lines.
 
     The columns must fit what the operator declares (state=, or the type of default=): a plain state is in the column
-    value, a record has a column for each of its fields. What `tidewheel state export` writes fits.
+    value, or in the one that --value names; a record has a column for each of its fields. What `tidewheel state export`
+    writes fits.
 
     The first line of a CSV file names its columns, and its values are read as the types that the program declares. Keys
     are text where neither the program nor --key-type says otherwise; if all look like numbers, it must be said.
@@ -136,6 +141,8 @@ def import_(
         tidewheel state import totals.py total old-totals.parquet
 
         tidewheel state import totals.py total customers.csv --key customer_id --key-type int
+
+        tidewheel state import enrich.py country customers.csv --key user --value country
     """
     from tidewheel._cli.program import load_job
     from tidewheel._engine.import_state import import_state
@@ -143,6 +150,6 @@ def import_(
     job = load_job(program)
     if state is not None:
         job.state = state
-    imported = import_state(job, operator, path, key=key, key_type=key_type)
+    imported = import_state(job, operator, path, key=key, value=value, key_type=key_type)
     how = "; the keys were read as text (--key-type says otherwise)" if imported.taken_for_text else ""
     typer.echo(f"{imported.keys} keys imported into {operator} of {job.name}{how}")

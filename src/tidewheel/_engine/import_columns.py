@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from msgspec import inspect
 
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._values.shape import VALUE
-from tidewheel.errors import StateError
+from tidewheel.errors import ConfigError, StateError
 
 _NUMBERS = int | float
 _PLAIN: dict[type, Any] = {bool: bool, int: _NUMBERS, float: _NUMBERS, str: str, bytes: bytes}
@@ -34,6 +35,33 @@ _KNOWN: tuple[Callable[[pa.DataType], bool], ...] = (
 RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
 _OPEN = (*RECORDS, inspect.NamedTupleType, inspect.DictType, inspect.AnyType, inspect.CustomType, inspect.UnionType)
 """Types whose values may have several columns, or of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class StateColumns:
+    """Which columns of a table are keys and which are state."""
+
+    key: str = "key"
+    value: str | None = None
+    """The column that is the whole state; None: all beside the key are."""
+
+    def fields(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """Return the columns with state, each with the name that the operator's state has for it.
+
+        A `ConfigError` if a column is not there; `where` is what the columns are of.
+        """
+        there = f"the columns are {', '.join(names)}"
+        if self.key not in names:
+            raise ConfigError(
+                f"{where}: there is no column {self.key!r} for the keys; {there}. Name the one with the keys (key=…, --key …); "
+                "what is beside it is the state: one column called 'value', or one that you name (value=…, --value …), or one "
+                "for each field"
+            )
+        if self.value is None:
+            return {name: name for name in names if name != self.key}
+        if self.value not in names:
+            raise ConfigError(f"{where}: there is no column {self.value!r} for the state; {there} (value=…, --value …)")
+        return {self.value: VALUE}
 
 
 def expected_type(spec: StateSpec) -> Any:
@@ -65,7 +93,11 @@ def check_columns(
             _check_type(operator, where, name, fields[name].type, kind)
     elif not isinstance(info, _OPEN):
         if list(columns) != [VALUE]:
-            wanted = f"its state is a plain {type_name(info)}, which is in a column called {VALUE!r}"
+            only = next(iter(columns)) if len(columns) == 1 else "…"
+            wanted = (
+                f"its state is a plain {type_name(info)}, which is in a column called {VALUE!r}, or in one that you name "
+                f"(value={only!r}, --value {only})"
+            )
             raise _refusal(operator, where, wanted, columns, key)
         _check_type(operator, where, VALUE, info, columns[VALUE])
 

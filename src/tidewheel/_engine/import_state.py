@@ -14,7 +14,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
-from tidewheel._engine.import_columns import check_columns, expected_type
+from tidewheel._engine.import_columns import StateColumns, check_columns, expected_type
 from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
 from tidewheel._engine.key_kinds import merged_kinds
@@ -48,14 +48,21 @@ class Imported(NamedTuple):
 
 
 def import_state(
-    job: Job, operator: str, rows: Rows, *, key: str = "key", key_type: type | str | None = None
+    job: Job,
+    operator: str,
+    rows: Rows,
+    *,
+    key: str = "key",
+    value: str | None = None,
+    key_type: type | str | None = None,
 ) -> Imported:
     """Give an operator its state, as one commit, before the job's first batch.
 
-    `rows` is the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of such files, an Arrow table or a Spark
-    DataFrame with the column `key`; the value is the column `value` if that is the only other one, else a record of the
-    others, as the operator's type declares it. Pairs of key and value do as well. State that the operator has from an
-    earlier import is replaced key by key. What does not fit the declared type, or the type of the default, is refused.
+    `rows` is the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of such files, an Arrow table or a
+    Spark DataFrame with the column `key`. The state is the column that `value` names, and others are left out; if it names
+    none, the column called `value` if that is the only other one, else a record of the others, as the operator's type declares
+    it. Pairs of key and value do as well. State that the operator has from an earlier import is replaced key by key. What does
+    not fit the declared type, or the type of the default, is refused.
 
     `key_type` is the type of the keys; by default what the program declares of its `key_by`. Keys of another type are
     refused. The cells of a CSV file are read as that type, and as text where nobody tells it, unless all look like numbers:
@@ -67,23 +74,23 @@ def import_state(
     plan = job.plan()
     spec = _spec(plan, operator)
     codec, expected = spec.resolved_codec(), expected_type(spec)
-    keys = ImportedKeys(plan, operator, key_type)
+    keys, columns = ImportedKeys(plan, operator, key_type), StateColumns(key, value)
 
-    def check(columns: Mapping[str, pa.DataType | None], where: str) -> None:
-        check_columns(operator, expected, columns, key, where)
+    def check(fields: Mapping[str, pa.DataType | None], where: str) -> None:
+        check_columns(operator, expected, fields, key, where)
 
     def twice(stored: bytes) -> StateError:
         return StateError(
             f"the key {from_stored(stored)!r} comes twice in what is imported into {operator!r}; keep one of the two"
         )
 
-    text = _text_rows(rows, key, keys, check, None if spec.codec else expected)
+    text = _text_rows(rows, columns, keys, check, None if spec.codec else expected)
     count = 0
     with SortedRuns(twice) as entries:
-        for name, value in _pairs(rows, key, check) if text is None else text:
+        for name, content in _pairs(rows, columns, check) if text is None else text:
             try:
                 stored = to_stored(keys.checked(name))
-                state = codec.encode(_converted(value, None if spec.codec else expected, name, operator))
+                state = codec.encode(_converted(content, None if spec.codec else expected, name, operator))
             except (StateError, OperatorError) as error:
                 raise error if text is None else StateError(f"{text.place}: {error}") from None
             entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
@@ -97,16 +104,16 @@ def import_state(
     return Imported(count, isinstance(text, CsvRows) and keys.type is None)
 
 
-def _text_rows(rows: Rows, key: str, keys: ImportedKeys, check: _Check, expected: Any) -> TextRows | None:
+def _text_rows(rows: Rows, columns: StateColumns, keys: ImportedKeys, check: _Check, expected: Any) -> TextRows | None:
     """Return the rows of CSV files or JSON lines; None: it is something else."""
     if not isinstance(rows, str | os.PathLike):
         return None
     path = os.fspath(rows)
     match text_format(path):
         case "csv":
-            return CsvRows(path, key, keys, check, expected)
+            return CsvRows(path, columns, keys, check, expected)
         case "json":
-            return JsonRows(path, key, keys, check)
+            return JsonRows(path, columns, keys, check)
         case _:
             return None
 
@@ -150,13 +157,13 @@ def _spec(plan: Plan, operator: str) -> StateSpec:
     return spec
 
 
-def _pairs(rows: Rows, key: str, check: _Check) -> Iterable[tuple[Any, Any]]:
+def _pairs(rows: Rows, columns: StateColumns, check: _Check) -> Iterable[tuple[Any, Any]]:
     if isinstance(rows, str | os.PathLike):
-        return _of_batches(_of_parquet(os.fspath(rows)), key, check, os.fspath(rows))
+        return _of_batches(_of_parquet(os.fspath(rows)), columns, check, os.fspath(rows))
     if hasattr(rows, "toArrow"):
-        return _of_batches(_of_frame(rows), key, check, "the DataFrame")
+        return _of_batches(_of_frame(rows), columns, check, "the DataFrame")
     if isinstance(rows, pa.Table):
-        return _of_batches((rows.schema, rows.to_batches()), key, check, "the table")
+        return _of_batches((rows.schema, rows.to_batches()), columns, check, "the table")
     pairs: Iterable[tuple[Any, Any]] = rows
     return pairs
 
@@ -206,19 +213,15 @@ def _of_frame(frame: DataFrame) -> _Columns:
     return schema, (batch for table in batches for batch in table.to_batches())
 
 
-def _of_batches(columns: _Columns, key: str, check: _Check, where: str) -> Iterator[tuple[Any, Any]]:
-    schema, batches = columns
-    if key not in schema.names:
-        raise ConfigError(
-            f"there is no column {key!r} for the keys in {where}; the columns are {', '.join(schema.names)}. Name the one with "
-            "the keys (key=…, --key …); what is beside it is the state: one column called 'value', or a column for each field"
-        )
-    others = [name for name in schema.names if name != key]
-    check({name: schema.field(name).type for name in others}, where)
+def _of_batches(table: _Columns, columns: StateColumns, check: _Check, where: str) -> Iterator[tuple[Any, Any]]:
+    schema, batches = table
+    fields = columns.fields(schema.names, where)
+    named = where if columns.value is None else f"{where}, where {VALUE!r} is the column {columns.value!r}"
+    check({name: schema.field(column).type for column, name in fields.items()}, named)
     for batch in batches:
-        keys = map(_key, batch.column(key).to_pylist())
-        values = DICT.values(batch.select(others))
-        if others == [VALUE]:
+        keys = map(_key, batch.column(columns.key).to_pylist())
+        values = DICT.values(batch.select(list(fields)).rename_columns(list(fields.values())))
+        if list(fields.values()) == [VALUE]:
             values = [value[VALUE] for value in values]
         yield from zip(keys, values, strict=True)
 

@@ -8,7 +8,7 @@ import io
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import inspect
 
 from tidewheel._connectors.files.extensions import format_by_name, listed_files
-from tidewheel._engine.import_columns import RECORDS, alone, type_info, type_name
+from tidewheel._engine.import_columns import RECORDS, StateColumns, alone, type_info, type_name
 from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._values.shape import VALUE
 from tidewheel.errors import ConfigError, StateError
@@ -56,9 +56,10 @@ def text_format(path: str) -> str | None:
 class TextRows(ABC):
     """The rows of one file, or of those of a folder in the order of their names: pairs of key and value."""
 
-    def __init__(self, path: str, key: str, keys: ImportedKeys, check: CheckNames) -> None:
-        """Take the column with the keys, what is known of the keys, and what checks the names of the columns."""
-        self.path, self.key, self.keys, self.check = path, key, keys, check
+    def __init__(self, path: str, columns: StateColumns, keys: ImportedKeys, check: CheckNames) -> None:
+        """Take which columns are wanted, what is known of the keys, and what checks the names of the columns."""
+        self.path, self.columns, self.keys, self.check = path, columns, keys, check
+        self.key = columns.key
         self.file, self.line = path, 0
 
     @property
@@ -98,19 +99,13 @@ class TextRows(ABC):
     def _wrong(self, what: str) -> StateError:
         return StateError(f"{self.place}: {what}")
 
-    def _no_key(self, columns: Sequence[str]) -> ConfigError:
-        return ConfigError(
-            f"{self.place}: there is no column {self.key!r} for the keys; the columns are {', '.join(columns)}. Name the one "
-            "with the keys (key=…, --key …); what is beside it is the state: one column called 'value', or one for each field"
-        )
-
 
 class CsvRows(TextRows):
     """Lines of a CSV file, the first of which names the columns; a tab stands between values in a file called .tsv."""
 
-    def __init__(self, path: str, key: str, keys: ImportedKeys, check: CheckNames, expected: Any) -> None:
+    def __init__(self, path: str, columns: StateColumns, keys: ImportedKeys, check: CheckNames, expected: Any) -> None:
         """Take also the type of the operator's states, which the cells do not tell."""
-        super().__init__(path, key, keys, check)
+        super().__init__(path, columns, keys, check)
         self._whole, self._record = type_info(expected), alone(expected)
         self.numbers_only: str | None = None
         """The first key, if nobody tells the type of the keys and all look like numbers."""
@@ -134,11 +129,10 @@ class CsvRows(TextRows):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise self._wrong(f"the column {twice!r} is named twice; the first line names the columns")
-        if self.key not in names:
-            raise self._no_key(names)
-        others = [name for name in names if name != self.key]
-        self.check(dict.fromkeys(others), self.file)
-        cells = [None if name == self.key else self._cell_of(name, others == [VALUE]) for name in names]
+        fields = self.columns.fields(names, self.place)
+        self.check(dict.fromkeys(fields.values()), self.file)
+        plain = list(fields.values()) == [VALUE]
+        cells = [self._cell_of(name, plain) if name in fields else None for name in names]
         at = names.index(self.key)
         for values in lines:
             self.line = lines.line_num
@@ -152,11 +146,11 @@ class CsvRows(TextRows):
             key = self._read(self._key_of, values[at], self.key)
             self._look_at(values[at])
             record = {
-                name: self._read(cell, value, name)
+                fields[name]: self._read(cell, value, name)
                 for name, cell, value in zip(names, cells, values, strict=True)
                 if cell is not None
             }
-            yield key, record[VALUE] if others == [VALUE] else record
+            yield key, record[VALUE] if plain else record
 
     def _look_at(self, text: str) -> None:
         if not text:
@@ -202,14 +196,13 @@ class JsonRows(TextRows):
                 raise self._wrong(f"it is no JSON ({error}); a file of JSON lines has an object on each line") from None
             if not isinstance(row, dict):
                 raise self._wrong(f'it is {type(row).__name__}, not an object such as {{"{self.key}": …, "value": …}}')
-            if self.key not in row:
-                raise self._no_key(list(row))
             names = tuple(row)
-            key = row.pop(self.key)
+            fields = self.columns.fields(names, self.place)
             if names not in checked:
-                self.check(dict.fromkeys(row), self.place)
+                self.check(dict.fromkeys(fields.values()), self.place)
                 checked.add(names)
-            yield _frozen(key), row[VALUE] if list(row) == [VALUE] else row
+            record = {name: row[column] for column, name in fields.items()}
+            yield _frozen(row[self.key]), record[VALUE] if list(record) == [VALUE] else record
 
 
 def _frozen(key: Any) -> Any:

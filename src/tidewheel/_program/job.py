@@ -294,7 +294,15 @@ class Job:
         """
         return self._lookup().get(operator, key)
 
-    def import_state(self, operator: str, rows: Any, *, key: str = "key", key_type: type | str | None = None) -> int:
+    def import_state(
+        self,
+        operator: str,
+        rows: Any,
+        *,
+        key: str = "key",
+        value: str | None = None,
+        key_type: type | str | None = None,
+    ) -> int:
         """Give a step its state before the job's first batch; return how many keys it got.
 
         - `operator`: the name of the step.
@@ -302,6 +310,7 @@ class Job:
           key and state. The state of a row is its column `value` if that is the only one beside the key, else the record of the
           others. The first line of a CSV file names its columns; values are read as the types that the step declares.
         - `key`: the column with the keys.
+        - `value`: the column that is the whole state, whatever it is called; other columns are then left out.
         - `key_type`: the type of the keys (`str`, `int`, …), where the program does not declare it at `key_by`. Keys of another
           type are refused. In a CSV file they are text where nobody says otherwise, and refused if all look like numbers.
 
@@ -314,7 +323,7 @@ class Job:
         """
         from tidewheel._engine.import_state import import_state
 
-        return import_state(self, operator, rows, key=key, key_type=key_type).keys
+        return import_state(self, operator, rows, key=key, value=value, key_type=key_type).keys
 
     def _lookup(self) -> Lookup:
         from tidewheel._engine.lookup import Lookup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -74,9 +75,7 @@ def test_what_cannot_be_imported_is_refused(job):
         job.import_state("account", [("ada", {}), ("ada", {})])
     with pytest.raises(GraphError, match=r"into 'sums'.*there are 'account'"):
         job.import_state("sums", TABLE)
-    with pytest.raises(
-        ConfigError, match=r"no column 'user' for the keys in the table; the columns are key, balance.*--key"
-    ):
+    with pytest.raises(ConfigError, match=r"no column 'user' for the keys; the columns are key, balance.*--key"):
         job.import_state("account", TABLE, key="user")
     with pytest.raises(ConfigError, match=r"^there is no file nowhere"):
         job.import_state("account", "nowhere.parquet")
@@ -96,8 +95,8 @@ def test_columns_that_do_not_fit_a_plain_state_are_refused(tmp_path):
         made = plain(tmp_path, **state)
         with pytest.raises(
             StateError,
-            match=r"into 'rank' from .*ranks\.parquet: its state is a plain str, which is in a column called 'value'. "
-            r"Found rank \(string\) beside the key 'key'; rename",
+            match=r"into 'rank' from .*ranks\.parquet: its state is a plain str, which is in a column called 'value'"
+            r".*\. Found rank \(string\) beside the key 'key'; rename",
         ):
             made.import_state("rank", tmp_path / "ranks.parquet")
         with pytest.raises(
@@ -107,6 +106,32 @@ def test_columns_that_do_not_fit_a_plain_state_are_refused(tmp_path):
         with pytest.raises(StateError, match=r"state of key 'ada' does not fit what 'rank' declares .*Expected `str"):
             made.import_state("rank", [("ada", 1)])
     assert plain(tmp_path, default="?").import_state("rank", names.rename_columns(["key", "value"])) == 1
+
+
+@pytest.mark.parametrize("form", ["table", "parquet", "csv", "json"])
+def test_a_plain_state_may_be_in_a_column_of_any_name(tmp_path, form):
+    made = plain(tmp_path, default="")
+    table = pa.table({"user": ["ada", "bob"], "country": ["GB", "NL"], "since": [1, 2]})
+    path = tmp_path / f"customers.{form}"
+    match form:
+        case "parquet":
+            parquet.write_table(table, path)
+        case "csv":
+            path.write_text("user,country,since\nada,GB,1\nbob,NL,2\n")
+        case "json":
+            path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    rows = table if form == "table" else path
+    assert made.import_state("rank", rows, key="user", value="country") == 2
+    assert dict(stored(made).scan("rank")) == {"ada": "GB", "bob": "NL"}
+    with pytest.raises(
+        ConfigError, match=r"there is no column 'land' for the state; the columns are user, country, since"
+    ):
+        made.import_state("rank", rows, key="user", value="land")
+
+
+def test_a_table_with_one_other_column_is_refused_with_how_to_name_it(tmp_path):
+    with pytest.raises(StateError, match=r"\(value='country', --value country\)"):
+        plain(tmp_path, default="").import_state("rank", pa.table({"key": ["ada"], "country": ["GB"]}))
 
 
 def test_a_default_tells_the_type_as_far_as_it_can(tmp_path):
