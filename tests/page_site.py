@@ -88,6 +88,7 @@ def write_history(url: str, commits: int = 30, name: str = "clicks", n_shards: i
                 epoch=now - (commits - number + 40) * 10**9,
                 behind={"clicks": {"0": Behind(5, 1.5)}},
                 delta_bytes=1000,
+                hot={"by-user": {"'ada'": 0.5}},
                 deltas=3,
                 published={"out": Published(100, 0.02)},
                 cells={"threshold": 0},

@@ -133,6 +133,10 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
             _number(each["late"]),
             _number(each["dead"]),
         )
+    hot = [
+        plain(f"key {each['key']} has {each['share']:.0%} of the messages of {each['operator']}", "yellow")
+        for each in told.get("hot_keys", ())
+    ]
     notes = ["state: the files of the last commit; local: bytes in local copies, as of the commit before"]
     if told.get("worked_at") is not None:
         at = when(int(told["worked_at"] * 1e9))
@@ -140,7 +144,7 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
     newest = _figures if plainly else _bars
     last = batches(site, name)["bars"][-_BATCHES:]
     shown = newest(last) if last else Text("no batch is in the history yet", "dim")
-    return Group(head, *trouble, Text(), operators, *(Text(note, "dim") for note in notes), Text(), shown)
+    return Group(head, *trouble, Text(), operators, *hot, *(Text(note, "dim") for note in notes), Text(), shown)
 
 
 def _figures(bars: list[dict[str, Any]]) -> RenderableType:

@@ -10,6 +10,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import added
+from tidewheel._engine.hot_keys import hot_keys
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
@@ -191,6 +192,7 @@ def record_of(
         held=None if spec.shards is None else len(spec.shards),
         skew=round(sizes.skew, 3),
         letters=tuple(letter for report in reports for letter in report.letters)[:_LETTERS],
+        hot=hot_keys((report.hot for report in reports), rows_out),
     )
 
 

@@ -77,6 +77,8 @@ class Report(msgspec.Struct, frozen=True):
     """How many seconds it took."""
     idle: float = 0.0
     """How many of them went by while others took its rows, or it waited for theirs."""
+    hot: dict[str, dict[str, float]] = {}
+    """By `key_by`, its most frequent keys as Python shows them, each with about how many messages it has."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -26,6 +26,7 @@ from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.batch_state import BatchState
 from tidewheel._engine.busy_time import BusyTime
+from tidewheel._engine.hot_keys import KeySample
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Failure, Report
@@ -122,6 +123,7 @@ class _Step:
         self.combiners: dict[int, Combiner] = {}
         self.emitted: dict[str, int] = {}
         self.busy = BusyTime(spec.figures)
+        self.key_sample = KeySample(spec.figures)
         self.reading = self.idle = 0.0
         self.share = self._share()
         self.began, self._began = time.time_ns(), time.perf_counter()
@@ -257,8 +259,10 @@ class _Step:
 
     def emit(self, port: Port, batch: Batch) -> None:
         """Send what an operator gave to the operators of this level and over the edges to later ones."""
-        name = self.plan.nodes[port.node].name
-        self.emitted[name] = self.emitted.get(name, 0) + len(batch)
+        node = self.plan.nodes[port.node]
+        self.emitted[node.name] = self.emitted.get(node.name, 0) + len(batch)
+        if node.operator.shuffles:
+            self.key_sample.look_at(node.name, batch)
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
             combiner = self._combiner_of(edge)
@@ -335,6 +339,7 @@ class _Step:
             began=self.began,
             took=time.perf_counter() - self._began,
             idle=self.idle,
+            hot=self.key_sample.found(),
         )
 
 

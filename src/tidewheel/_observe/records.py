@@ -120,6 +120,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """A few of the records that were put aside."""
     merged_bytes: int = 0
     """Bytes of changes that were merged with each other beside the batches, and adopted by this commit."""
+    hot: dict[str, dict[str, float]] = {}
+    """By `key_by`, the keys with more than a tenth of its messages, as Python shows them, each with its share; by a sample."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -47,6 +47,7 @@ def test_what_was_slow_is_told_of_a_job_that_has_ended(url):
     (count,) = (line for line in output.splitlines() if "stateful_map" in line)
     assert " 102 " in count
     assert "20%" in count
+    assert "key 'ada' has 50% of the messages of by-user" in output
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

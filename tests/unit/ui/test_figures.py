@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidewheel._observe.backlog import Backlogs, backlog
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import at_work, bar, charts, is_quiet, operator_figures, rate, recent
+from tidewheel._ui.views.figures import at_work, bar, charts, hot_keys, is_quiet, operator_figures, rate, recent
 
 SECOND = 10**9
 
@@ -124,3 +124,10 @@ def test_a_job_worked_up_to_its_last_rows():
     (worked,) = operator_figures([OperatorRecord("a", "map", 0)], ended, recent(at_work(ended)))
     assert worked["busy"] > 0.3
     assert worked["slowest"]
+
+
+def test_a_key_is_hot_that_has_a_large_share_of_all_the_last_commits():
+    often = CommitRecord(1, SECOND, rows=100, rows_out={"by": 100}, hot={"by": {"'u7'": 0.6, "'u8'": 0.15}})
+    rarely = CommitRecord(2, 2 * SECOND, rows=100, rows_out={"by": 100})
+    assert hot_keys([often, rarely]) == [{"operator": "by", "key": "'u7'", "share": 0.3}]
+    assert hot_keys([]) == []

@@ -91,6 +91,21 @@ def operator_figures(
     return rows
 
 
+def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
+    """Return the keys with a large share of the messages of the `last` commits, the largest share first."""
+    shares: dict[tuple[str, str], float] = {}
+    for record in last:
+        for operator, keys in record.hot.items():
+            for key, share in keys.items():
+                shares[operator, key] = shares.get((operator, key), 0.0) + share * record.rows_out.get(operator, 0)
+    found = []
+    for (operator, key), messages in shares.items():
+        total = sum(record.rows_out.get(operator, 0) for record in last)
+        if total and messages > 0.1 * total:
+            found.append({"operator": operator, "key": key, "share": messages / total})
+    return sorted(found, key=lambda each: -float(each["share"]))
+
+
 def bar(record: CommitRecord) -> dict[str, Any]:
     """Return one commit as a bar of the time line."""
     known = {step: record.steps.get(step, 0.0) for step in STEPS}

@@ -13,7 +13,7 @@ from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._ui.site import Site, Standing
-from tidewheel._ui.views.figures import at_work, is_quiet, operator_figures, rate, recent
+from tidewheel._ui.views.figures import at_work, hot_keys, is_quiet, operator_figures, rate, recent
 from tidewheel.errors import NotFound, StorageError, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
@@ -78,6 +78,7 @@ def overview(site: Site, name: str) -> dict[str, Any]:
         "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
         "operators": operator_figures(run.operators if run else (), records, last),
         "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
+        "hot_keys": hot_keys(last),
         "rates_over": len(last),
         "worked_at": _seconds(last[-1].at) if last and told["state"] in _OVER else None,
         "run": run.run if run else None,

@@ -17,6 +17,7 @@ export async function show(main, context) {
       h("table", {}, h("tbody", {}, [
         ["rows in", rate(each.in_rate)], ["rows out", rate(each.out_rate)], ["busy", percent(each.busy)],
         ["keys", count(each.keys)], ["in local copies, one commit ago", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
+        ...data.hot_keys.filter((hot) => hot.operator === each.name).map((hot) => [`key ${hot.key}`, `${percent(hot.share)} of messages`]),
       ].map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", { class: "n" }, value))))),
       each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?operator=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
       h("p", { class: "quiet small" }, `${data.worked_at ? `when it last worked, ${ago(data.worked_at, data.now)}: ` : ""}rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}`));

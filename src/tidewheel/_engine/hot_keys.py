@@ -1,0 +1,89 @@
+"""Which keys have a large part of the messages: counted in a sample, since counting all of them would cost more than it tells."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._core.text import shortened
+from tidewheel._values import Batch
+
+SHARE = 0.1
+"""A key with more than this share of the messages is told."""
+_TOLD = 3
+"""How many keys of a `key_by` are told at most."""
+_SENT = 10
+"""How many a task reports: a key that is hot in the whole batch is among these in some tasks."""
+_FIRST, _LATER = 256, 32
+"""How many messages are looked at when messages come at once: of the first few times, and of all others."""
+_FIRST_TIMES = 4
+_FEW = 100
+"""Of fewer messages a share says nothing."""
+_HELD = 10_000
+_LONGEST = 60
+
+Counts = dict[str, float]
+
+
+class KeySample:
+    """Counts keys in a sample of one task's messages, by `key_by`."""
+
+    def __init__(self, wanted: bool) -> None:
+        """Take whether anybody wants to know."""
+        self._wanted = wanted
+        self._counters: dict[str, Counter[Any]] = {}
+        self._times: Counter[str] = Counter()
+        self._random = random.Random()
+
+    def look_at(self, operator: str, batch: Batch) -> None:
+        """Take messages that have just got their keys. Their places are drawn: a pattern in the data must not look like a key."""
+        if not self._wanted or not len(batch):
+            return
+        counter = self._counters.setdefault(operator, Counter())
+        self._times[operator] += 1
+        size, most = len(batch), _FIRST if self._times[operator] <= _FIRST_TIMES else _LATER
+        places = range(size) if size <= most else self._random.choices(range(size), k=most)
+        weight = size / len(places)
+        keys, column = batch.keys_made, batch.key_column
+        if keys is not None:
+            sample = [keys[place] for place in places]
+        elif column is not None:
+            sample = column.take(pa.array(places, pa.int64())).to_pylist()
+        else:
+            return
+        for key, times in Counter(sample).items():
+            counter[key] += times * weight  # type: ignore[assignment]  # a message stands for several
+        if len(counter) > _HELD:
+            self._counters[operator] = Counter(dict(counter.most_common(_HELD // 10)))
+
+    def found(self) -> dict[str, Counts]:
+        """Return the most frequent keys of each `key_by`, as Python shows them, each with about how many messages it has."""
+        return {
+            operator: {shortened(key, _LONGEST): float(times) for key, times in counter.most_common(_SENT)}
+            for operator, counter in self._counters.items()
+        }
+
+
+def hot_keys(found: Iterable[Mapping[str, Counts]], messages: Mapping[str, int]) -> dict[str, Counts]:
+    """Return the keys with a large share of a batch, given what its tasks found and how many messages each `key_by` had.
+
+    >>> hot_keys([{"by": {"7": 200.0, "8": 30.0}}, {"by": {"7": 100.0}}], {"by": 1000})
+    {'by': {'7': 0.3}}
+    """
+    sums: dict[str, Counter[str]] = {}
+    for each in found:
+        for operator, counts in each.items():
+            counter = sums.setdefault(operator, Counter())
+            for key, times in counts.items():
+                counter[key] += times  # type: ignore[assignment]  # an estimate
+    hot = {}
+    for operator, counter in sums.items():
+        total = messages.get(operator, 0)
+        if total >= _FEW:
+            shares = {key: min(1.0, round(times / total, 3)) for key, times in counter.most_common(_TOLD)}
+            hot[operator] = {key: share for key, share in shares.items() if share > SHARE}
+    return {operator: shares for operator, shares in hot.items() if shares}
