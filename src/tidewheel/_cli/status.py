@@ -81,7 +81,8 @@ def _life(status: JobStatus) -> str:
 def _error(status: JobStatus) -> list[str]:
     if status.error is None or status.error_at is None:
         return []
-    return [f"last error, at {when(status.error_at)} UTC: {status.error}"]
+    whose = ", of an earlier run" if status.running and status.error_run != status.run else ""
+    return [f"last error{whose}, at {when(status.error_at)} UTC: {status.error}"]
 
 
 def duration(seconds: float) -> str:

@@ -117,7 +117,8 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
         f"  {'–' if told.get('state_bytes') is None else size(told['state_bytes'])} state",
     )
     error = told.get("error")
-    trouble = [plain(error["text"], "red")] if error else []
+    earlier = "the error of an earlier run: " if error and error.get("earlier") else ""
+    trouble = [plain(f"{earlier}{error['text']}", "red")] if error else []
     operators = Table("operator", "kind", "in/s", "out/s", "busy", "keys", "local", "late", "dead", box=None)
     for column in range(2, 9):
         operators.columns[column].justify = "right"

@@ -70,6 +70,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     error: str | None = None
     """The newest error in the history, if the job has committed no batch since."""
     error_at: int | None = None
+    error_run: str | None = None
+    """The run whose error it is: of a job that runs, perhaps an earlier one."""
     ended: Literal["stopped", "killed", "failed"] | None = None
     """How the last run ended: in order, without saying so, or with an error; None: it runs."""
 
@@ -153,7 +155,7 @@ def look(place: JobPlace, newest: Manifest | None, clock: Callable[[], int] = ti
     worked_at = newest.id.created_at if newest.kind == "batch" else None
     error = history.standing_error(place.job, worked_at)
     if error is not None:
-        status = msgspec.structs.replace(status, error=error.text, error_at=error.at)
+        status = msgspec.structs.replace(status, error=error.text, error_at=error.at, error_run=error.run)
     return status if status.running else msgspec.structs.replace(status, ended=ended(history, newest, lease, error))
 
 
@@ -165,7 +167,9 @@ def _look_at_first_start(job: str, lease: LeaseState, history: History) -> JobSt
         return msgspec.structs.replace(status, ended="stopped" if lease.left is None else "killed")
     errors = [error for error in history.errors(job) if error.run == lease.left.run]
     error = errors[-1] if errors else None
-    return msgspec.structs.replace(status, ended="failed", error=error and error.text, error_at=error and error.at)
+    if error is not None:
+        status = msgspec.structs.replace(status, error=error.text, error_at=error.at, error_run=error.run)
+    return msgspec.structs.replace(status, ended="failed")
 
 
 def ended(

@@ -180,6 +180,9 @@ def test_the_error_that_ended_a_run_is_told_until_the_job_works_again(job, tmp_p
     assert "last error, at " in answer
     assert "seven thousand" in answer
     with MemoryRun(job) as run:
+        beside = CliRunner().invoke(app, ["status", "job", "--state", job.state]).stdout
+        assert "job: runs on" in beside
+        assert "last error, of an earlier run, at " in beside
         run.batch({"in": [2]})
         assert look(place(job), newest(job)).error is None
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)

@@ -62,7 +62,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
         "seconds_behind": behind.seconds,
         "clock": _seconds(None if head is None or head.epoch == MAX_TIME else head.epoch),
         "spark": [each.rows for each in records[-_SPARK:]],
-        "error": None if error is None else {"text": error.text, "at": error.at / 1e9, "restarted": error.restarted},
+        "error": None if error is None else _told_error(error, standing),
         "now": time.time(),
     }
 
@@ -135,6 +135,11 @@ def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | N
     """Return the newest error, unless the job has committed a batch since."""
     worked_at = head.id.created_at if head is not None and head.kind == "batch" else None
     return site.history.standing_error(name, worked_at)
+
+
+def _told_error(error: ErrorRecord, standing: Standing) -> dict[str, Any]:
+    earlier = standing.holder is not None and standing.holder.run != error.run
+    return {"text": error.text, "at": error.at / 1e9, "restarted": error.restarted, "earlier": earlier}
 
 
 def _behind(site: Site, name: str, standing: Standing, of_fleet: CommitRecord | None) -> Backlog:

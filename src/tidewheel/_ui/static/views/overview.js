@@ -25,7 +25,7 @@ export async function show(main, context) {
 
   const draw = () => {
     put(top,
-      data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : "error: "), data.error.text) : null,
+      data.error ? h("div", { class: "trouble" }, h("b", {}, data.error.restarted ? "restarted after: " : data.error.earlier ? "error of an earlier run: " : "error: "), data.error.text) : null,
       facts([
         ["state", [badge(data.state), data.phase ? ` ${data.phase}` : null]], ["rows", rate(data.rate)], ["behind", behind(data)],
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
