@@ -149,9 +149,8 @@ class Fleet:
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Return number and sum of each user's events, from the store alone."""
-        # A count, then how many values the sum has, and the sum.
         stored = StoredJob(JOB, state=self.state).scan("totals")
-        return {user: (int(values[0]), int(values[2])) for user, values in stored}
+        return {user: (kept["n"], kept["total"]) for user, kept in stored}
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Return each user's last total in the output; fail if one was published twice."""

@@ -60,10 +60,12 @@ def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
     assert job["error"]["text"] == f"operator 'count': {HOSTILE}"
 
 
-def test_a_job_has_its_graph_and_one_that_does_not_run_has_no_slowest_operator(page):
+def test_a_job_has_its_graph_and_one_that_has_ended_the_operator_that_was_slowest(page):
     job = answer(page, "/api/job?job=clicks")
     slowest = [each["name"] for each in job["operators"] if each["slowest"]]
-    assert slowest == []
+    assert slowest == ["count"]
+    assert job["worked_at"] <= job["now"]
+    assert job["hot_keys"] == [{"operator": "by-user", "key": "'ada'", "share": 0.5}]
     assert [each["inputs"] for each in job["operators"]] == [[], [["clicks", 0]], [["by-user", 0]], [["count", 0]]]
 
 
