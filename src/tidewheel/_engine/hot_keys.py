@@ -48,7 +48,7 @@ class KeySample:
         size, most = len(batch), _FIRST if self._times[operator] <= _FIRST_TIMES else _LATER
         places = range(size) if size <= most else self._random.choices(range(size), k=most)
         weight = size / len(places)
-        keys, column = batch.keys_made, batch.key_column
+        keys, column = batch.keys_made, batch.key_data
         if keys is not None:
             sample = [keys[place] for place in places]
         elif column is not None:
