@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark, may_be_shared
 from tidewheel._core.closing import Closing
+from tidewheel._core.logs import logger
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.commit import check_reports
@@ -26,6 +27,8 @@ from tidewheel._spark.query_sources import QuerySources
 from tidewheel._spark.source_lines import offsets_by_name
 from tidewheel._spark.work_estimate import WorkEstimate
 from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
+
+_LOG = logger(__name__)
 
 SMALL_ROWS = 10_000
 """Up to this many rows a batch runs in one task without a shuffle."""
@@ -205,7 +208,8 @@ class BatchTasks(Closing):
         assert self._beside is not None
         try:
             return self._beside.reports(spec, levels, hands)
-        except BatchFailed:
+        except BatchFailed as failed:
+            _LOG.info("a batch failed beside the driver, and runs in tasks of Spark: %s", failed)
             return self._program.in_tasks(spec, levels, hands)
 
 

@@ -9,24 +9,31 @@ crashes in one, or eats all memory, ends it and not the run. The batch then has 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from tidewheel._core import pickling
 from tidewheel._core.closing import Closing
+from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
 from tidewheel._spark.interrupts import ENDING
 
+_LOG = logger(__name__)
+
 _AFTER = 1
 """How many batches a run has before processes are worth their start."""
 _FAILURES = 3
-"""How many batches in a row they may fail to bring to an end, until all are left to tasks."""
+"""How many times in a row they may fail to start, or to bring a batch to an end, until all are left to tasks."""
 _PATIENCE_S = 5.0
+_LOOK_S = 1.0
 
 
 class BatchFailed(Exception):
@@ -52,13 +59,13 @@ class WorkersBeside(Closing):
 
     def are_ready(self, tasks: int) -> bool:
         """Tell whether they can run so many tasks at a time; start those that are wanting if it is time."""
-        if self._failures == _FAILURES or tasks > self._most:
+        if self._failures >= _FAILURES or tasks > self._most:
             return False
         if self._batches > _AFTER:
-            for _ in range(len(self._workers), tasks):
-                self._workers.append(_Worker(self._environment, self._hello))
+            self._start(tasks - len(self._workers))
         ready = [worker.is_ready() for worker in self._workers[:tasks]]
-        self._forget_ended()
+        if self._forget_ended():
+            self._failures += 1
         return len(ready) == tasks and all(ready)
 
     def reports(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
@@ -68,9 +75,14 @@ class WorkersBeside(Closing):
         """
         self._failures += 1
         workers = self._workers[: len(hands)]
-        for number, (worker, splits) in enumerate(zip(workers, hands, strict=True)):
-            worker.begin(spec, levels, splits, number)
-        answers = [worker.answer() for worker in workers]
+        try:
+            for number, (worker, splits) in enumerate(zip(workers, hands, strict=True)):
+                worker.begin(spec, levels, splits, number)
+            answers = [worker.answer() for worker in workers]
+        except BaseException:
+            # An answer that nobody has taken would be taken for one of the next batch.
+            self.close()
+            raise
         self._forget_ended()
         reports: list[bytes] = []
         for answer in answers:
@@ -91,10 +103,21 @@ class WorkersBeside(Closing):
             worker.close()
         self._workers = []
 
-    def _forget_ended(self) -> None:
-        if any(worker.has_ended for worker in self._workers):
+    def _start(self, number: int) -> None:
+        try:
+            for _ in range(number):
+                self._workers.append(_Worker(self._environment, self._hello))
+        except OSError as error:
+            _LOG.warning("no process can be started beside the driver; its batches run in tasks of Spark: %s", error)
+            self._failures, self._batches = self._failures + 1, 0
+
+    def _forget_ended(self) -> bool:
+        """Let go of the processes that have ended; return whether any has."""
+        ended = any(worker.has_ended for worker in self._workers)
+        if ended:
             self._batches = 0
         self._workers = [worker for worker in self._workers if not worker.has_ended]
+        return ended
 
 
 class _Worker:
@@ -106,9 +129,13 @@ class _Worker:
         self._is_ready = self.has_ended = False
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            # What functions print goes where Spark's workers print.
+            # What functions print goes where Spark's workers print, and at once, as theirs does.
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),), env=dict(environment)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(theirs.fileno(),),
+                env={**environment, "PYTHONUNBUFFERED": "YES"},
             )
 
     def is_ready(self) -> bool:
@@ -130,6 +157,10 @@ class _Worker:
     def answer(self) -> list[bytes] | str:
         """Wait for the end of the task; return its reports, or why there are none."""
         try:
+            # Processes that a function has forked may hold its end of the connection open after it has ended.
+            while not self._connection.poll(_LOOK_S):
+                if self.process.poll() is not None:
+                    raise EOFError
             answer: list[bytes] | str = pickling.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             self.close()
@@ -163,9 +194,20 @@ def _serve(connection: Connection) -> None:
         connection.send_bytes(pickling.dumps(answer))
 
 
+def _end_with_driver(descriptor: int) -> None:
+    """End this process when the driver is gone, also in the middle of a function that never returns."""
+    connection = select.poll()
+    connection.register(descriptor, 0)  # For its end, and not for what comes in.
+    connection.poll()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     # They are for the driver, which lets the batch finish.
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, ConnectionError), Connection(int(sys.argv[1])) as driver:
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    threading.Thread(target=_end_with_driver, args=(descriptor,), name="tidewheel-driver", daemon=True).start()
+    with contextlib.suppress(EOFError, ConnectionError), Connection(descriptor) as driver:
         _serve(driver)

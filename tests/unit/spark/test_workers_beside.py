@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -28,6 +32,7 @@ class Numbers(Split):
 
     numbers: tuple[int, ...]
     does: str = ""
+    path: str = ""
     size: int = 0
 
     def read(self):
@@ -37,6 +42,13 @@ class Numbers(Split):
             raise OSError("the disk is gone")
         if self.does == "crashes":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.does == "forks and crashes":
+            if child := os.fork():
+                Path(self.path).write_text(str(child))
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        if self.does == "prints":
+            print("seen at once")
         yield pa.RecordBatch.from_pydict({"value": list(self.numbers)})
 
 
@@ -127,6 +139,84 @@ def test_a_crash_ends_one_and_not_the_driver_and_another_one_is_started(workers,
         ran(workers, run, spec, Numbers((1,), "crashes"))
     await_ready(workers)
     assert ran(workers, run, spec, Numbers((1,)))[0].counts["in"] == 1
+
+
+def test_a_crash_is_noticed_also_where_a_child_of_the_process_lives_on(workers, run, tmp_path):
+    await_ready(workers)
+    child = tmp_path / "child"
+    with pytest.raises(BatchFailed, match="has ended"):
+        ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,), "forks and crashes", str(child)))
+    os.kill(int(child.read_text()), signal.SIGKILL)
+
+
+def test_what_functions_print_is_there_when_the_batch_is(workers, run, tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    await_ready(workers)
+    ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,), "prints"))
+    assert "seen at once" in capfd.readouterr().err
+
+
+ABORTED = """
+import os, sys, time
+from tidewheel._core import pickling
+from tidewheel._spark.workers_beside import _Worker
+
+class Endless:
+    def __reduce__(self):
+        return time.sleep, (10**6,)
+
+worker = _Worker(os.environ, pickling.dumps((b"", "digest")))
+while not worker.is_ready():
+    time.sleep(0.01)
+worker._connection.send_bytes(pickling.dumps(Endless()))
+print(worker.process.pid, flush=True)
+os._exit(130)
+"""
+"""A driver that is aborted while a process beside it is in a function that never returns."""
+
+
+def test_no_process_outlives_the_driver_whatever_it_does():
+    driver = subprocess.run([sys.executable, "-c", ABORTED], capture_output=True, text=True, timeout=120)
+    pid = int(driver.stdout)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")
+
+
+def test_a_batch_that_is_given_up_half_way_leaves_no_answer_for_the_next_one(workers, run, tmp_path):
+    await_ready(workers, 2)
+    spec = msgspec.structs.replace(run.spec(2, f"{tmp_path}/local"), shared_key="value")
+    with pytest.raises(TypeError):
+        workers.reports(spec, range(1, 2), [[(0, Numbers((1, 2)))], [(0, threading.Lock())]])
+    await_ready(workers)
+    found = ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,)))
+    assert [report.level for report in found] == list(range(len(run.plan.levels)))
+
+
+def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch):
+    monkeypatch.setattr(workers_beside, "_AFTER", 0)
+
+    def refused(*_, **__):
+        raise BlockingIOError("no more processes")
+
+    with beside(run) as workers, monkeypatch.context() as patched:
+        patched.setattr(workers_beside.subprocess, "Popen", refused)
+        for _ in range(workers_beside._FAILURES):
+            workers.count_batch()
+            assert not workers.are_ready(1)
+        patched.undo()
+        assert not workers.are_ready(1)
+        assert not workers._workers
+
+
+def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch):
+    monkeypatch.setattr(workers_beside, "_AFTER", 0)
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
+    with WorkersBeside(b"", "digest", environment, most=1) as workers:
+        for failures in range(1, workers_beside._FAILURES + 1):
+            workers.count_batch()
+            eventually(lambda n=failures: not workers.are_ready(1) and workers._failures == n, "the end of the process")
+        workers.count_batch()
+        assert not workers.are_ready(1)
+        assert not workers._workers
 
 
 def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_next(workers, run, tmp_path):
