@@ -7,6 +7,7 @@ import os
 import msgspec
 
 from tidewheel._cells.author import Author
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
 FORMAT = 1
@@ -48,7 +49,7 @@ def decode(data: bytes, where: str) -> CellRecord:
     """Return the record of these bytes; `where` names the cell in the error."""
     try:
         record = _decode(data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"what stands at {where} is not a cell's record ({error}); something else writes there: "
             "give cells a place of their own"

@@ -30,6 +30,7 @@ from tidewheel._checkpoint.manifest import (
 from tidewheel._checkpoint.pages import LoadPage
 from tidewheel._checkpoint.shard_map import Group, ShardMap
 from tidewheel._checkpoint.transfer import Transfer
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
@@ -144,7 +145,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
         )
     try:
         state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))
-    except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
+    except (ConfigError, *UNDECODABLE) as error:
         # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
         raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
     if stream_id is not None and state.id.stream_id != stream_id:

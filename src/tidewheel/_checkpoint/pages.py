@@ -16,6 +16,7 @@ import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.envelope import seal, unseal
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
@@ -152,7 +153,7 @@ class StoredPage(Mapping[int, ShardParts]):
             self._raw = dict(pairs)
             if len(self._raw) != len(pairs):
                 raise msgspec.DecodeError("a shard is there twice")
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise self._refused(error) from None
         self._known: dict[int, ShardParts] = {}
         self.bytes = len(body)
@@ -162,7 +163,7 @@ class StoredPage(Mapping[int, ShardParts]):
         if parts is None:
             try:
                 parts = self._known[shard] = _decode_parts(self._raw[shard])
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise self._refused(error) from None
         return parts
 

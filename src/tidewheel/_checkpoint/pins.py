@@ -21,6 +21,7 @@ from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import PINS
 from tidewheel._checkpoint.pages import LoadPage
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
 
@@ -145,5 +146,5 @@ def _decode(data: bytes, what: str) -> Pin:
     _, body = unseal(MAGIC, VERSION, data, what)
     try:
         return msgspec.msgpack.decode(body, type=Pin)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None

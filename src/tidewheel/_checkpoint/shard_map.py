@@ -18,6 +18,7 @@ from tidewheel._checkpoint.pages import (
     encode_patch,
     page_count,
 )
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel.errors import CorruptError, StateError
 
@@ -141,7 +142,7 @@ class Group:
         if self._changes is None:
             try:
                 self._changes = self._checked(decode_patch(self.patch), "a checkpoint's patch")
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise CorruptError(
                     f"a checkpoint's patch does not decode ({error}); it was not written by this format"
                 ) from None

@@ -13,6 +13,7 @@ import typer
 
 from tidewheel._connectors.inbox import open_inbox
 from tidewheel._connectors.inbox.payloads import read_payloads, simple_schema
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError
 
@@ -100,7 +101,7 @@ def keyed(
                 stripped.decode()
                 events.append((decode(stripped).key, stripped))  # type: ignore[attr-defined]
                 numbers.append(number)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNDECODABLE as error:
                 advice = f"each line must be a JSON object whose field {field!r} is a text or a number"
                 refused = _refused(number, where, stripped, f"{error}; {advice}")
                 break

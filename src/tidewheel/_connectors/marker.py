@@ -6,6 +6,7 @@ import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.sink import Publication
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError, StateError
 
 _REMEMBERED = 64
@@ -63,7 +64,7 @@ class Marker(msgspec.Struct, frozen=True):
         """Return the marker that was encoded; None is the marker of a place that holds nothing."""
         try:
             return Marker() if data is None else msgspec.json.decode(data, type=Marker)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CorruptError(
                 f"what should be a sink's marker does not decode ({error}); something else wrote it"
             ) from None

@@ -23,6 +23,7 @@ from xxhash import xxh64_intdigest
 
 from tidewheel._checkpoint.names import staged_file
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, OperatorError, StorageError
 
@@ -60,7 +61,7 @@ def read_token(token: bytes, kind: type[T], sink: str) -> T:
     """Return what a token says, or refuse it: it was not made by the sink's own tasks."""
     try:
         return msgspec.msgpack.decode(token, type=kind)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"sink {sink!r}: a token of the commit is not one that its tasks made ({error}); something else has written to the "
             "state store. Nothing was published: restore the job to an earlier checkpoint"

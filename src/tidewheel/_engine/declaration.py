@@ -10,6 +10,7 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.type_description import ANY, describe
 from tidewheel._checkpoint.names import PROGRAM, folder
 from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound
@@ -101,7 +102,7 @@ def declaration(store: Store, job: str) -> Declaration | None:
         return msgspec.json.decode(store.read(path), type=Declaration)
     except NotFound:
         return None
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"{path} at {store.url} does not decode ({error}); remove it, the job's next start writes it anew"
         ) from None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import inspect
 
 from tidewheel._connectors.files.extensions import format_by_name, listed_files
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._engine.import_columns import RECORDS, StateColumns, alone, type_info, type_name
 from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._values.shape import VALUE
@@ -192,7 +193,7 @@ class JsonRows(TextRows):
                 continue
             try:
                 row = decode(line)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise self._wrong(f"it is no JSON ({error}); a file of JSON lines has an object on each line") from None
             if not isinstance(row, dict):
                 raise self._wrong(f'it is {type(row).__name__}, not an object such as {{"{self.key}": …, "value": …}}')

@@ -18,6 +18,7 @@ from tidewheel._connectors.inbox import Inbox
 from tidewheel._connectors.kafka.client import Connection, client
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, ConnectorError
 
@@ -116,7 +117,7 @@ class KafkaBridge:
         # Numbers begin with 1, offsets with 0.
         try:
             self._routers[partition].route(*self._key_of(message), number=offset + 1)
-        except (ConfigError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ConfigError, *UNDECODABLE) as error:
             letters = self._letters.get(partition)
             if letters is None:
                 self._flush()

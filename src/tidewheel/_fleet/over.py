@@ -27,6 +27,7 @@ import msgspec
 
 from tidewheel._checkpoint.names import folder
 from tidewheel._core import faults
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._fleet.chains import Chains
 from tidewheel._fleet.handover import custody
 from tidewheel._fleet.ledger import is_last, ledger_of
@@ -109,7 +110,7 @@ def _read(where: Store) -> Note:
         return msgspec.json.decode(where.read(_NOTE), type=Note)
     except NotFound:
         return Note()
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"{_NOTE} at {where.url} does not decode ({error}); remove it, and it is made anew"
         ) from None

@@ -14,6 +14,7 @@ import time
 import msgspec
 
 from tidewheel._checkpoint.names import folder
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
 
@@ -62,7 +63,7 @@ class Runs:
             return None
         try:
             return msgspec.json.decode(data, type=Run)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CorruptError(
                 f"run {number} at {self._store.url} does not decode ({error}); is it an entry?"
             ) from None

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import zstandard
 
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
 _MAGIC = b"TWH1"
@@ -208,17 +209,17 @@ class Form(Generic[_Record]):
         try:
             every: list[_Record] = self._all.decode(raw)
             return every
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNDECODABLE:
             pass  # One by one, then: some may be of another version.
         try:
             items = self._many.decode(raw)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptError(f"it does not decode ({error})") from None
         records = []
         for item in items:
             try:
                 records.append(self._one.decode(item))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNDECODABLE:
                 continue
         return records
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidewheel._core.keys import from_stored, shard_of_stored
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.codec import BulkCodec, decode_all
 from tidewheel._state.tagged import Divided, divided, undivided
 from tidewheel.errors import CorruptError, LocalDiskFull
@@ -169,5 +170,5 @@ class SegmentTable:
 def _segments(raw: bytes) -> list[Any]:
     try:
         return undivided(raw).segments
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, *UNDECODABLE) as error:
         raise CorruptError(f"{len(raw)} bytes of state are no head of segments ({error})") from None

@@ -27,6 +27,7 @@ import msgspec
 import zstandard
 from xxhash import xxh64_intdigest
 
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel.errors import CorruptError, StateError
@@ -279,7 +280,7 @@ class StateFile:
         try:
             raw = data if entry.length == entry.raw_length else _zstd.decompress(data, entry.raw_length)
             keys, values, dropped = _decode_block(raw)
-        except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        except (zstandard.ZstdError, *UNDECODABLE) as error:
             raise self._corrupt(where, f"it does not decode ({error})") from None
         return Block(self._tables[entry.table], keys, values, dropped)
 
@@ -331,7 +332,7 @@ class StateFile:
             )
         try:
             index = _decode_index(tail[-footer : -_TRAILER.size])
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise self._corrupt("index", f"it does not decode ({error})") from None
         return index.tables, index.entries
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.codec import decode_all, msgpack_codec
 from tidewheel._state.segments import Load, Place, SegmentedCodec, head
 from tidewheel.errors import CorruptError
@@ -173,7 +174,7 @@ class TimeOrderCodec(SegmentedCodec):
             content = load(place) if isinstance(place, int) else place
             try:
                 return self._entries(content)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise CorruptError(f"a segment of {len(content)} bytes cannot be read ({error})") from None
 
         state = [TimeOrder(), TimeOrder()]

@@ -8,7 +8,7 @@ import uuid
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nats_server import nats  # noqa: F401
@@ -103,6 +103,7 @@ def test_a_token_names_a_staged_file_only(store, name):
 
 
 @given(st.binary(max_size=64))
+@example(b"\x94\xa3\x00\x00\x80")  # Text that is not UTF-8.
 def test_a_token_of_any_bytes_is_refused_or_names_a_staged_file(data):
     for kind in (StagedRef, list[OutputFile]):
         try:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.files.extensions import listed_files
 from tidewheel._connectors.files.paths import local_path
+from tidewheel._core.undecodable import UNDECODABLE
 
 _FILES = 10
 _BYTES = 256 * 1024
@@ -56,7 +57,7 @@ def _first_records(file: str) -> list[dict[str, Any]]:
     for line in lines[:_RECORDS]:
         try:
             record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             continue
         if isinstance(record, dict):
             records.append(record)

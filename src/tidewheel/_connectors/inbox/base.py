@@ -22,6 +22,7 @@ from typing import Self
 import msgspec
 
 from tidewheel._connectors.inbox.errors import InboxError
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, CorruptError
 
@@ -218,5 +219,5 @@ def decode_skipped(data: bytes, where: str) -> set[tuple[int, int, int]]:
     """Return the events that are to be left out, as an inbox has stored them."""
     try:
         return set(msgspec.json.decode(data, type=list[tuple[int, int, int]]))
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(f"the list of skipped events of {where} does not decode ({error})") from None

@@ -18,6 +18,7 @@ import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._connectors.inbox.base import Block, Bytes
+from tidewheel._core.undecodable import UNDECODABLE
 
 _FRAME = struct.Struct("<IIQ")
 FRAME_BYTES = _FRAME.size
@@ -116,7 +117,7 @@ def find(data: memoryview, at: int) -> Found | None:
         return None
     try:
         header = _decode(raw)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     return Found(header, bodies, bodies + sum(part.length for part in header.parts))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidewheel._connectors.inbox.base import Bytes, Stored
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def decode_events(stored: Stored) -> Events:
 def _unpacked(stored: Stored) -> _Packed:
     try:
         return _decode(_expanded(stored.block.data))
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, *UNDECODABLE) as error:
         raise CorruptError(
             f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
             f"{stored.producer!r}, does not decode ({error}); it was not written by this format"

@@ -42,6 +42,7 @@ from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._core import faults
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage.file import FileStore
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StorageError
@@ -414,7 +415,7 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
         raw = store.read(_DESCRIPTION)
     try:
         found = msgspec.json.decode(raw, type=_Description)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(f"{_DESCRIPTION} at {store.url} does not decode ({error}); is it an inbox?") from None
     if found.format != _FORMAT:
         advice = (

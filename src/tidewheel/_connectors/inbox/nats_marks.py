@@ -13,6 +13,7 @@ import msgspec
 
 from tidewheel._connectors.inbox.base import NAMED_MARKS_S, decode_skipped
 from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
 Marks = dict[int, tuple[str, int]]
@@ -49,7 +50,7 @@ class NatsMarks:
     def _decoded(self, data: bytes) -> Marks:
         try:
             return _decode(data) if data else {}
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CorruptError(f"marks in the stream {self._messages.where} do not decode ({error})") from None
 
 

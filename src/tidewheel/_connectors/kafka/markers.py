@@ -28,6 +28,7 @@ import msgspec
 from tidewheel._connectors.kafka.client import Connection, LastError, Patience
 from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics, split
 from tidewheel._connectors.marker import Marker
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import ConnectorError, CorruptError
 
 _TAIL = 1_000
@@ -282,7 +283,7 @@ def _log(target: Target, topics: tuple[str, ...], isolation: str) -> KafkaLog:
 def _decoded(data: bytes | None) -> Sent:
     try:
         return Sent() if not data else msgspec.json.decode(data, type=Sent)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"what should be a sink's marker does not decode ({error}); something else wrote it"
         ) from None

@@ -15,6 +15,7 @@ from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
 from tidewheel._core.closing import Closing
 from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConnectorError, CorruptError
@@ -190,7 +191,7 @@ def arrived(stored: Stored) -> Arrived:
     """Return the messages of a stored block."""
     try:
         return _decode(stored.block.data)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"the block at position {stored.position} of the buffer, written by {stored.producer!r}, does not decode ({error}); "
             "it was not written by a bridge"

@@ -21,6 +21,7 @@ from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._connectors.over_runs import over_marker, refuse_over
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, CorruptError
 
 SENDING = faults.declare("nats.sending", "a batch is with the server, all but the marker that makes it count")
@@ -181,7 +182,7 @@ async def _looked_up(target: Target) -> tuple[Published, int]:
         return Published(), 0
     try:
         return msgspec.json.decode(message.data or b"", type=Published), int(message.seq or 0)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is no marker ({error}); something "
             "else writes to this subject"
