@@ -66,6 +66,12 @@ def void_sinks(state: Manifest) -> list[str]:
     return [] if void is None else sorted(name for name, newest in state.sinks.items() if newest > void.after)
 
 
+def is_void(state: Manifest, sink: str) -> bool:
+    """Tell whether a sink may have output which a restore made void: all may of which the manifest says nothing."""
+    void = state.retract
+    return void is not None and state.sinks.get(sink, void.before) > void.after
+
+
 def taken_back(state: Manifest, names: Collection[str]) -> dict[str, int]:
     """Return the newest output of all sinks once nothing that is void is expected of the named ones any more."""
     void = state.retract

@@ -20,7 +20,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._checkpoint.unpublished import outputs_of, settled, void_sinks
+from tidewheel._checkpoint.unpublished import is_void, outputs_of, settled, void_sinks
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
@@ -266,7 +266,7 @@ class ChainRun(ABC):
         void = self.head.retract
         if void is not None:
             for node in self.plan.nodes:
-                if isinstance(node.operator, SinkOperator):
+                if isinstance(node.operator, SinkOperator) and is_void(self.head, node.name):
                     node.operator.sink.retract(self.stream, node.name, void.after, void.before)
         publish_output(self.plan, self.folder, self.head, spark, steps)
         self._published = True
@@ -369,11 +369,15 @@ class JobRun(ChainRun):
                 f"(drop_unpublished=[{missing[0]!r}])"
             )
         for node in self.plan.nodes:
+            if node.name in self.terms.drop_unpublished:
+                continue
             if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
                 raise StateError(
                     f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
                     f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
-                    "there twice. If that is fine, restore once more with --keep-output (keep_output=True)"
+                    f"there twice. If that is fine, leave it in place with --drop-unpublished {node.name} "
+                    f"(drop_unpublished=[{node.name!r}]); or restore once more with --keep-output (keep_output=True), which leaves "
+                    "the output of all sinks"
                 )
 
 

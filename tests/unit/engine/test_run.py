@@ -238,6 +238,27 @@ def test_output_that_is_to_be_taken_back_can_be_left_in_place_and_is_not_asked_f
     assert len(lines(tmp_path)) == 3
 
 
+def test_output_of_a_sink_that_the_program_has_can_be_left_in_place_too(abandoned, tmp_path):
+    with MemoryRun(abandoned.job(), drop_unpublished=["out"]) as run:
+        assert len(lines(tmp_path)) == 2
+        run.batch(rows(5))
+    with MemoryRun(abandoned.job()):
+        pass
+    assert len(lines(tmp_path)) == 3
+
+
+def test_a_sink_that_cannot_take_back_may_keep_what_is_void():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+    restore(run.run.checkpoints, 1)
+    with pytest.raises(StateError, match="--drop-unpublished out"):
+        MemoryRun(program.job())
+    with MemoryRun(program.job(), drop_unpublished=["out"]) as run:
+        run.batch(rows(2))
+    assert program.values() == [1, 2]
+
+
 def test_a_run_that_has_taken_back_needs_the_sink_again_for_a_restore_to_before_its_output_alone(abandoned, tmp_path):
     with MemoryRun(abandoned.job()) as run:
         pass
