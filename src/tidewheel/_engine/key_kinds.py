@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 
 from tidewheel._engine.plan import Plan
-from tidewheel._operators.graph import Node
 from tidewheel.errors import OperatorError
 
 
@@ -42,15 +42,17 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
     """
     nodes = {node.id: node for node in plan.nodes}
 
-    def key_steps(node: Node) -> set[str]:
+    @cache  # Branches that part and meet again would be walked once for each way through them.
+    def key_steps(number: int) -> frozenset[str]:
+        node = nodes[number]
         if node.operator.kind == "key_by":
-            return {node.name}
-        return {name for port in node.inputs for name in key_steps(nodes[port.node])}
+            return frozenset((node.name,))
+        return frozenset().union(*(key_steps(port.node) for port in node.inputs))
 
     found: dict[str, str] = {}
     for node in plan.nodes:
         if node.operator.stateful:
-            known = [_places(name, kinds) for name in sorted(key_steps(node))]
+            known = [_places(name, kinds) for name in sorted(key_steps(node.id))]
             if known and all(each == known[0] for each in known):
                 found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
     return found

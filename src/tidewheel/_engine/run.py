@@ -376,8 +376,8 @@ class JobRun(ChainRun):
                     f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
                     f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
                     f"there twice. If that is fine, leave it in place with --drop-unpublished {node.name} "
-                    f"(drop_unpublished=[{node.name!r}]); or restore once more with --keep-output (keep_output=True), which leaves "
-                    "the output of all sinks"
+                    f"(drop_unpublished=[{node.name!r}]); or restore once more with --keep-output (keep_output=True), which "
+                    "leaves the output of all sinks"
                 )
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -129,4 +130,7 @@ def _serve(source: int) -> None:
 
 
 if __name__ == "__main__":
+    # Service managers signal all processes that they know, and the JVM has its last to say.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     copy(0, _STDERR)

@@ -79,6 +79,22 @@ def test_when_the_process_that_copies_is_killed_the_rest_arrives_all_the_same(tm
     assert "has ended with status -9" in caplog.text
 
 
+def test_the_process_that_copies_leaves_signals_to_end_to_the_driver():
+    source, write = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", jvm_stderr.__file__], stdin=source, stderr=subprocess.PIPE
+    ) as copying:
+        os.close(source)
+        os.write(write, b"first\n")
+        assert copying.stderr.readline() == b"first\n"
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            copying.send_signal(number)
+        os.write(write, b"last\n")
+        os.close(write)
+        assert copying.stderr.read() == b"last\n"
+    assert copying.returncode == 0
+
+
 DRIVER = """
 import subprocess, sys, threading
 from tidewheel._spark.jvm_stderr import filtered
