@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tidewheel._connectors.inbox import Inbox
-from tidewheel._connectors.kafka.client import Connection, client
+from tidewheel._connectors.kafka.client import Connection, client, once_coordinated
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
 from tidewheel._core.undecodable import UNDECODABLE
@@ -101,7 +101,8 @@ class KafkaBridge:
                     f"there is no topic {settings.topic!r} at the Kafka brokers {settings.connection.brokers}: {found.error}"
                 )
             wanted = [TopicPartition(settings.topic, partition) for partition in sorted(found.partitions)]
-            begun = self._consumer.committed(wanted, timeout)
+        with settings.connection.explained(f"find where the group {settings.group} has come to"):
+            begun = once_coordinated(lambda: self._consumer.committed(wanted, timeout), timeout)
         for each in begun:
             name = f"kafka-{settings.topic.replace('.', '_')}-{each.partition}"
             self._routers[each.partition] = Router(self._inbox, name, own_numbers=True)
@@ -141,8 +142,9 @@ class KafkaBridge:
         }
         if news:
             offsets = [TopicPartition(self._settings.topic, partition, offset) for partition, offset in news.items()]
-            with self._settings.connection.explained("commit offsets"):
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+            connection = self._settings.connection
+            with connection.explained("commit offsets"):
+                once_coordinated(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), connection.timeout)
             self._committed.update(news)
 
     def _failed(self, message: Any) -> ConnectorError | ConfigError:

@@ -10,11 +10,12 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_server import kafka  # noqa: F401
 from memory_inbox import whole
 from tidewheel._connectors.inbox import decode_events, open_inbox
+from tidewheel._connectors.kafka.client import once_coordinated
 from tidewheel._core.keys import from_stored
 
 
@@ -101,3 +102,25 @@ def test_what_cannot_work_is_said(kafka, tmp_path):  # noqa: F811
     assert missing.returncode == 1
     assert "nowhere" in missing.stderr
     assert "--option x is not NAME=VALUE" in bridge(kafka, "t", f"{tmp_path}/inbox", "--option", "x").stderr
+
+
+@pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_a_group_without_a_coordinator_is_asked_again_and_other_errors_are_not(name):
+    # A broker under load answers so for a moment; no test can make it.
+    answers = [
+        KafkaException(KafkaError(getattr(KafkaError, name))),
+        KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)),
+        7,
+    ]
+
+    def call() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert once_coordinated(call, 60) == 7
+    answers[:] = [KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), 7]
+    with pytest.raises(KafkaException):
+        once_coordinated(call, 60)
+    assert answers == [7]

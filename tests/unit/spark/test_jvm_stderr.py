@@ -69,6 +69,7 @@ def test_when_the_process_that_copies_is_killed_the_rest_arrives_all_the_same(tm
     while "second\n" not in text:
         text += capfd.readouterr().err
     copying[0].kill()
+    copying[0].wait()  # What it may still have read would be lost with it.
     (tmp_path / "end").touch()
     jvm.wait()
     for thread in set(threading.enumerate()) - before:

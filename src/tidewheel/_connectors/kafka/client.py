@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
@@ -28,6 +28,9 @@ _AWAY = (
     "_TIMED_OUT_QUEUE",
     "REQUEST_TIMED_OUT",
 )
+_WITHOUT_COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+_COORDINATED_S = 0.1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,23 @@ def _refused(error: Any) -> bool:
 def _passes(error: Any) -> bool:
     """Tell whether the same may work later."""
     return not hasattr(error, "name") or error.retriable() or error.name() in _AWAY
+
+
+def once_coordinated(call: Callable[[], T], timeout: float) -> T:
+    """Return what a call about a group's offsets gives, as soon as the group has a coordinator, or raise its last error.
+
+    A group that is new, or whose broker has just gone, has none for a moment, and the client does not ask again.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if error.args[0].name() not in _WITHOUT_COORDINATOR or time.monotonic() > deadline:
+                raise
+        time.sleep(_COORDINATED_S)
 
 
 class Patience:
