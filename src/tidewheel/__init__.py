@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidewheel._time.windows import session, sliding, tumbling
     from tidewheel._values import Row
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BatchProgress",

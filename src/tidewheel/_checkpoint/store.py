@@ -154,7 +154,7 @@ class StreamCheckpoints:
         if manifest is None:
             sequences = self.sequences()
             raise NotFound(
-                f"there is no checkpoint {sequence} of stream {self.stream_id!r} at {self.folder.url}; "
+                f"there is no checkpoint {sequence} of job {self.stream_id!r} at {self.folder.url}; "
                 + (
                     f"{len(sequences)} are kept, from {sequences[0]} to {sequences[-1]}"
                     if sequences

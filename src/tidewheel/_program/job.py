@@ -21,6 +21,7 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.arguments import single_column
 from tidewheel._program.stream import Stream
+from tidewheel._storage import absolute
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Row, shape_of
 from tidewheel.errors import GraphError
@@ -87,7 +88,8 @@ class Job:
         if min(number, collect_every, snapshot_every or 1) < 1:
             raise GraphError("keep, collect_every and snapshot_every must be at least 1")
         self.name = name
-        self.state = state
+        # A program may change its folder after this.
+        self.state = absolute(state)
         self.n_shards = n_shards
         self.keep = number
         self.keep_age = None if isinstance(keep, int) else nanoseconds(keep, "keep", least=1)
@@ -97,7 +99,7 @@ class Job:
         self.grace = nanoseconds(grace or "0 s", "grace")
         """How old a file must be to be removed, in ns."""
         self.graph = Graph()
-        self.cells_at = cells
+        self.cells_at = None if cells is None else absolute(cells)
         self._cells: dict[str, JobCell[Any]] = {}
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}

@@ -268,6 +268,11 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
         names = chosen.get(name, ())
         if isinstance(names, str) or not isinstance(names, Collection):
             raise ConfigError(f'{name} is a list of names, such as ["last"], not {names!r}')
+    tasks = chosen.get("parallelism")
+    if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
+        raise ConfigError(
+            f"the parallelism of job {job.name!r} is between 1 and its {job.n_shards} shards, not {tasks!r}"
+        )
     options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
     options.check_trigger()
     options.history_seconds  # noqa: B018  # It refuses what is no duration.

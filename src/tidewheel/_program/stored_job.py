@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
 from tidewheel._fleet.fleet_state import holding, is_divided, newest
@@ -52,8 +53,11 @@ class StoredJob:
     (3, [(0, 4), (1, 3)])
     """
 
-    def __init__(self, job: str, *, state: str) -> None:
-        """Look for the job; `NotFound` if it has no commit: it says if it is starting, or which jobs are there."""
+    def __init__(self, job: str, *, state: str = DEFAULT_STATE) -> None:
+        """Look for the job; `NotFound` if it has no commit: it says if it is starting, or which jobs are there.
+
+        `state` is its state URL, by default the one that a `Job` has by default.
+        """
         self.name = job
         self.store = open_store(state)
         try:
@@ -120,7 +124,8 @@ class StoredJob:
         """Begin a new job from a savepoint, at the same state URL. It shares this job's files; none is copied."""
         from tidewheel._checkpoint.tools.fork import fork
 
-        fork(self.store, self.name, savepoint, new_job)
+        # The number of a checkpoint is refused there, with what to do.
+        fork(self.store, self.name, str(savepoint), new_job)
         return StoredJob(new_job, state=self.store.url)
 
     def release(self) -> tuple[str, ...]:

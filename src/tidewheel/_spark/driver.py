@@ -235,7 +235,9 @@ class Driver:
                     return
                 self._check_fenced(error)
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, cause(error))
-                if again is None or self.stopping or (ended and not self._may_start_spark()):
+                if again is not None and self.stopping:
+                    return  # What would be tried again is left to the next run.
+                if again is None or (ended and not self._may_start_spark()):
                     raised = self._readable(error)
                     raise raised from (error.__cause__ if raised is error else error)
                 self.telling.failed(error, self.failed_batch, restarted=True)

@@ -18,6 +18,19 @@ __all__ = ["Entry", "Store", "open_store"]
 _REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
+def absolute(url: str) -> str:
+    """Return the URL of a place that stays the same when this process changes its folder.
+
+    >>> absolute("s3://bucket/state"), absolute("file:///data"), absolute("here").startswith("file:///")
+    ('s3://bucket/state', 'file:///data', True)
+    """
+    scheme = Url(url).scheme
+    rest = url.removeprefix(f"{scheme}:") if scheme else url
+    if (scheme or "file") != "file" or not rest or rest.startswith("/"):
+        return url
+    return open_store(url).url
+
+
 def open_store(url: str) -> Store:
     """Return the store at a URL.
 

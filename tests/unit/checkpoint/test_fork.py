@@ -102,7 +102,7 @@ def test_a_fork_needs_a_savepoint_and_a_new_name(url, parent):
         r"savepoint parent before-child --at 2 --state \S+, then tidewheel checkpoints fork parent before-child child"
     )
     with pytest.raises(NotFound, match=rf"no savepoint '2'.*there are 'here'\. .*{commands}"):
-        parent.fork("2", "child")
+        parent.fork(2, "child")
     with pytest.raises(StateError, match="already"):
         parent.fork("here", "parent")
     parent.fork("here", "child")

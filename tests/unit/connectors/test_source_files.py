@@ -72,8 +72,24 @@ def test_text_is_one_column(spark, folder, ordered):
 def test_an_option_that_is_neither_ours_nor_sparks_is_refused(folder):
     with pytest.raises(ConfigError, match=r"no option 'max_files_per_batch': did you mean max_files_per_trigger\?"):
         files(folder, max_files_per_batch=1)
-    with pytest.raises(ConfigError, match=r"no option 'path_glob_filter': there are format, schema, .*like maxFileAge"):
-        files(folder, path_glob_filter="*.json")
+    with pytest.raises(
+        ConfigError, match=r"no option 'name_of_the_owner': there are format, schema, .*like maxFileAge"
+    ):
+        files(folder, name_of_the_owner="ada")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("fromat", "format"), ("shema", "schema"), ("haeder", "header"), ("maxFilesPerTriger", "maxFilesPerTrigger")],
+)
+def test_a_misspelt_option_is_refused_with_the_one_that_was_meant(folder, given, meant):
+    with pytest.raises(ConfigError, match=rf"no option '{given}': did you mean {meant}\?"):
+        files(folder, **{given: "1"})
+
+
+@pytest.mark.parametrize("name", ["HEADER", "pathGlobFilter", "rowTag", "ofAnotherFormat"])
+def test_options_of_spark_and_of_other_formats_are_taken(folder, name):
+    assert files(folder, "json", **{name: "1"}).options == {name: "1"}
 
 
 @pytest.mark.parametrize("name", ["cleanSource", "cleansource"])

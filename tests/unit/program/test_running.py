@@ -9,11 +9,12 @@ import threading
 import pytest
 
 import tidewheel
-from tidewheel import BatchProgress, Job, Run, RunResult
+from tidewheel import BatchProgress, Job, Run, RunResult, StoredJob
 from tidewheel._program.running import in_background, in_this_thread
 from tidewheel.errors import ConfigError, GraphError, NotFound, OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 from waiting import IN_TIME, SOON
 
 BATCH = BatchProgress(2, 0, 250, 10, 0.5, 12.4, 2)
@@ -199,3 +200,32 @@ def test_a_query_before_the_first_commit_says_that_the_run_is_starting():
         driver.phase = None
         with pytest.raises(NotFound, match="there is no checkpoint"):
             run.query("sum", 1)
+
+
+@pytest.mark.parametrize("tasks", [0, -1, "2", 1.5])
+def test_a_number_of_tasks_that_cannot_be_is_refused_before_the_start(tasks):
+    with pytest.raises(ConfigError, match="the parallelism of job 'unit' is between 1 and its 64 shards, not"):
+        job_of_one_source().run(parallelism=tasks)
+
+
+def job_of_one_source() -> Job:
+    made = Job("unit", state="memory:unit-parallelism")
+    made.source("in", iterable([1])).sink("out", discard())
+    return made
+
+
+def test_the_place_of_a_job_is_that_of_the_folder_in_which_it_was_made(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = Job("unit", cells="cells")
+    made.source("in", iterable([]), value=dict).key_by("by", "user").stateful_map(
+        "seen", lambda user, record, seen: (None, seen + 1), default=0
+    ).sink("out", discard())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"user": "ada"}]})
+    assert made.query("seen", "ada").value == 1
+    assert (made.state, made.cells_at) == (f"file://{tmp_path}/.tidewheel", f"file://{tmp_path}/cells")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    monkeypatch.chdir(tmp_path)
+    assert StoredJob("unit").get("seen", "ada").value == 1

@@ -24,6 +24,7 @@ from tidewheel._connectors.files.format_names import check_format_name, no_reade
 from tidewheel._connectors.files.json_columns import absent_columns
 from tidewheel._connectors.files.ordered import OrderedFiles
 from tidewheel._connectors.files.paths import local_path
+from tidewheel._connectors.files.spark_options import OPTIONS
 from tidewheel._connectors.schema import known_fields, spark_schema
 from tidewheel._connectors.source import Source
 from tidewheel._values import Shape
@@ -304,10 +305,11 @@ _NAMES = ("format", "schema", "max_files_per_trigger", "ordered", "reader")
 
 
 def _check_options(options: dict[str, Any]) -> None:
+    known = {name.lower() for name in OPTIONS}
     for name, value in options.items():
         # Spark ignores options that it does not know, and none of its own has this sign.
-        if "_" in name:
-            meant = difflib.get_close_matches(name, _NAMES, 1)
+        meant = difflib.get_close_matches(name, (*_NAMES, *OPTIONS), 1, cutoff=0.6 if "_" in name else 0.8)
+        if "_" in name or (meant and name.lower() not in known):
             hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(_NAMES)}, and"
             raise ConfigError(f"files() has no option {name!r}: {hint} Spark's options are written like maxFileAge")
         if name.lower() == "cleansource" and str(value).lower() != "off":
