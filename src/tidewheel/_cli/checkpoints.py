@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.text import decoded
+from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
@@ -48,7 +48,7 @@ def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -
         batch = "" if row["batch"] is None else str(row["batch"])
         cells = [str(row["sequence"]), row["kind"], row["created"], batch, str(row["events"])]
         table.add_row(*cells, str(row["files"]), size(row["bytes"]), row["savepoint"])
-    Console().print(table)
+    console().print(table)
 
 
 @app.command()

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from tidewheel._cells import open_cells
+from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.node import Cells, Inbox
@@ -56,12 +57,12 @@ def status(
         if as_json:
             typer.echo(msgspec.json.encode(observer.look()).decode())
         elif watch:
-            with Live(shown(observer.look()), auto_refresh=False) as live:
+            with Live(shown(observer.look()), console=console(), auto_refresh=False) as live:
                 while True:
                     time.sleep(1.0)
                     live.update(shown(observer.look()), refresh=True)
         else:
-            Console().print(shown(observer.look()))
+            console().print(shown(observer.look()))
 
 
 @app.command()

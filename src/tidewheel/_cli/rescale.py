@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._cli.console import console
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown, when
 from tidewheel._engine.control import JobCells, cells_url
 from tidewheel._engine.control import rescale as order
@@ -94,4 +94,4 @@ def rescale(
     for stretch in history:
         numbers = (stretch.parallelism, stretch.first, stretch.last, stretch.batches)
         table.add_row(*map(str, numbers), when(stretch.since))
-    Console().print(table)
+    console().print(table)

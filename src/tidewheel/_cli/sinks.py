@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+
+from tidewheel._cli.console import console
 
 if TYPE_CHECKING:
     from tidewheel._connectors.sink import Sink
@@ -50,4 +51,4 @@ def sinks() -> None:
     table = Table("sink", "guarantee", "", box=None, pad_edge=False)
     for name, kind in kinds().items():
         table.add_row(name, kind.guarantee, (kind.__doc__ or "").partition("\n")[0])
-    Console().print(table)
+    console().print(table)

@@ -6,11 +6,12 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State, size, when
@@ -60,17 +61,17 @@ def top(
     """
     pause = max(_LEAST_S, seconds(every, "--every"))
     site = Site(state, cells=cells)
-    console = Console()
-    plainly = console.color_system is None or console.no_color
+    out = console()
+    plainly = out.color_system is None or out.no_color
 
     def look() -> RenderableType:
         return all_jobs(jobs(site)) if job is None else one_job(site, job, plainly)
 
     try:
         if once:
-            console.print(look())
+            out.print(look())
             return
-        with Live(look(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        with Live(look(), console=out, screen=out.is_terminal, auto_refresh=False) as live:
             while True:
                 time.sleep(pause)
                 live.update(look(), refresh=True)

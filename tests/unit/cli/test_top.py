@@ -59,6 +59,13 @@ def test_without_colours_the_steps_of_batches_are_figures(url, columns):
     assert "ms: what the batch took, then its steps, in milliseconds" in answer.output
 
 
+def test_in_a_file_or_a_pipe_nothing_is_cut(url):
+    answer = CliRunner().invoke(app, ["top", "--once", "clicks", "--state", url], env={"COLUMNS": "30"})
+    (count,) = (line.split() for line in answer.output.splitlines() if line.strip().startswith("count "))
+    assert count[:5] == ["count", "stateful_map", "102", "102", "20%"]
+    assert "…" not in answer.output
+
+
 def test_with_colours_they_are_bars(url):
     console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system="standard")
     site = Site(url)
