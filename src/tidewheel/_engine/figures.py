@@ -202,7 +202,7 @@ def operator_records(plan: Plan) -> tuple[OperatorRecord, ...]:
     return tuple(
         OperatorRecord(
             node.name,
-            node.operator.kind,
+            node.operator.step,
             level[node.id],
             node.operator.stateful,
             tuple((plan.nodes[port.node].name, port.port) for port in node.inputs),

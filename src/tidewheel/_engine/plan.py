@@ -175,7 +175,7 @@ def known_columns(plan: Plan, sources: Mapping[int, pa.Schema]) -> Schemas:
         try:
             outputs = node.operator.schemas(tuple(schemas.get(port) for port in node.inputs))
         except GraphError as error:
-            raise GraphError(f"operator {node.name!r} ({node.operator.kind}): {error}") from None
+            raise GraphError(f"operator {node.name!r} ({node.operator.step}): {error}") from None
         if node.id in sources and node.shapes[0].kind != "record":
             outputs = (sources[node.id],)
         schemas.update((Port(node.id, port), schema) for port, schema in enumerate(outputs))

@@ -130,6 +130,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     kind: str
+    """What the program calls it."""
     level: int
     stateful: bool = False
     inputs: tuple[tuple[str, int], ...] = ()

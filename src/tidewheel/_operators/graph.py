@@ -70,16 +70,16 @@ class Graph:
     def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
         if not isinstance(name, str) or not name:
-            raise GraphError(f"a {operator.kind} needs a name: the first argument, a string that is not empty")
+            raise GraphError(f"a {operator.step} needs a name: the first argument, a string that is not empty")
         if not NAME.fullmatch(name):
             raise GraphError(
-                f"the name {name!r} of a {operator.kind} may have letters, digits, '_', '-' and '.', and begins with a "
+                f"the name {name!r} of a {operator.step} may have letters, digits, '_', '-' and '.', and begins with a "
                 "letter or digit"
             )
         line = line_being_run()
         if name in self._lines:
             other = next(node for node in self.nodes if node.name == name)
-            raise GraphError(_taken(name, (other.operator.kind, self._lines[name]), (operator.kind, line)))
+            raise GraphError(_taken(name, (other.operator.step, self._lines[name]), (operator.step, line)))
         shapes = tuple(self.shape(port) for port in inputs)
         try:
             operator.check(shapes)
@@ -94,7 +94,7 @@ class Graph:
             timed = operator.timed(inputs_timed)
             timestamps = operator.timestamps(tuple(self.nodes[port.node].timestamps for port in inputs))
         except GraphError as error:
-            raise GraphError(f"operator {name!r} ({operator.kind}): {error}") from None
+            raise GraphError(f"operator {name!r} ({operator.step}): {error}") from None
         key_name = self._key_name(operator, inputs)
         node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas)
         self.nodes.append(node)
@@ -130,12 +130,12 @@ class Graph:
                 continue
             if not any(self.consumers(port) for port in self.outputs(node)):
                 raise GraphError(
-                    f"operator {node.name!r} ({node.operator.kind}) leads nowhere; end the stream with .sink(name, …)"
+                    f"operator {node.name!r} ({node.operator.step}) leads nowhere; end the stream with .sink(name, …)"
                 )
             for port in node.operator.required:
                 if not self.consumers(Port(node.id, port)):
                     raise GraphError(
-                        f"output {port} of operator {node.name!r} ({node.operator.kind}) leads nowhere, and what goes there "
+                        f"output {port} of operator {node.name!r} ({node.operator.step}) leads nowhere, and what goes there "
                         "would be lost; give it a sink, discard() if it is not wanted"
                     )
 
