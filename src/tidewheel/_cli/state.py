@@ -70,6 +70,9 @@ def get(
     answer = either(lambda each: stored.get(operator, each, at=at_of(at)), key)
     typer.echo(shown(answer) if as_json else shown(answer.value))
     if not answer.found:
+        typer.echo(
+            f"key {answer.key!r} has no state in operator {operator!r} at checkpoint {answer.sequence}", err=True
+        )
         raise typer.Exit(1)
 
 

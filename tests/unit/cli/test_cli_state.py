@@ -79,8 +79,10 @@ def test_get_finds_text_numbers_and_tuples(state):
 
 
 def test_get_of_what_is_not_there(state):
-    assert cli("state", "get", "orders", "sum", "nobody", "-s", state, status=1) == "null\n"
-    assert cli("state", "get", "orders", "by-number", "-5", "-s", state, status=1) == "null\n"
+    for operator, key, named in (("sum", "nobody", "'nobody'"), ("by-number", "-5", "-5")):
+        result = CliRunner().invoke(app, ["state", "get", "orders", operator, key, "-s", state])
+        assert (result.exit_code, result.stdout) == (1, "null\n")
+        assert result.stderr == f"key {named} has no state in operator {operator!r} at checkpoint 4\n"
     refusal = cli("state", "get", "orders", "by-number", '"2"', "-s", state, status=1)
     assert "keys of 'by-number' are int, not str: give 2, not '2'. It is 2 in a shell" in refusal
     assert "no operator 'total'; there are 'by-both', 'by-number', 'sum'" in cli(
