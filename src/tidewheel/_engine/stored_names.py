@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidewheel.errors import StateError
+from tidewheel.errors import ConfigError, StateError
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class Stored:
 
 STATE = Stored("an operator", "state", "that state, which is then removed", "allow_dropped_state")
 OFFSETS = Stored("a source", "offsets", "those offsets, which are then forgotten", "allow_dropped_source")
+
+
+def check_names(option: str, names: object) -> None:
+    """Raise a `ConfigError` where an option that lets go by name has no list of names: text would be taken letter by letter."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f'{option} is a list of names, such as ["last"], not {names!r}')
 
 
 def renamed(stored: Collection[str], present: Collection[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:

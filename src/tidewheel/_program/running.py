@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
 
 from tidewheel._core.urls import Url
+from tidewheel._engine.stored_names import check_names
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, NotFound
 
@@ -265,9 +266,7 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
         if name in chosen:
             chosen[name] = seconds(chosen[name], name, least)
     for name in ("allow_dropped_state", "allow_dropped_source", "drop_unpublished"):
-        names = chosen.get(name, ())
-        if isinstance(names, str) or not isinstance(names, Collection):
-            raise ConfigError(f'{name} is a list of names, such as ["last"], not {names!r}')
+        check_names(name, chosen.get(name, ()))
     tasks = chosen.get("parallelism")
     if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
         raise ConfigError(

@@ -16,7 +16,9 @@ from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.merging import at_once
+from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
 from tidewheel._testing.plain_copies import PlainCopies
@@ -25,6 +27,9 @@ from tidewheel._values.shape import ANY, to_columns
 from tidewheel.errors import ConfigError
 
 Inputs = Mapping[str, Sequence[Any]]
+
+_NO_OFFSET = "-"
+"""What Spark, and so a manifest, has for a source that has no offset yet."""
 
 
 class MemoryRun(Closing):
@@ -45,16 +50,22 @@ class MemoryRun(Closing):
         partitions: int = 1,
         take_over: bool = False,
         allow_dropped_state: Collection[str] = (),
+        allow_dropped_source: Collection[str] = (),
         drop_unpublished: Collection[str] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:
         """Claim the job; its state URL decides whether the state outlives the process.
 
-        `clock` gives the time of each batch; without one it is the machine's.
+        `take_over`, `allow_dropped_state`, `allow_dropped_source` and `drop_unpublished` are as in `job.run`. `clock` gives the
+        time of each batch; without one it is the machine's.
         """
+        check_names("allow_dropped_state", allow_dropped_state)
+        check_names("allow_dropped_source", allow_dropped_source)
+        check_names("drop_unpublished", drop_unpublished)
         self.job, self.parallelism, self.partitions, self.clock = job, parallelism, partitions, clock
         self.plan = job.plan()
-        self.run: ChainRun = JobRun(job, self.plan, ClaimTerms(take_over, allow_dropped_state, drop_unpublished))
+        terms = ClaimTerms(take_over, allow_dropped_state, drop_unpublished)
+        self.run: ChainRun = _MemoryJobRun(job, self.plan, terms, allow_dropped_source)
         # Done at once: what a test sees does not depend on when a thread is done.
         self.run.merging.submit = at_once
         if clock is not None:
@@ -105,8 +116,12 @@ class MemoryRun(Closing):
         rows = self._levels(spec, splits, first)
         batch_reports = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(batch_reports, levels, spec.parallelism)
-        progress = SourceProgress(self.next_batch) if kind == "batch" else None
+        progress = SourceProgress(self.next_batch, self._offsets()) if kind == "batch" else None
         self.run.commit(spec, batch_reports, kind, None, progress)
+
+    def _offsets(self) -> dict[str, int | str]:
+        """Return that each source is read, without an offset: there is no stream that a later run could go on with."""
+        return {node.name: _NO_OFFSET for node in self.plan.sources()}
 
     def _levels(
         self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int
@@ -136,6 +151,26 @@ class MemoryRun(Closing):
                 if part:
                     columns = _columns(node.name, part)
                     yield [columns if len(sources) == 1 else _as_struct(columns, number, len(sources))]
+
+
+class _MemoryJobRun(JobRun):
+    """A run that refuses a program without a source that the job has read, as a start on Spark does."""
+
+    def __init__(self, job: Job, plan: Plan, terms: ClaimTerms, allow_dropped_source: Collection[str]) -> None:
+        super().__init__(job, plan, terms)
+        self._allow_dropped_source = allow_dropped_source
+
+    def reserve(self) -> None:
+        super().reserve()
+        newest = self.checkpoints.latest()
+        if newest is None:
+            return
+        # In memory every source is of one kind: its records are given.
+        was = dict.fromkeys(newest.source_offsets, "given")
+        now = {node.name: "given" for node in self.plan.sources()}
+        check_dropped(OFFSETS, "the job has read", was, now, self.job.aliases, self._allow_dropped_source)
+        gone = dropped(was, now, self.job.aliases)
+        self.notices += [f"source {name!r}: its offsets are forgotten" for name in gone]
 
 
 def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:

@@ -262,6 +262,48 @@ def test_state_is_given_up_by_a_list_of_names_only(url, given):
         total(url).run(allow_dropped_state=given)
 
 
+@pytest.mark.parametrize("option", ["allow_dropped_state", "allow_dropped_source", "drop_unpublished"])
+def test_in_memory_too_names_are_a_list(url, option):
+    with pytest.raises(ConfigError, match=rf"{option} is a list of names, such as \[\"last\"\], not 'total'"):
+        MemoryRun(total(url), **{option: "total"})
+
+
+def reading(url: str, *names: str) -> Job:
+    job = Job("orders", state=url, n_shards=4)
+    for name in names:
+        job.source(name, iterable([]), value=dict).sink(f"out-of-{name}", discard())
+    return job
+
+
+def test_in_memory_too_a_source_goes_by_name_only(url):
+    with MemoryRun(reading(url, "a", "b")) as run:
+        run.batch({"a": [{"n": 1}]})
+    with pytest.raises(
+        StateError, match=r"has read the source 'b', which the program lacks \(it has 'a'\).*--allow-dropped-source b "
+    ):
+        MemoryRun(reading(url, "a"))
+    with pytest.raises(StateError, match=r"--allow-dropped-source a: the program has that source"):
+        MemoryRun(reading(url, "a"), allow_dropped_source=["a", "b"])
+    with MemoryRun(reading(url, "a"), allow_dropped_source=["b"]) as run:
+        assert run.run.notices == ["source 'b': its offsets are forgotten"]
+        run.batch({"a": [{"n": 2}]})
+    with MemoryRun(reading(url, "a")) as run:
+        assert run.run.notices == []
+
+
+def test_in_memory_too_a_source_may_have_another_name_and_others_may_come(url):
+    with MemoryRun(reading(url, "a")) as run:
+        run.batch({"a": [{"n": 1}]})
+    with pytest.raises(StateError, match=r"job\.alias\('b', 'a'\)"):
+        MemoryRun(reading(url, "b"))
+    job = reading(url, "b", "c")
+    job.alias("b", "a")
+    with MemoryRun(job) as run:
+        run.batch({"b": [{"n": 2}]})
+    with MemoryRun(reading(url, "c", "b")) as run:
+        assert run.run.notices == []
+
+
 def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_again(url):
     records = {"in": [{"user": f"u{number}"} for number in range(50)]}
     with MemoryRun(counting(url, "a", "b")) as run:
