@@ -25,7 +25,7 @@ def declared_fields(declared: Any) -> tuple[StateField, ...]:
     """Return the fields of a declared state type; none where it says nothing that can be checked.
 
     >>> declared_fields(dict[str, int])
-    (StateField(name='', type='dict[str, int]', required=True),)
+    (StateField(name='', type='dict[str, int]', required=True, default=None),)
     """
     if declared is None:
         return ()
