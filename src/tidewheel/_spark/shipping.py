@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import tempfile
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,8 @@ DAEMON = "tidewheel_daemon"
 _ROOT = Path(tidewheel.__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _shipped: set[tuple[str, str]] = set()
+_shipping = threading.Lock()
+"""Held while code is handed to Spark: its `addPyFile` makes Python look for modules anew, which two threads cannot do at once."""
 
 
 def ship(spark: SparkSession, plan: Plan | None = None) -> None:
@@ -40,12 +43,13 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
         return
     data = archive(sources)
     name = f"tidewheel-{hashlib.sha256(data).hexdigest()[:16]}.zip"
-    if (context.applicationId, name) in _shipped:
-        return
     file = Path(_folder().name) / name
-    file.write_bytes(data)
-    context.addPyFile(str(file))
-    _shipped.add((context.applicationId, name))
+    with _shipping:
+        if (context.applicationId, name) in _shipped:
+            return
+        file.write_bytes(data)
+        context.addPyFile(str(file))
+        _shipped.add((context.applicationId, name))
     if elsewhere:
         # Workers find the archive by themselves; the process that they are forked from starts before, in the executor's folder,
         # to which Spark has fetched the archive. By its full path it is found on the driver's own host.

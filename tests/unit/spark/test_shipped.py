@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from tidewheel import Job
 from tidewheel._spark.hosts import explained, refuse
 from tidewheel._spark.modules import direct, used
-from tidewheel._spark.shipping import archive, package_sources, sources_of
+from tidewheel._spark.shipping import archive, package_sources, ship, sources_of
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
@@ -66,6 +69,24 @@ def test_the_archive_alone_has_the_package_and_the_modules(program, tmp_path):
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=False)
     assert said.stdout.split() == [f"{path}/tidewheel/_spark/entry.py", "3", "deep"], said.stderr
+
+
+def test_runs_that_start_at_once_hand_their_code_to_spark_one_after_the_other(program):
+    handed, meanwhile = [], threading.Event()
+
+    class Context:
+        master, applicationId = "local[2]", "two at once"
+
+        def addPyFile(self, path):
+            handed.append(path)
+            meanwhile.wait(0.2)  # The other comes here now, if nothing keeps it.
+            assert handed == [path]
+
+    with ThreadPoolExecutor(2) as runs:
+        session = SimpleNamespace(sparkContext=Context())
+        for run in [runs.submit(ship, session, plan_of(program)) for _ in range(2)]:
+            run.result()
+    assert len(handed) == 1
 
 
 def test_the_same_files_give_the_same_archive():
