@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import os
-import tempfile
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ import tidewheel
 from tidewheel._engine.plan import Plan
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.modules import used
+from tidewheel._spark.process_folder import process_folder
 
 DAEMON = "tidewheel_daemon"
 """The module that executors start: it must be importable on a host that lacks what the package itself imports."""
@@ -43,7 +42,7 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
         return
     data = archive(sources)
     name = f"tidewheel-{hashlib.sha256(data).hexdigest()[:16]}.zip"
-    file = Path(_folder().name) / name
+    file = process_folder("code") / name  # Spark reads it whenever an executor is added.
     with _shipping:
         if (context.applicationId, name) in _shipped:
             return
@@ -83,9 +82,3 @@ def archive(sources: Mapping[str, bytes]) -> bytes:
         for path in sorted(folders | set(sources)):
             written.writestr(zipfile.ZipInfo(path, _EPOCH), sources.get(path, b""), zipfile.ZIP_DEFLATED)
     return out.getvalue()
-
-
-@functools.lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that lasts as long as this process: Spark reads the archive whenever an executor is added."""
-    return tempfile.TemporaryDirectory(prefix="tidewheel-code-")

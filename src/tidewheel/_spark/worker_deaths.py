@@ -5,13 +5,12 @@ Spark tells of them as "Python worker exited unexpectedly", which leaves open wh
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 from tidewheel._spark.daemon import DEATHS
+from tidewheel._spark.process_folder import process_folder
 
 _MEMORY = (
     "the kernel sends SIGKILL when memory runs out. Give the host or the container more memory, or run fewer tasks at once "
@@ -21,7 +20,7 @@ _MEMORY = (
 
 def record_deaths() -> None:
     """Have the workers of a Spark that is about to start on this machine recorded."""
-    os.environ.setdefault(DEATHS, str(Path(_folder().name) / "deaths"))
+    os.environ.setdefault(DEATHS, str(process_folder("workers") / "deaths"))
 
 
 def last_death() -> str:
@@ -45,9 +44,3 @@ def described(line: str) -> str:
     name = signal.Signals(number).name
     text = f"the Python worker with process id {process} was ended by {name}; it had used up to {kilobytes >> 10} MB of memory"
     return f"{text}; {_MEMORY}" if number == signal.SIGKILL else text
-
-
-@functools.lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that lasts as long as this process."""
-    return tempfile.TemporaryDirectory(prefix="tidewheel-workers-")
