@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +17,8 @@ from pyarrow import ipc
 
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.files.arrow_types import fits, spark_type
+from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
 from tidewheel._connectors.files.fitting import Fitting
-from tidewheel._connectors.files.listed import gone
-from tidewheel._connectors.files.parquet_split import ROWS
 from tidewheel.errors import TidewheelError
 
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"
@@ -30,19 +29,10 @@ _PARTS_PER_TASK = 4
 
 
 @dataclass(frozen=True)
-class ArrowSplit(Split):
+class ArrowSplit(ColumnarSplit):
     """Some of the record batches of an Arrow file, from one number up to another; None: all of it."""
 
-    path: str
-    size: int
-    columns: pa.Schema
     batches: tuple[int, int] | None = None
-    only: tuple[str, ...] | None = None
-    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
-    reading = "cheap"
-
-    def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as file:
@@ -98,13 +88,8 @@ def arrow_columns(path: str) -> pa.Schema:
 @contextmanager
 def _opened(path: str) -> Iterator[pa.NativeFile]:
     """Open a file. It is not mapped into memory: a process that reads a part which was cut off meanwhile would be killed."""
-    try:
-        with pa.OSFile(path) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise gone(path) from error
-    except (pa.ArrowException, OSError) as error:
-        raise TidewheelError(f"{path} cannot be read as an Arrow file: {error}") from error
+    with read_errors(path, "an Arrow file"), pa.OSFile(path) as file:
+        yield file
 
 
 def _is_stream(file: pa.NativeFile) -> bool:

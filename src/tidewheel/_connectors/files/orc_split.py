@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
 from tidewheel._connectors.files.fitting import Fitting, widens
-from tidewheel._connectors.files.listed import gone
-from tidewheel._connectors.files.parquet_split import ROWS
-from tidewheel.errors import TidewheelError
 
 _OF_BOTH_CALENDARS = datetime.date(1582, 10, 15)
 """From this day on a day is the same in the calendars that writers of ORC files have used."""
@@ -38,23 +36,13 @@ def _has_times(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class OrcSplit(Split):
+class OrcSplit(ColumnarSplit):
     """An ORC file."""
-
-    path: str
-    size: int
-    columns: pa.Schema
-    only: tuple[str, ...] | None = None
-    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
-    reading = "cheap"
-
-    def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         from pyarrow import orc
 
-        try:
+        with read_errors(self.path, "an ORC file"):
             file = orc.ORCFile(self.path)
             fitting = self._fitting(file.schema).of(self.only)
             # Without any column Arrow would tell of no record at all.
@@ -63,10 +51,6 @@ class OrcSplit(Split):
                 whole = file.read_stripe(stripe, columns=wanted)
                 for start in range(0, whole.num_rows, ROWS):
                     yield self._checked(fitting.fitted(whole.slice(start, ROWS)))
-        except FileNotFoundError as error:
-            raise gone(self.path) from error
-        except (pa.ArrowException, OSError) as error:
-            raise TidewheelError(f"{self.path} cannot be read as an ORC file: {error}") from error
 
     def _fitting(self, present: pa.Schema) -> Fitting:
         if any(name.startswith(_UNNAMED) for name in present.names):

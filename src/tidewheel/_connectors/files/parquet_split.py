@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
 from tidewheel._connectors.files.fitting import Fitting, widens
-from tidewheel._connectors.files.listed import gone
-from tidewheel.errors import TidewheelError
 
-ROWS = 250_000
-"""Records of one Arrow batch: enough to share the cost of a batch, and still small in memory."""
 _LEGACY_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
 
 
 @dataclass(frozen=True)
-class ParquetSplit(Split):
+class ParquetSplit(ColumnarSplit):
     """Some row groups of a Parquet file; None: all of it."""
 
-    path: str
-    size: int
-    columns: pa.Schema
     groups: tuple[int, ...] | None = None
-    only: tuple[str, ...] | None = None
-    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
-    reading = "cheap"
-
-    def narrowed(self, names: Collection[str]) -> Split:
-        return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        try:
-            # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
-            with parquet.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
-                fitting = _fitting(self.path, file, self.columns).of(self.only)
-                groups = None if self.groups is None else list(self.groups)
-                batches = file.iter_batches(ROWS, groups, columns=fitting.wanted, use_threads=False)
-                for batch in batches:
-                    yield fitting.fitted(batch)
-        except FileNotFoundError as error:
-            raise gone(self.path) from error
-        except (pa.ArrowException, OSError) as error:
-            raise TidewheelError(f"{self.path} cannot be read as a Parquet file: {error}") from error
+        # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
+        with _opened(self.path, coerce_int96_timestamp_unit="us") as file:
+            fitting = _fitting(self.path, file, self.columns).of(self.only)
+            groups = None if self.groups is None else list(self.groups)
+            for batch in file.iter_batches(ROWS, groups, columns=fitting.wanted, use_threads=False):
+                yield fitting.fitted(batch)
 
 
 def by_row_groups(path: str, columns: pa.Schema) -> list[Split]:
     """Return a split for each row group of a file."""
-    try:
-        with parquet.ParquetFile(path) as file:
-            meta = file.metadata
-            sizes = [meta.row_group(number).total_byte_size for number in range(meta.num_row_groups)]
-    except (pa.ArrowException, OSError) as error:
-        raise TidewheelError(f"{path} cannot be read as a Parquet file: {error}") from error
+    with _opened(path) as file:
+        meta = file.metadata
+        sizes = [meta.row_group(number).total_byte_size for number in range(meta.num_row_groups)]
     return [ParquetSplit(path, size, columns, (number,)) for number, size in enumerate(sizes)]
+
+
+@contextmanager
+def _opened(path: str, **options: Any) -> Iterator[parquet.ParquetFile]:
+    with read_errors(path, "a Parquet file"), parquet.ParquetFile(path, **options) as file:
+        yield file
 
 
 def _fitting(path: str, file: parquet.ParquetFile, columns: pa.Schema) -> Fitting:
