@@ -1,6 +1,5 @@
 """The input: Parquet files of flights, nine columns, one of them a time with a zone; the same on every machine."""
 
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from benchmarks.state.generate import made_once
 
 SCHEMA = (
     "carrier string, number int, tail string, origin string, destination string, departed timestamp, "
@@ -19,17 +19,13 @@ _MONTH = 30 * 86_400 * 1_000_000
 
 def dataset(cache: Path, keys: int, rows: int, files: int) -> Path:
     """A folder with `files` files of `rows` flights by `keys` aircraft; made once, complete or absent."""
-    folder = cache / f"flights-{keys}-rows-{rows}-files-{files}"
-    if folder.is_dir():
-        return folder
-    unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    for number in range(files):
-        flights = _flights(np.random.default_rng([11, number]), keys, rows)
-        pq.write_table(flights, unfinished / f"part-{number:05d}.parquet")
-    unfinished.rename(folder)
-    return folder
+
+    def fill(folder: Path) -> None:
+        for number in range(files):
+            flights = _flights(np.random.default_rng([11, number]), keys, rows)
+            pq.write_table(flights, folder / f"part-{number:05d}.parquet")
+
+    return made_once(cache / f"flights-{keys}-rows-{rows}-files-{files}", fill)
 
 
 def _flights(random: np.random.Generator, keys: int, rows: int) -> pa.Table:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +17,30 @@ SCHEMA = "key string, value long"
 def dataset(cache: Path, keys: int, rows: int, files: int, format: str = "parquet") -> Path:
     """A folder with `files` files of `rows` rows over `keys` keys; made once, complete or absent."""
     suffix = "" if format == "parquet" else f"-{format}"
-    folder = cache / f"keys-{keys}-rows-{rows}-files-{files}{suffix}"
-    if folder.is_dir():
-        return folder
-    unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    for number in range(files):
-        random = np.random.default_rng([7, number])
-        names = pc.cast(pa.array(random.integers(0, keys, rows)), pa.string())
-        values = pa.array(random.integers(0, 100, rows), pa.int64())
-        table = pa.table({"key": names, "value": values})
-        path = unfinished / f"part-{number:05d}.{format}"
-        if format == "parquet":
-            pq.write_table(table, path)
-        else:
-            csv.write_csv(table, path, csv.WriteOptions(quoting_style="none"))
-    unfinished.rename(folder)
+
+    def fill(folder: Path) -> None:
+        for number in range(files):
+            random = np.random.default_rng([7, number])
+            names = pc.cast(pa.array(random.integers(0, keys, rows)), pa.string())
+            values = pa.array(random.integers(0, 100, rows), pa.int64())
+            table = pa.table({"key": names, "value": values})
+            path = folder / f"part-{number:05d}.{format}"
+            if format == "parquet":
+                pq.write_table(table, path)
+            else:
+                csv.write_csv(table, path, csv.WriteOptions(quoting_style="none"))
+
+    return made_once(cache / f"keys-{keys}-rows-{rows}-files-{files}{suffix}", fill)
+
+
+def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """The folder; if it is not there, it is filled first, under another name: it is complete or absent."""
+    if not folder.is_dir():
+        unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        fill(unfinished)
+        unfinished.rename(folder)
     return folder
 
 

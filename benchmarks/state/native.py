@@ -21,6 +21,11 @@ CHOSEN = "RocksDB, changelog checkpoints, no row counts"
 
 
 class RunningSum(StatefulProcessor):
+    """The sum so far, for each row: a row of its key and the sum."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.total = handle.getValueState("sum", "v long")
 
@@ -28,7 +33,7 @@ class RunningSum(StatefulProcessor):
         found = self.total.get()
         total = found[0] if found else 0
         for row in rows:
-            total += row.value
+            total += row[self.column]
             yield Row(key=key[0], value=total)
         self.total.update((total,))
 
@@ -39,7 +44,7 @@ class RunningSum(StatefulProcessor):
 def main() -> None:
     task = measure.task()
     rows = session.read(session.start(task.work, SETTINGS), task.input)
-    summed = rows.groupBy("key").transformWithState(RunningSum(), SCHEMA, "Update", "None")
+    summed = rows.groupBy("key").transformWithState(RunningSum("value"), SCHEMA, "Update", "None")
     task.finish(session.run(task, summed.writeStream.format("noop").outputMode("update"), CHOSEN))
 
 
