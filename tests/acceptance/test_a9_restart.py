@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidewheel._core import faults
-from tidewheel.errors import OperatorError
+from tidewheel._observe.history import History
+from tidewheel._storage import open_store
+from tidewheel.errors import OperatorError, TidewheelError
 from tidewheel.sinks import collect
-from tidewheel.sources import iterable
+from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
 
 
@@ -35,6 +37,18 @@ def test_a9_a_failure_is_survived_from_the_last_commit(spark, runner_spark, tmp_
     assert result.event_count == 20
     assert sorted(r["value"] for r in out.records if r["key"] == 0) == [0, 2, 6, 12, 20, 30, 42, 56, 72, 90]
     assert len(out.records) == 20
+
+
+def test_a9_a_failure_that_is_tried_again_is_noted_in_the_words_of_one_that_is_not(spark, runner_spark, tmp_path):
+    job = runner_spark.job()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.parquet").write_bytes(b"this is no file of that kind")
+    job.source("in", files(f"file://{tmp_path}/in", format="parquet", schema="n int")).sink("out", collect())
+    with pytest.raises(TidewheelError, match=r"^batch 0 of job .* failed: .*a\.parquet cannot be read"):
+        spark_run(job, spark, tmp_path, restarts=1)
+    again, last = History(open_store(job.state)).errors(job.name)
+    assert (again.restarted, last.restarted) == (True, False)
+    assert (again.text, again.kind) == (last.text, last.kind)
 
 
 def test_a9_without_restarts_the_failure_is_told(spark, runner_spark, tmp_path):

@@ -237,10 +237,12 @@ class Driver:
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, cause(error))
                 if again is not None and self.stopping:
                     return  # What would be tried again is left to the next run.
+                told = self._readable(error)
+                if told is not error:
+                    told.__cause__ = error
                 if again is None or (ended and not self._may_start_spark()):
-                    raised = self._readable(error)
-                    raise raised from (error.__cause__ if raised is error else error)
-                self.telling.failed(error, self.failed_batch, restarted=True)
+                    raise told from told.__cause__
+                self.telling.failed(told, self.failed_batch, restarted=True)
                 _LOG.warning("job %r: %s", self.job.name, again.why)
                 self._stop.wait(again.seconds)
 
