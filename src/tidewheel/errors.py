@@ -9,6 +9,7 @@ __all__ = [
     "FencedError",
     "GraphError",
     "HeldError",
+    "KeysNeeded",
     "LocalDiskFull",
     "NotFound",
     "OperatorError",
@@ -32,6 +33,10 @@ class UserTraceback(Exception):
 
 class GraphError(TidewheelError):
     """The program is wrong: a duplicate name, a missing column, a stream that leads nowhere."""
+
+
+class KeysNeeded(GraphError, AttributeError):
+    """A step that needs keys was asked of a stream without any: put `key_by` before it."""
 
 
 class OperatorError(TidewheelError):

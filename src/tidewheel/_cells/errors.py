@@ -55,3 +55,18 @@ class TicketRefused(CellError):
 
 class LeaseLost(CellError):
     """Somebody else holds the lease now, or it lapsed."""
+
+
+for _kind in (
+    CellError,
+    Offline,
+    Encoding,
+    Unreadable,
+    Closed,
+    WrongType,
+    TooLarge,
+    AccessRefused,
+    TicketRefused,
+    LeaseLost,
+):
+    _kind.__module__ = "tidewheel.cells"  # Tracebacks name the module that users import it from.

@@ -43,3 +43,16 @@ class ProgramDiffers(CoordinatorError):
 
 class UnknownFleet(CoordinatorError):
     """No fleet of that job is at these places."""
+
+
+for _kind in (
+    CoordinatorError,
+    AlreadyMember,
+    UnknownNode,
+    NoNodes,
+    AssignmentRefused,
+    NotCommitted,
+    ProgramDiffers,
+    UnknownFleet,
+):
+    _kind.__module__ = "tidewheel.fleet"  # Tracebacks name the module that users import it from.

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from tidewheel._operators.base import Operator
 from tidewheel._operators.graph import Port
 from tidewheel._values.type_variables import Value
-from tidewheel.errors import GraphError
+from tidewheel.errors import GraphError, KeysNeeded
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
     from tidewheel._program.stream import Stream
-
-
-class _KeyByFirst(GraphError, AttributeError):
-    """A step that needs keys, asked of a stream without any."""
 
 
 class Steps(Generic[Value]):
@@ -54,5 +50,5 @@ class Steps(Generic[Value]):
             from tidewheel._program.keyed_stream import KeyedStream
 
             if not step.startswith("_") and not isinstance(self, KeyedStream) and hasattr(KeyedStream, step):
-                raise _KeyByFirst(f"{step} needs a stream with keys: put key_by first, .key_by(name, …).{step}(…)")
+                raise KeysNeeded(f"{step} needs a stream with keys: put key_by first, .key_by(name, …).{step}(…)")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {step!r}")

@@ -62,16 +62,12 @@ class RemoteStore(Store):
     def create(self, path: str, data: bytes) -> bool:
         full = self._full(path)
         while True:
-            try:
-                with self._explained("create", path):
-                    obstore.put(self._client, full, data, mode="create", use_multipart=False)
+            with self._explained("create", path), contextlib.suppress(exceptions.AlreadyExistsError):
+                obstore.put(self._client, full, data, mode="create", use_multipart=False)
                 return True
-            except _Exists:
-                # It may be our own: a put that won, whose answer was lost, and which was sent again.
-                try:
-                    return self.read(path) == data
-                except NotFound:
-                    continue
+            # What is there may be our own: a put that won, whose answer was lost, and which was sent again.
+            with contextlib.suppress(NotFound):
+                return self.read(path) == data
 
     def write(self, path: str, data: bytes) -> None:
         with self._explained("write", path):
@@ -115,8 +111,6 @@ class RemoteStore(Store):
     def _explained(self, verb: str, path: str) -> Iterator[None]:
         try:
             yield
-        except exceptions.AlreadyExistsError as error:
-            raise _Exists(f"{path} at {self.url} exists") from error
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
                 raise self._failure(verb, path, "there is no such bucket; create it or correct the URL") from error
@@ -137,10 +131,6 @@ class RemoteStore(Store):
 
     def _failure(self, verb: str, path: str, advice: str, kind: type[StorageError] = StorageError) -> StorageError:
         return kind(f"could not {verb} {path} at {self.url}: {advice}")
-
-
-class _Exists(StorageError):
-    """The object is there; whose it is, is not known yet."""
 
 
 def _advice(text: str) -> str:

@@ -23,10 +23,6 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 """The types that keys come back as. The store does not tell a class of the user's own from the one of these that it is."""
 
 
-class _OtherKind(StateError):
-    """The operator's keys are of another type."""
-
-
 def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
     """Raise a `StateError` where an operator's keys are known to be of another type than the key given.
 
@@ -38,13 +34,13 @@ def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
             continue
         if place:
             where = place.removeprefix("/")
-            raise _OtherKind(f"the numbers at place {where} of the keys of {operator!r} are {wanted}, not {given}")
+            raise StateError(f"the numbers at place {where} of the keys of {operator!r} are {wanted}, not {given}")
         other = _as(wanted, key)
         if other is None:
             hint = f"; the key given is {key!r}. A key is JSON in a shell: 7, '\"7\"', '[\"a\", 1]'"
         else:
             hint = f": give {other!r}, not {key!r}. It is {_in_a_shell(other)} in a shell"
-        raise _OtherKind(f"keys of {operator!r} are {wanted}, not {given}{hint}")
+        raise StateError(f"keys of {operator!r} are {wanted}, not {given}{hint}")
 
 
 def either(get: Callable[[Any], Found], text: str) -> Found:
@@ -53,7 +49,7 @@ def either(get: Callable[[Any], Found], text: str) -> Found:
     for candidate in key_candidates(text):
         try:
             answers.append(get(candidate))
-        except _OtherKind as error:
+        except StateError as error:
             refused = refused or error
     if refused is not None and not answers:
         raise refused

@@ -83,11 +83,15 @@ class TableLocation:
         place, options = self.resolved()
         if not options and not os.path.isdir(f"{place}/_delta_log"):
             return None
-        try:
-            table: DeltaTable = self.explained(who, lambda: deltalake.DeltaTable(place, storage_options=options))
-        except _NoTable:
-            return None
-        return table
+
+        def look() -> DeltaTable | None:
+            try:
+                table: DeltaTable = deltalake.DeltaTable(place, storage_options=options)
+            except deltalake.exceptions.TableNotFoundError:
+                return None
+            return table
+
+        return self.explained(who, look)
 
     def create(self, who: str, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
         """Make the table, unless somebody has; return it."""
@@ -158,7 +162,7 @@ class TableLocation:
         try:
             return work()
         except errors.TableNotFoundError:
-            raise _NoTable(f"{who}: there is no Delta table at {self.url}") from None
+            raise ConnectorError(f"{who}: there is no Delta table at {self.url}") from None
         except errors.CommitFailedError as error:
             raise Outrun(f"{who}: {_line(error)}") from None
         except Exception as error:
@@ -193,10 +197,6 @@ class _Feed:
         except Exception as error:
             self.error = error
             raise
-
-
-class _NoTable(ConnectorError):
-    """There is no table there."""
 
 
 def name_of(publication: Publication) -> str:

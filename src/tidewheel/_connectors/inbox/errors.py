@@ -26,3 +26,7 @@ class NotTaken(InboxUnavailable):
 
 class UnreadableEvent(InboxError):
     """An event does not have the columns that the program declares; the text says how to go on without it."""
+
+
+for _kind in (InboxError, InboxUnavailable, NotTaken, UnreadableEvent):
+    _kind.__module__ = "tidewheel.fleet"  # Tracebacks name the module that users import it from.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -79,6 +79,15 @@ class _NotDecided(ConnectorUnavailable):
     """A transaction was committed, and readers do not see it."""
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell what nobody here can mend by the error that users know."""
+    try:
+        yield
+    except (_TransactionTimedOut, _NotDecided) as error:
+        raise ConnectorUnavailable(str(error)) from error.__cause__
+
+
 class Transactions:
     """One job's and sink's transactions. A failure of any kind closes the producer, and the next publication finds out
     from the marker what became of the last one.
@@ -106,7 +115,8 @@ class Transactions:
         except (FencedError, _TransactionTimedOut, _NotDecided) as error:
             # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
             _LOG.warning("%s; asking for the marker again", error)
-            self._publish(publication)
+            with _told():
+                self._publish(publication)
 
     def _publish(self, publication: Publication) -> None:
         try:
@@ -121,6 +131,7 @@ class Transactions:
             self.close()
             raise
 
+    @_told()
     def forget(self, sinks: Iterable[str], marker: Marker) -> None:
         """Let go of the markers of other names, and write the over marker unless it is there, or a later one; all at once."""
         try:
