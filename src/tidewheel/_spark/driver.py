@@ -164,6 +164,11 @@ class Driver:
         self._continued(newest)
         for name in dropped_sources(newest.spark if newest is not None else None, self.sources.lines, self.job.aliases):
             _LOG.warning("job %r: source %r: its offsets are forgotten", self.job.name, name)
+        if newest is not None and newest.batch is not None and newest.spark is None:
+            _LOG.warning(
+                "job %r: a MemoryRun has made its state, of records that it was given: the sources are read from their beginning",
+                self.job.name,
+            )
         self._enter("claiming")
         self.run.begin()
         self.telling.started()
@@ -418,14 +423,16 @@ class Driver:
         """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
         self.run.check_open()
         head = self.run.head
-        if head.batch == batch:
-            if head.spark is not None and head.spark.offsets.get(batch) == offsets:
+        # Without Spark's log, the number is of a batch that was given its records in memory.
+        last = head.batch if head.spark is not None else None
+        if head.spark is not None and last == batch:
+            if head.spark.offsets.get(batch) == offsets:
                 return True
             raise StateError(
                 f"Spark offers batch {batch} of job {self.job.name!r} with other offsets than those committed as sequence "
                 f"{head.sequence}; start the job again, which rebuilds Spark's folder from the commit"
             )
-        expected = 0 if head.batch is None else head.batch + 1
+        expected = 0 if last is None else last + 1
         if batch != expected:
             raise StateError(
                 f"Spark offers batch {batch} of job {self.job.name!r}, and the newest commit, {head.sequence}, makes {expected} "

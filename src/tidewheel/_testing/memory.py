@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._core.closing import Closing
+from tidewheel._core.logs import logger
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -18,13 +21,15 @@ from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun, JobRun
-from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped, renamed
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.errors import ConfigError
+
+_LOG = logger(__name__)
 
 Inputs = Mapping[str, Sequence[Any]]
 
@@ -39,7 +44,8 @@ class MemoryRun(Closing):
             run.batch({"in": [{"user": "ada", "amount": 3}]})
             run.flush()
 
-    The records of a batch are cut into `partitions` for level 0, as a source with several splits would be.
+    The records of a batch are cut into `partitions` for level 0, as a source with several splits would be. They are given, and
+    not read: what a run on Spark has read of the sources stays as it is, and the next one goes on there.
     """
 
     def __init__(
@@ -116,12 +122,15 @@ class MemoryRun(Closing):
         rows = self._levels(spec, splits, first)
         batch_reports = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(batch_reports, levels, spec.parallelism)
-        progress = SourceProgress(self.next_batch, self._offsets()) if kind == "batch" else None
-        self.run.commit(spec, batch_reports, kind, None, progress)
+        self.run.commit(spec, batch_reports, kind, None, self._progress() if kind == "batch" else None)
 
-    def _offsets(self) -> dict[str, int | str]:
-        """Return that each source is read, without an offset: there is no stream that a later run could go on with."""
-        return {node.name: _NO_OFFSET for node in self.plan.sources()}
+    def _progress(self) -> SourceProgress:
+        """Return how far the sources are read after a batch of given records: as far as before."""
+        head, names = self.run.head, [node.name for node in self.plan.sources()]
+        former = renamed(head.source_offsets, names, self.job.aliases)
+        offsets = {name: head.source_offsets.get(former.get(name, name), _NO_OFFSET) for name in names}
+        log = None if head.spark is None else _with_batch(head.spark, self.next_batch)
+        return SourceProgress(self.next_batch, offsets, log, head.driver)
 
     def _levels(
         self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int
@@ -160,6 +169,13 @@ class _MemoryJobRun(JobRun):
         super().__init__(job, plan, terms)
         self._allow_dropped_source = allow_dropped_source
 
+    def begin(self) -> None:
+        newest = self.checkpoints.latest()
+        super().begin()
+        # A fork is made to be tried.
+        if newest is not None and newest.spark is not None and newest.forked_from is None:
+            _LOG.warning("%s", _of_a_real_job(newest, self.store.url))
+
     def reserve(self) -> None:
         super().reserve()
         newest = self.checkpoints.latest()
@@ -171,6 +187,29 @@ class _MemoryJobRun(JobRun):
         check_dropped(OFFSETS, "the job has read", was, now, self.job.aliases, self._allow_dropped_source)
         gone = dropped(was, now, self.job.aliases)
         self.notices += [f"source {name!r}: its offsets are forgotten" for name in gone]
+
+
+def _with_batch(log: SparkLog, batch: int) -> SparkLog:
+    """Return Spark's log after one more batch that has read nothing: its offsets are those of the batch before.
+
+    >>> _with_batch(SparkLog("id", {4: "old", 5: "new"}, {4: "done", 5: "done"}), 6).offsets
+    {5: 'new', 6: 'new'}
+    """
+    return msgspec.structs.replace(
+        log,
+        offsets={batch - 1: log.offsets[batch - 1], batch: log.offsets[batch - 1]},
+        commits={batch - 1: log.commits[batch - 1], batch: log.commits[batch - 1]},
+    )
+
+
+def _of_a_real_job(newest: Manifest, state: str) -> str:
+    job = newest.id.stream_id
+    return (
+        f"a MemoryRun goes on with job {job!r} at {state}, which has read its sources on Spark: the records that it is given "
+        f"change that job's state. To leave it alone, run a fork of it: tidewheel checkpoints savepoint {job} before-trial "
+        f"--state {state}, then tidewheel checkpoints fork {job} before-trial {job}-trial --state {state}, and name the job of "
+        f"the MemoryRun {job}-trial"
+    )
 
 
 def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:
