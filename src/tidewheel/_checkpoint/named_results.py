@@ -1,7 +1,8 @@
-"""The state of aggregates by the names that the program gives them. Opening state runs no code: the manifest says what is what.
+"""The state of aggregates and joins, with names for its parts. Opening state runs no code: the manifest says what is what.
 
-Stored is a list of numbers, which several aggregates may share: the mean of a column is made of its sum and its count. The
-manifest has the numbers' names in the operator's layout, and among its fields what each result is made of.
+Of aggregates, a list of numbers is stored, which several of them may share: the mean of a column is made of its sum and its
+count. The manifest has the numbers' names in the operator's layout, and among its fields what each result is made of. Of joins,
+lists are stored whose parts are known by the operator's kind.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def results_of(fields: Sequence[StateField]) -> dict[str, str]:
 
 
 def with_names(info: OperatorInfo, codec: StateCodec) -> StateCodec:
-    """Return the codec that decodes an operator's state as results by name; the codec itself where they are not known.
+    """Return the codec that decodes an operator's state with names for its parts; the codec itself where they are not known.
 
     What is encoded is the stored form, as ever.
     """
@@ -59,7 +60,9 @@ class _NamedCodec(BulkCodec):
 
 
 def _naming(info: OperatorInfo) -> _Named | None:
-    """Return what makes results of a key's stored numbers; None where the manifest does not tell."""
+    """Return what gives names to the parts of a key's stored state; None where the manifest does not tell."""
+    if info.kind in _JOINS:
+        return _JOINS[info.kind]
     results = results_of(info.fields)
     if not results:
         return None
@@ -75,6 +78,32 @@ def _naming(info: OperatorInfo) -> _Named | None:
         row = _of_row(results, sessions[1], 3)
         return row and _of_rows(row, lambda numbers: (numbers[0], numbers[1]))
     return None
+
+
+def _of_sides(*names: str) -> _Named:
+    """Return what names the entries that wait on the two sides of a join. What is stored after these is for the codec."""
+
+    def named(sides: Any) -> Any:
+        if not isinstance(sides, list):
+            return sides  # None, or what stands for sides that are stored in segments.
+        left, right = ([dict(zip(names, entry, strict=True)) for entry in side] for side in sides[:2])
+        return {"left": left, "right": right}
+
+    return named
+
+
+def _of_joined_windows(windows: Any) -> Any:
+    return windows and [
+        {"start": start, "end": end, "left": left, "right": right} for start, (end, left, right) in windows.items()
+    ]
+
+
+_JOINS: dict[str, _Named] = {
+    "interval_join": _of_sides("time", "value", "paired"),
+    "as_of_join": _of_sides("time", "value"),
+    "window_join": _of_joined_windows,
+}
+"""By the kind of the join."""
 
 
 def _of_rows(row: _Named, span: Callable[[Any], tuple[int, int]]) -> _Named:

@@ -53,6 +53,32 @@ def test_the_stored_form_is_there_for_who_asks_for_it():
     assert dict(found.scan("agg", type=list)) == {"ada": [2, 7, 3]}
 
 
+def test_what_waits_in_a_join_has_names():
+    job = Job("joins", state=f"memory:named-{next(_fresh)}", n_shards=4)
+    left, right = (
+        job.source(side, iterable([]), value=dict)
+        .assign_timestamps(f"t-{side}", "at", unit="ns")
+        .key_by(f"by-{side}", "user")
+        for side in ("left", "right")
+    )
+    left.interval_join("near", right, before="1 ns", after="1 ns").sink("out-near", discard())
+    left.as_of_join("last", right).sink("out-last", discard())
+    left.window_join("same", right, tumbling("10 ns")).sink("out-same", discard())
+    a, b, c = ({"user": "ada", "at": at} for at in (5, 9, 6))
+    with MemoryRun(job) as run:
+        run.batch({"left": [a, b], "right": [c]})
+    found = StoredJob(job.name, state=job.state)
+    assert found.get("near", "ada").value == {
+        "left": [{"time": 5, "value": a, "paired": True}, {"time": 9, "value": b, "paired": False}],
+        "right": [{"time": 6, "value": c, "paired": True}],
+    }
+    assert dict(found.scan("last")) == {
+        "ada": {"left": [{"time": 5, "value": a}, {"time": 9, "value": b}], "right": [{"time": 6, "value": c}]}
+    }
+    assert found.get("same", "ada").value == [{"start": 0, "end": 10, "left": [a, b], "right": [c]}]
+    assert found.get("same", "ada", type=dict).value == {0: [10, [a, b], [c]]}
+
+
 def test_a_result_of_nulls_alone_is_none():
     found = stored(made(least=min_("cents"), mean=mean("cents"), n=count("cents")), RECORDS[1:2])
     assert found.get("agg", "ada").value == {"least": None, "mean": None, "n": 0}

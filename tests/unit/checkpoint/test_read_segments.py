@@ -8,9 +8,12 @@ import pytest
 from pyarrow import parquet
 
 from tidewheel import Job, Message
+from tidewheel._checkpoint.tools.text import decoded
+from tidewheel._core.keys import from_stored
 from tidewheel._operators.keyed import known_ids
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._state import time_order
+from tidewheel._state.tagged import Divided
 from tidewheel._testing.result import result_of
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun, OperatorTester
@@ -47,12 +50,25 @@ def test_ids_are_one_map(state, tmp_path):
     assert parquet.read_table(tmp_path / "ids.parquet").num_rows == 2
 
 
-def test_a_join_has_two_lists(state):
+def test_a_join_has_two_sides(state):
     stored = StoredJob("job", state=state)
-    left, right, _ = stored.get("join", "hot").value
-    assert [time for time, _, _ in left] == [*range(COUNT)]
-    assert [time for time, _, _ in right] == [90]
-    assert result_of(Job("job", state=state), {}).states["join"] == dict(stored.scan("join"))
+    sides = stored.get("join", "hot").value
+    assert [entry["time"] for entry in sides["left"]] == [*range(COUNT)]
+    assert [entry["time"] for entry in sides["right"]] == [90]
+    left, right, _ = stored.get("join", "hot", type=list).value
+    assert (len(left), len(right)) == (COUNT, 1)
+    assert result_of(Job("job", state=state), {}).states["join"] == dict(stored.scan("join", type=list))
+
+
+def test_where_two_checkpoints_differ_the_segments_of_a_join_are_told(state):
+    stored = StoredJob("job", state=state)
+    newest = stored.show()
+    (join,) = (table for table in stored.diff(newest.sequence - 2, None) if table.table == "join")
+    shown = {
+        from_stored(change.key): decoded(change.after, "msgpack", newest.operators["join"]) for change in join.samples
+    }
+    assert isinstance(shown["hot"], Divided)
+    assert shown["cold"].keys() == {"left", "right"}
 
 
 def test_so_does_whoever_tests_an_operator(monkeypatch):

@@ -73,7 +73,8 @@ class StateReader:
     def codec(self, operator: str) -> StateCodec:
         """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused.
 
-        It decodes aggregates as the results that the program names. A codec of one's own gives them as they are stored.
+        It decodes aggregates as the results that the program names, and joins with names for what waits. A codec of one's own
+        gives them as they are stored.
         """
         info = self.info(operator)
         codec = codec_named(info.codec)

@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
 def decoded(raw: bytes | None, codec: str, info: OperatorInfo | None = None) -> Any:
     """Return encoded state as a value; what cannot be read without running code, as its size.
 
-    `info` is the operator's whose state it is: aggregates are then the results that the program names.
+    `info` is the operator's whose state it is: aggregates and joins then have names for their parts.
     """
     if raw is None:
         return None
