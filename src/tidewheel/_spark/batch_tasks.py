@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +75,7 @@ class BatchTasks(Closing):
         self._local, self._work = beside, WorkEstimate()
         self._whole = False
         """Whether tasks read whole records, also where the program's functions read a part of them."""
+        self._told_left = False
         self._few = False
         """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
 
@@ -149,6 +149,9 @@ class BatchTasks(Closing):
             except WholeRecordsNeeded:
                 # Nothing is committed. Where records were rejected once, more may be.
                 self._whole = True
+                _LOG.info(
+                    "a batch has an error or a dead letter, which shows the whole record: from now on tasks read all columns"
+                )
         return self._run_splits(splits, spec)
 
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
@@ -190,14 +193,22 @@ class BatchTasks(Closing):
         alone = msgspec.structs.replace(spec, parallelism=1)
         found: list[bytes] | None = None
         if self._in_driver:
-            # What fails elsewhere than in a task, and is not the program's own error, has the attempts of a task left.
-            with contextlib.suppress(Exception):
+            try:
                 found = self._program.in_this_process(splits, alone)
+            except Exception as error:
+                # What fails elsewhere than in a task, and is not the program's own error, has the attempts of a task left.
+                self._tell_left(f"{type(error).__name__}: {error}")
         elif self._are_beside(1):
             found = self._run_beside(alone, self._levels, [splits])
         if found is None:
             found = self._program.in_tasks(alone, self._levels, [splits])
         return Ran(spec, _decoded(found, self._levels, alone), 1)
+
+    def _tell_left(self, why: str) -> None:
+        """Say once that what was to run in this process runs in tasks: each batch that fails here costs both."""
+        if not self._told_left:
+            self._told_left = True
+            _LOG.warning("a small batch failed in the driver, and runs in a task of Spark, as others may: %s", why)
 
     def _are_beside(self, tasks: int) -> bool:
         """Tell whether processes beside this one can run so many tasks of the batch at hand."""

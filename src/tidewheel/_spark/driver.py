@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import threading
@@ -229,7 +230,8 @@ class Driver:
                 self._idle.wait()
                 self._read_by_spark = True
                 self._tell_readers(
-                    dict.fromkeys(self.sources.direct.told, f"spark where tasks cannot, because {error}")
+                    dict.fromkeys(self.sources.direct.told, f"spark where tasks cannot, because {error}"),
+                    logging.WARNING,
                 )
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
@@ -372,10 +374,10 @@ class Driver:
         if self.options.on_phase is not None and not told:
             self.options.on_phase(phase)
 
-    def _tell_readers(self, readers: Mapping[str, str]) -> None:
+    def _tell_readers(self, readers: Mapping[str, str], level: int = logging.INFO) -> None:
         """Say who reads each source."""
         for source, reader in readers.items():
-            _LOG.info("job %r: source %r: reader: %s", self.job.name, source, reader)
+            _LOG.log(level, "job %r: source %r: reader: %s", self.job.name, source, reader)
         if self.options.on_readers is not None:
             self.options.on_readers(readers)
 

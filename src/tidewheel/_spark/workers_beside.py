@@ -64,8 +64,8 @@ class WorkersBeside(Closing):
         if self._batches > _AFTER:
             self._start(tasks - len(self._workers))
         ready = [worker.is_ready() for worker in self._workers[:tasks]]
-        if self._forget_ended():
-            self._failures += 1
+        if ended := self._forget_ended():
+            self._failed(f"a process ended before it had a batch, with status {ended[0].process.returncode}")
         return len(ready) == tasks and all(ready)
 
     def reports(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
@@ -73,20 +73,21 @@ class WorkersBeside(Closing):
 
         All tasks have ended then, whichever failed: what runs the batch again is alone.
         """
-        self._failures += 1
         workers = self._workers[: len(hands)]
         try:
             for number, (worker, splits) in enumerate(zip(workers, hands, strict=True)):
                 worker.begin(spec, levels, splits, number)
             answers = [worker.answer() for worker in workers]
-        except BaseException:
+        except BaseException as error:
             # An answer that nobody has taken would be taken for one of the next batch.
             self.close()
+            self._failed(f"{type(error).__name__}: {error}")
             raise
         self._forget_ended()
         reports: list[bytes] = []
         for answer in answers:
             if isinstance(answer, str):
+                self._failed(answer)
                 raise BatchFailed(answer)
             reports += answer
         self._failures = 0
@@ -108,12 +109,23 @@ class WorkersBeside(Closing):
             for _ in range(number):
                 self._workers.append(_Worker(self._environment, self._hello))
         except OSError as error:
-            _LOG.warning("no process can be started beside the driver; its batches run in tasks of Spark: %s", error)
-            self._failures, self._batches = self._failures + 1, 0
+            self._batches = 0
+            self._failed(f"none can be started: {error}")
 
-    def _forget_ended(self) -> bool:
-        """Let go of the processes that have ended; return whether any has."""
-        ended = any(worker.has_ended for worker in self._workers)
+    def _failed(self, why: str) -> None:
+        """Take note of a failure; say so where it is the last one."""
+        self._failures += 1
+        if self._failures == _FAILURES:
+            _LOG.warning(
+                "the processes beside the driver failed %d times in a row: from now on all batches run in tasks of Spark, which "
+                "takes small ones longer, until the job is started again. The last time: %s",
+                _FAILURES,
+                why,
+            )
+
+    def _forget_ended(self) -> list[_Worker]:
+        """Let go of the processes that have ended, and return them."""
+        ended = [worker for worker in self._workers if worker.has_ended]
         if ended:
             self._batches = 0
         self._workers = [worker for worker in self._workers if not worker.has_ended]

@@ -414,7 +414,7 @@ def test_a_batch_is_read_by_each_task_where_that_takes_less_than_a_shuffle(readi
     assert may_be_shared([SimpleNamespace(reading=reading) for reading in readings], tasks) is shared
 
 
-def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path, spark):
+def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path, spark, caplog):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"user": 5, "cents": 1}\n')
     sink = collect()
@@ -427,3 +427,5 @@ def test_a_batch_that_arrow_cannot_read_as_spark_does_is_read_by_spark(tmp_path,
     assert first == {"in": "arrow"}
     assert then["in"].startswith("spark where tasks cannot, because ")
     assert "a.json" in then["in"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == f"job 'clicks': source 'in': reader: {then['in']}"

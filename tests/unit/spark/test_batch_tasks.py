@@ -169,6 +169,18 @@ def test_a_batch_that_fails_beside_the_driver_runs_in_tasks_of_spark():
     assert program.ran == ["2 beside", "2 of Spark"]
 
 
+def test_batches_that_fail_in_the_driver_run_in_tasks_of_spark_and_that_is_told_once(caplog):
+    class Failing(WithoutShuffle):
+        def in_this_process(self, splits, spec):
+            raise MemoryError("too large")
+
+    program = Failing(0.6, ready=False)
+    run_batches(program, [1, 1])
+    assert program.ran == ["1 of Spark", "1 of Spark"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.endswith("MemoryError: too large")
+
+
 def test_on_a_cluster_nothing_runs_beside_the_driver():
     program = WithoutShuffle(0.6, ready=True)
     run_batches(program, [MB], in_driver=False, local=False)

@@ -191,7 +191,11 @@ def test_a_batch_that_is_given_up_half_way_leaves_no_answer_for_the_next_one(wor
     assert [report.level for report in found] == list(range(len(run.plan.levels)))
 
 
-def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch):
+def warnings(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch, caplog):
     monkeypatch.setattr(workers_beside, "_AFTER", 0)
 
     def refused(*_, **__):
@@ -205,9 +209,12 @@ def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, mo
         patched.undo()
         assert not workers.are_ready(1)
         assert not workers._workers
+    (told,) = warnings(caplog)
+    assert "from now on all batches run in tasks of Spark" in told
+    assert "no more processes" in told
 
 
-def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch):
+def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch, caplog):
     monkeypatch.setattr(workers_beside, "_AFTER", 0)
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
     with WorkersBeside(b"", "digest", environment, most=1) as workers:
@@ -217,6 +224,8 @@ def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch):
         workers.count_batch()
         assert not workers.are_ready(1)
         assert not workers._workers
+    (told,) = warnings(caplog)
+    assert "a process ended before it had a batch, with status 1" in told
 
 
 def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_next(workers, run, tmp_path):
@@ -230,14 +239,20 @@ def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_
     assert ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,)))[0].counts["in"] == 1
 
 
-def test_batches_that_they_never_bring_to_an_end_are_left_to_tasks(workers, run, tmp_path):
+def test_batches_that_they_never_bring_to_an_end_are_left_to_tasks_and_that_is_told_once(
+    workers, run, tmp_path, caplog
+):
     await_ready(workers)
     spec = run.spec(1, f"{tmp_path}/local")
     for _ in range(workers_beside._FAILURES):
         assert workers.are_ready(1)
         with pytest.raises(BatchFailed):
             ran(workers, run, spec, Numbers((1,), "fails"))
-    assert not workers.are_ready(1)
+    for _ in range(2):
+        assert not workers.are_ready(1)
+    (told,) = warnings(caplog)
+    assert "from now on all batches run in tasks of Spark" in told
+    assert "OSError: the disk is gone" in told
 
 
 def test_one_that_is_killed_while_nothing_runs_is_not_used(workers, run):
