@@ -48,6 +48,17 @@ def test_a_pattern_in_the_data_is_no_hot_key():
     assert hot_keys([sample.found()], {"by": 20 * 64_000}) == {}
 
 
+def test_long_keys_that_begin_alike_are_told_apart():
+    sample = KeySample(True)
+    first, second = (f"https://example.com/{'path/' * 20}{end}" for end in "ab")
+    sample.look_at("by", batch([first] * 60 + [second] * 40))
+    found = sample.found()["by"]
+    assert list(found.values()) == [60.0, 40.0]
+    assert all(key.startswith("'https://example.com/path/") and len(key) < 100 for key in found)
+    # Each task calls a key the same.
+    assert sorted(hot_keys([sample.found(), sample.found()], {"by": 200})["by"].values()) == [0.4, 0.6]
+
+
 def test_nothing_is_counted_where_nobody_wants_to_know():
     sample = KeySample(False)
     sample.look_at("by", batch(["a"]))
