@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
 import io
 import os
 import re
@@ -40,6 +41,21 @@ _AS_TEXT = (
     inspect.DecimalType,
 )
 """Types whose values are made of text when the whole state is checked."""
+
+
+def _own_csv(longest: int) -> Any:
+    """Return a copy of Python's CSV module with its own longest field: that of the module itself is the whole process's."""
+    spec = importlib.util.find_spec(csv.reader.__module__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.field_size_limit(longest)
+    return module
+
+
+_CSV = _own_csv(16 * 1024 * 1024)
+"""A value that is longer is most likely one whose quote is not closed, and the rest of the file would be read into memory."""
 
 
 def text_format(path: str) -> str | None:
@@ -115,14 +131,20 @@ class CsvRows(TextRows):
 
     def _rows(self, text: io.TextIOWrapper) -> Iterator[tuple[Any, Any]]:
         separator = "\t" if ".tsv" in os.path.basename(self.file).lower() else ","
-        lines = csv.reader(text, delimiter=separator, strict=True)
+        lines = _CSV.reader(text, delimiter=separator, strict=True)
         try:
             names = next(lines, None)
             self.line = 1
             if not names:
                 raise self._wrong("there is no first line with the names of the columns")
             yield from self._cells(lines, names)
-        except csv.Error as error:
+        except _CSV.Error as error:
+            if "field limit" in str(error):
+                self.line += 1
+                raise self._wrong(
+                    f"a value that begins here has more than {_CSV.field_size_limit():,} characters; close its quote, or import "
+                    "such long values from JSON lines or Parquet"
+                ) from None
             self.line = lines.line_num
             raise self._wrong(f'it is no line of CSV: {error}; quote values as in "a ""quoted"" word"') from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from tidewheel import Job, StoredJob
 from tidewheel._cli import app
+from tidewheel._engine import import_text
 from tidewheel.errors import ConfigError, OperatorError, StateError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
@@ -238,3 +240,21 @@ orders.stateful_map("rank", lambda key, order, rank: (rank, rank), default="?").
     assert "look like numbers" in ran("numbers.csv").output
     assert ran("numbers.csv", "--key-type", "str").stdout == "1 keys imported into rank of ranks\n"
     assert "'uuid' is not one of" in ran("numbers.csv", "--key-type", "uuid").output
+
+
+def test_a_long_value_of_a_csv_file_is_imported_and_the_limit_of_the_process_stays(tmp_path):
+    job, before = job_of(tmp_path), csv.field_size_limit()
+    note = "long " * 40_000
+    assert job.import_state("account", written(tmp_path, "accounts.csv", f"key,note\nada,{note}\n")) == 1
+    assert scanned(job, type=Account)["ada"].note == note
+    assert csv.field_size_limit() == before < len(note)
+
+
+def test_a_quote_that_is_not_closed_in_a_long_csv_file_is_named_with_the_line_where_it_opens(tmp_path):
+    text = "key,note\nada,fine\n" + 'bob,"open\n' + "key,text\n" * 1000
+    before = import_text._CSV.field_size_limit(1000)
+    try:
+        with pytest.raises(StateError, match=r"accounts.csv, line 3: .* more than 1,000 characters; close its quote"):
+            job_of(tmp_path).import_state("account", written(tmp_path, "accounts.csv", text))
+    finally:
+        import_text._CSV.field_size_limit(before)
