@@ -206,9 +206,10 @@ def _of_a_real_job(newest: Manifest, state: str) -> str:
     job = newest.id.stream_id
     return (
         f"a MemoryRun goes on with job {job!r} at {state}, which has read its sources on Spark: the records that it is given "
-        f"change that job's state. To leave it alone, run a fork of it: tidewheel checkpoints savepoint {job} before-trial "
-        f"--state {state}, then tidewheel checkpoints fork {job} before-trial {job}-trial --state {state}, and name the job of "
-        f"the MemoryRun {job}-trial"
+        "change that job's state and output. To leave it alone, run a fork of it: "
+        f"tidewheel checkpoints savepoint {job} before-trial --state {state}, then "
+        f"tidewheel checkpoints fork {job} before-trial {job}-trial --state {state}, "
+        f"and name the job of the MemoryRun {job}-trial"
     )
 
 
