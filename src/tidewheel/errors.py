@@ -17,6 +17,7 @@ __all__ = [
     "StorageError",
     "TidewheelError",
     "UserTraceback",
+    "WrongKeyType",
 ]
 
 
@@ -65,6 +66,10 @@ class CorruptError(TidewheelError):
 
 class StateError(TidewheelError):
     """The stored state and the program do not fit together."""
+
+
+class WrongKeyType(StateError):
+    """A key that is looked up is of another type than the operator's keys: `7` and `"7"` are two keys."""
 
 
 class LocalDiskFull(TidewheelError):

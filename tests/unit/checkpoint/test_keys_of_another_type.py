@@ -8,7 +8,9 @@ import itertools
 import pytest
 
 from tidewheel import Job, StoredJob
-from tidewheel.errors import OperatorError, StateError
+from tidewheel._checkpoint.tools.key_check import either
+from tidewheel._checkpoint.tools.state_reader import Found
+from tidewheel.errors import OperatorError, StateError, WrongKeyType
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -117,3 +119,14 @@ def test_a_key_by_keeps_its_type():
     stored(numbers(url), {"n": 3})
     with pytest.raises(OperatorError, match="'by': all keys must be of one type"):
         stored(numbers(url, key=lambda record: str(record["n"])), {"n": 3})
+
+
+def test_a_look_up_by_text_passes_over_the_type_that_keys_do_not_have_and_over_no_other_failure():
+    def get(key, failure):
+        if isinstance(key, int):
+            raise failure
+        return Found("agg", key, False, None, 1)
+
+    assert either(lambda key: get(key, WrongKeyType("text is meant")), "7").key == "7"
+    with pytest.raises(StateError, match="a file is damaged"):
+        either(lambda key: get(key, StateError("a file is damaged")), "7")

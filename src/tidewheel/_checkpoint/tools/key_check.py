@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.tools.text import key_candidates, shown
 from tidewheel._core.keys import kinds_of
-from tidewheel.errors import StateError
+from tidewheel.errors import WrongKeyType
 
 if TYPE_CHECKING:
     from tidewheel._checkpoint.tools.state_reader import Found
@@ -24,7 +24,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
-    """Raise a `StateError` where an operator's keys are known to be of another type than the key given.
+    """Raise a `WrongKeyType` where an operator's keys are known to be of another type than the key given.
 
     `kinds` are those of a manifest. `1` and `"1"` are two keys: the wrong one looks like a key that has no state.
     """
@@ -34,13 +34,13 @@ def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
             continue
         if place:
             where = place.removeprefix("/")
-            raise StateError(f"the numbers at place {where} of the keys of {operator!r} are {wanted}, not {given}")
+            raise WrongKeyType(f"the numbers at place {where} of the keys of {operator!r} are {wanted}, not {given}")
         other = _as(wanted, key)
         if other is None:
             hint = f"; the key given is {key!r}. A key is JSON in a shell: 7, '\"7\"', '[\"a\", 1]'"
         else:
             hint = f": give {other!r}, not {key!r}. It is {_in_a_shell(other)} in a shell"
-        raise StateError(f"keys of {operator!r} are {wanted}, not {given}{hint}")
+        raise WrongKeyType(f"keys of {operator!r} are {wanted}, not {given}{hint}")
 
 
 def either(get: Callable[[Any], Found], text: str) -> Found:
@@ -49,7 +49,7 @@ def either(get: Callable[[Any], Found], text: str) -> Found:
     for candidate in key_candidates(text):
         try:
             answers.append(get(candidate))
-        except StateError as error:
+        except WrongKeyType as error:
             refused = refused or error
     if refused is not None and not answers:
         raise refused
