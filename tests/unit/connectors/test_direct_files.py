@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import gzip
+import json
 import os
 import signal
 from types import SimpleNamespace
@@ -228,6 +229,100 @@ def test_a_json_line_that_arrow_refuses_is_left_to_spark(tmp_path, line):
         list(JsonSplit(str(path), path.stat().st_size, COLUMNS_OF_CLICKS).read())
 
 
+ZONED = TIMES.flatmap(
+    lambda time: st.sampled_from([f"{time.isoformat()}Z", f"{time.isoformat(' ')}+05:45", f"{time.isoformat()}-08:00"])
+)
+ODD_TIMES = [
+    "",
+    "now",
+    "2020-02-30T10:00:00Z",
+    "2020-02-29",
+    "2020-02-29T10",
+    "2020-02-29T10:00:00.1234567Z",
+    "12:00:00",
+]
+ODD_TIMES += [
+    "2020-02-29T10:00:00 Europe/Paris",
+    "2020-02-29T24:00:00Z",
+    "2020-02-29T10:00:60Z",
+    "+2020-02-29T10:00:00Z",
+]
+IN_JSON = {
+    **{name: COLUMNS[name][2] for name in ("text", "long", "int", "flag")},
+    "double": st.floats(allow_nan=False, allow_infinity=False),
+    "day": COLUMNS["day"][2].map(str) | st.sampled_from(["2020-2-9", "2020-02-30", "2020-02-29T10:00:00Z"]),
+    "at": ZONED | TIMES.map(str) | st.sampled_from(ODD_TIMES) | st.integers(0, 10**9),
+    "local": TIMES.map(datetime.datetime.isoformat) | ZONED | st.sampled_from(ODD_TIMES),
+}
+
+
+@st.composite
+def objects(draw) -> tuple[str, list[dict]]:
+    """Columns of JSON lines, and the objects; each column is of one form for the most part."""
+    names = draw(st.lists(st.sampled_from(sorted(IN_JSON)), min_size=1, max_size=4, unique=True))
+    rows = draw(
+        st.lists(st.fixed_dictionaries({}, optional={name: st.none() | IN_JSON[name] for name in names}), max_size=3)
+    )
+    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in names), rows
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=objects())
+def test_what_tasks_take_of_json_lines_is_what_spark_reads(spark, tmp_path, drawn):
+    declared, rows = drawn
+    path = tmp_path / "part.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    schema = spark_schema(declared)
+    columns = arrow_schema(schema, spark.conf.get("spark.sql.session.timeZone"))
+    assert readable("json", columns, {}) is None
+    try:
+        direct = [
+            row for batch in JsonSplit(str(path), path.stat().st_size, columns).read() for row in batch.to_pylist()
+        ]
+    except ReadBySpark:
+        return
+    assert direct == by_spark(spark, schema, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (
+            pa.timestamp("us", "Europe/Paris"),
+            "2020-02-29T10:00:00.5Z",
+            datetime.datetime(2020, 2, 29, 10, 0, 0, 500_000, UTC),
+        ),
+        (pa.timestamp("us", "UTC"), "2020-02-29 10:00:00-01:30", datetime.datetime(2020, 2, 29, 11, 30, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), "2020-02-29 10:00:00", datetime.datetime(2020, 2, 29, 10, tzinfo=UTC)),
+        (pa.timestamp("us"), "2020-02-29 10:00:00", datetime.datetime(2020, 2, 29, 10)),
+        (pa.date32(), "2020-02-29", datetime.date(2020, 2, 29)),
+    ],
+)
+def test_times_and_days_in_json_are_read_directly(tmp_path, kind, text, value):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"at": text}) + '\n{"at": null}\n{}\n')
+    (batch,) = JsonSplit(str(path), 1, pa.schema([("at", kind)])).read()
+    assert batch.column("at").to_pylist() == [value, None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.timestamp("us", "Europe/Paris"), "2020-02-29T10:00:00"),
+        (pa.timestamp("us"), "2020-02-29T10:00:00Z"),
+        (pa.timestamp("us", "UTC"), "2020-02-30T10:00:00Z"),
+        (pa.timestamp("us", "UTC"), "2020-02-29T10:00:00.1234567Z"),
+        (pa.date32(), "2020-02-29T10:00:00Z"),
+    ],
+    ids=["which hour is it there", "a zone for no zone", "no such day", "too fine", "a time for a day"],
+)
+def test_a_time_that_spark_may_read_otherwise_is_left_to_it(tmp_path, kind, text):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"at": text}))
+    with pytest.raises(ReadBySpark, match=r"a\.json.*column 'at'"):
+        list(JsonSplit(str(path), 1, pa.schema([("at", kind)])).read())
+
+
 FAR = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(1500, 1, 1, 0, 0, 0, 7)]
 
 
@@ -301,9 +396,9 @@ def test_splits_are_dealt_each_once_and_evenly(sizes, tasks):
 def test_a_reader_that_cannot_be_is_refused(tmp_path, spark):
     (tmp_path / "a.csv").write_text("ada,1\n")
     job = Job("clicks", state=f"file://{tmp_path}/state")
-    source = files(tmp_path, format="csv", schema="user string, at timestamp", reader="arrow")
+    source = files(tmp_path, format="csv", schema="user string, raw binary", reader="arrow")
     job.source("in", source).sink("out", collect())
-    with pytest.raises(ConfigError, match="the CSV column 'at' is neither text"):
+    with pytest.raises(ConfigError, match="the CSV column 'raw' is neither text"):
         job.run(bounded=True, spark=spark)
 
 

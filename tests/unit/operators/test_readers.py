@@ -40,7 +40,9 @@ def test_the_reason_for_spark_is_told(tmp_path):
 
     assert why(mode="DROPMALFORMED") == "spark, because the option mode is Spark's own"
     assert why(reader="spark") == "spark, because the program asks for Spark's reader"
-    nested = "spark, because the JSON column 'tags' is neither string, long, double nor boolean"
+    nested = (
+        "spark, because the JSON column 'tags' is neither text, an int, a long, a double, a boolean, a time nor a day"
+    )
     assert why(schema="user string, tags array<string>") == nested
     assert why(format="avro") == "spark, because avro files are Spark's to read"
     assert why(format=None) == "not known yet"

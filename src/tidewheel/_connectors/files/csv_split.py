@@ -18,6 +18,7 @@ from pyarrow import csv
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.files.extensions import SEPARATORS, names_columns
 from tidewheel._connectors.files.listed import LISTING, gone
+from tidewheel._connectors.files.text_times import as_text, has_text, with_times
 
 _BLOCK = 8 * 1024 * 1024
 _PLAIN = (
@@ -25,10 +26,10 @@ _PLAIN = (
     pa.types.is_signed_integer,
     pa.types.is_floating,
     pa.types.is_boolean,
-    pa.types.is_date32,
     pa.types.is_decimal128,
+    has_text,
 )
-"""Types of columns for which Arrow and Spark agree on every text that Arrow takes, once the text is looked at."""
+"""Types of columns for which Arrow and Spark agree on every text that is taken here, once the text is looked at."""
 _CODECS = (".bz2", ".br", ".deflate", ".lz4", ".snappy", ".xz", ".zst")
 """Compressed files that only Spark opens; Arrow knows some of them in other forms."""
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
@@ -38,7 +39,7 @@ def why_not_csv(columns: pa.Schema) -> str | None:
     """Return why CSV files with these columns cannot be read directly; None if they can."""
     for field in columns:
         if not any(is_plain(field.type) for is_plain in _PLAIN):
-            return f"the CSV column {field.name!r} is neither text, a number, a boolean nor a date"
+            return f"the CSV column {field.name!r} is neither text, a number, a boolean, a time nor a date"
     return None if len(columns) else "no column of the CSV files is read"
 
 
@@ -126,7 +127,7 @@ class CsvSplit(Split):
             newlines_in_values=False,
         )
         converting = csv.ConvertOptions(
-            column_types=self.columns,
+            column_types=as_text(self.columns),
             include_columns=self.columns.names,
             null_values=[""],
             strings_can_be_null=True,
@@ -141,7 +142,9 @@ class CsvSplit(Split):
             if pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False:
                 raise ReadBySpark(f"{self.path} has a number that is not finite")
         batches = table.to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], self.columns)
+        return (
+            with_times(self.path, batches[0], self.columns) if batches else pa.RecordBatch.from_pylist([], self.columns)
+        )
 
     def _check_lines(self, text: bytes) -> None:
         """Refuse text whose lines may be others to Arrow than to Spark."""

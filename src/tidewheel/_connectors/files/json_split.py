@@ -11,16 +11,19 @@ from pyarrow import json
 
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.files.listed import gone
+from tidewheel._connectors.files.text_times import as_text, has_text, with_times
 
-_PLAIN = (pa.types.is_int64, pa.types.is_float64, pa.types.is_string, pa.types.is_boolean)
-"""Types of columns for which Arrow and Spark agree on every text that Arrow takes."""
+_PLAIN = (pa.types.is_int32, pa.types.is_int64, pa.types.is_float64, pa.types.is_string, pa.types.is_boolean, has_text)
+"""Types of columns for which Arrow and Spark agree on every text that is taken here."""
 
 
 def why_not_json(columns: pa.Schema) -> str | None:
     """Return why JSON lines with these columns cannot be read directly; None if they can."""
     for field in columns:
         if not any(is_plain(field.type) for is_plain in _PLAIN):
-            return f"the JSON column {field.name!r} is neither string, long, double nor boolean"
+            return (
+                f"the JSON column {field.name!r} is neither text, an int, a long, a double, a boolean, a time nor a day"
+            )
     return None
 
 
@@ -34,7 +37,7 @@ class JsonSplit(Split):
     reading = "dear"
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        parse = json.ParseOptions(explicit_schema=self.columns, unexpected_field_behavior="ignore")
+        parse = json.ParseOptions(explicit_schema=as_text(self.columns), unexpected_field_behavior="ignore")
         if self.size == 0:
             return
         rows = 0
@@ -43,7 +46,7 @@ class JsonSplit(Split):
                 for batch in json.open_json(lines, parse_options=parse):
                     batch.validate(full=True)  # Arrow takes text as it is; it may be no Unicode.
                     rows += batch.num_rows
-                    yield batch.select(self.columns.names)
+                    yield with_times(self.path, batch, self.columns)
         except FileNotFoundError as error:
             raise gone(self.path) from error
         except (pa.ArrowException, ValueError, OSError) as error:
