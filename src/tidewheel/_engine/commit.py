@@ -12,7 +12,7 @@ from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
-from tidewheel._engine.key_kinds import kinds_of_state, merged_kinds, without_state
+from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, without_state
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
@@ -171,6 +171,7 @@ def next_manifest(
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
     # An operator's name may have become that of a `key_by`: its own entries are made anew with each commit.
     key_kinds = merged_kinds(without_state(base.key_kinds, base.operators), *(report.key_kinds for report in reports))
+    check_joins(plan, key_kinds)
     manifest = base.replace(
         id=CheckpointId(base.id.stream_id, spec.sequence),
         kind=kind,

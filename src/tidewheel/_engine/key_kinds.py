@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 
 from tidewheel._engine.plan import Plan
+from tidewheel._operators.joins.join import Join
 from tidewheel.errors import OperatorError
 
 
@@ -40,6 +41,32 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
 
     An operator whose inputs have keys of several types, or of types that are not known yet, is left out.
     """
+    key_steps = _key_steps(plan)
+    found: dict[str, str] = {}
+    for node in plan.nodes:
+        if node.operator.stateful:
+            known = [_places(name, kinds) for name in sorted(key_steps(node.id))]
+            if known and all(each == known[0] for each in known):
+                found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
+    return found
+
+
+def check_joins(plan: Plan, kinds: Mapping[str, str]) -> None:
+    """Raise an `OperatorError` where the two sides of a join are known to have no type of keys in common: nothing would pair."""
+    key_steps = _key_steps(plan)
+    for node in plan.nodes:
+        if isinstance(node.operator, Join):
+            left, right = ({_places(name, kinds).get("") for name in key_steps(port.node)} for port in node.inputs)
+            if None not in left | right and not left & right:
+                lefts, rights = (" or ".join(sorted(map(str, side))) for side in (left, right))
+                raise OperatorError(
+                    f"operator {node.name!r}: its left stream has keys of type {lefts}, its right one of type {rights}; "
+                    "such keys are never equal, and nothing would pair; convert them in one key_by"
+                )
+
+
+def _key_steps(plan: Plan) -> Callable[[int], frozenset[str]]:
+    """Return what gives, for a node's number, the names of the `key_by` that its keys come from."""
     nodes = {node.id: node for node in plan.nodes}
 
     @cache  # Branches that part and meet again would be walked once for each way through them.
@@ -49,13 +76,7 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
             return frozenset((node.name,))
         return frozenset().union(*(key_steps(port.node) for port in node.inputs))
 
-    found: dict[str, str] = {}
-    for node in plan.nodes:
-        if node.operator.stateful:
-            known = [_places(name, kinds) for name in sorted(key_steps(node.id))]
-            if known and all(each == known[0] for each in known):
-                found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
-    return found
+    return key_steps
 
 
 def without_state(kinds: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:

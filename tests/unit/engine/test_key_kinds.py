@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidewheel import Job
-from tidewheel._engine.key_kinds import kinds_of_state
+from tidewheel._engine.key_kinds import check_joins, kinds_of_state
+from tidewheel.errors import OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 
 
 def test_branches_that_part_and_meet_again_many_times_are_walked_once():
@@ -16,3 +20,43 @@ def test_branches_that_part_and_meet_again_many_times_are_walked_once():
         stream = left.union(f"both-{number}", right)
     stream.stateful_map("count", lambda key, _, n: (n + 1, n + 1), default=0).sink("out", discard())
     assert kinds_of_state(job.plan(), {"by": "str"}) == {"count": "str"}
+
+
+def joined(name: str) -> Job:
+    """Orders and payments, of which the keys may be numbers on one side and text on the other."""
+    job = Job(name, state=f"memory:{name}", n_shards=4)
+    orders, payments = (
+        job.source(side, iterable([]), value=dict)
+        .assign_timestamps(f"{side}-at", lambda record: record["at"], unit="s")
+        .limit_out_of_orderness(f"{side}-late", "0 s")[0]
+        .key_by(f"by-{side}", lambda record: record["id"])
+        for side in ("orders", "payments")
+    )
+    orders.interval_join("paid", payments, before="10 s", after="10 s").sink("out", discard())
+    return job
+
+
+def test_a_join_whose_sides_have_keys_of_different_types_is_refused_since_nothing_would_pair():
+    with MemoryRun(joined("paid")) as run:
+        run.batch({"orders": [{"id": 7, "at": 1}]})
+        with pytest.raises(OperatorError, match=r"'paid': its left stream has keys of type int, .* str; .*convert"):
+            run.batch({"payments": [{"id": "7", "at": 2}]})
+
+
+def test_a_join_is_not_refused_while_a_side_is_unknown_or_where_some_keys_may_pair():
+    plan = joined("open").plan()
+    check_joins(plan, {})
+    check_joins(plan, {"by-orders": "int"})
+    check_joins(plan, {"by-orders": "str", "by-payments": "str"})
+    job = Job("mixed", state="memory:mixed", n_shards=4)
+    timed = (
+        job.source("in", iterable([]), value=dict)
+        .assign_timestamps("at", lambda record: record["at"], unit="s")
+        .limit_out_of_orderness("late", "0 s")[0]
+    )
+    numbers, texts = (
+        timed.key_by("by-number", lambda record: record["n"]),
+        timed.key_by("by-text", lambda record: record["t"]),
+    )
+    numbers.union("both", texts).interval_join("joined", texts, before="1 s", after="1 s").sink("out", discard())
+    check_joins(job.plan(), {"by-number": "int", "by-text": "str"})
