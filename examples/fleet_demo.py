@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from java_archive import java_options, make_archive  # noqa: E402
+from java_archive import java_options, prepare  # noqa: E402
 from kafka_server import Kafka, running_kafka  # noqa: E402
 from nats_server import running_nats  # noqa: E402
 from servers import running_etcd  # noqa: E402
@@ -285,7 +285,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="fleet-demo-") as name:
         folder = Path(name)
-        make_archive(folder)
+        prepare()
         with (
             running_etcd(folder / "etcd") as etcd,
             running_nats(folder / "nats") as nats,

@@ -120,7 +120,6 @@ class SparkCluster:
             "spark.driver.host": _HOST,
             "spark.driver.bindAddress": _HOST,
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": java_options(),
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": java_options(),
             "spark.shuffle.io.retryWait": "1s",

@@ -12,7 +12,6 @@ import threading
 import pytest
 
 from fleet_nodes import Fleet, started
-from java_archive import java_options
 from page_site import HOSTILE, TOKEN, browsing, go, served, stored_job, write_history
 from tidewheel import StoredJob
 
@@ -118,7 +117,6 @@ def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays
 
     send(0)
     command = [sys.executable, "-m", "tidewheel", "run", str(program), "--ui", "--master", "local[1]"]
-    command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
     environment = os.environ | {"TIDEWHEEL_LOCAL": f"{tmp_path}/local"}
     with (
         subprocess.Popen(

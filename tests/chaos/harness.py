@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from java_archive import java_options
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.stopped_job import states
 from tidewheel._storage import open_store
@@ -77,7 +76,6 @@ def start(
             **os.environ,
             "TIDEWHEEL_READER": reader if chosen == "auto" else chosen,
             "TIDEWHEEL_FAULTS": faults,
-            "TEST_JAVA_OPTIONS": java_options(),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

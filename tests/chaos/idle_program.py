@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from tidewheel import Job, count, tumbling
@@ -28,7 +27,7 @@ def main() -> None:
         parallelism=2,
         master="local[2]",
         local=f"{folder}/local",
-        conf={"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"]},
+        conf={"spark.driver.memory": "1g"},
         progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
     )
 

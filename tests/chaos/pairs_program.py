@@ -6,7 +6,6 @@ the state.
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 
@@ -76,10 +75,7 @@ def main() -> int:
             parallelism=2,
             master="local[2]",
             local=f"{folder}/local",
-            conf={
-                "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
-            },
+            conf={"spark.driver.memory": "1g"},
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
         )
     except TidewheelError as error:

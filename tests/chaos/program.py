@@ -53,10 +53,6 @@ def main() -> int:
     os.environ["TEST_POISON"] = options.get("poison", "")
     if "clock" in options:
         set_clock([int(seconds) for seconds in options["clock"].split(",")])
-    conf = {
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
-    }
     job = build(folder)
     job.state = options.get("state", job.state)
     try:
@@ -68,7 +64,7 @@ def main() -> int:
             take_over=options.get("take_over") == "yes",
             restarts=int(options.get("restarts", 0)),
             backoff="200 ms",
-            conf=conf,
+            conf={"spark.driver.memory": "1g"},
             progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
         )
     except TidewheelError as error:

@@ -11,7 +11,6 @@ import termios
 from pathlib import Path
 
 from chaos import harness
-from java_archive import java_options
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._storage import open_store
 from waiting import SOON, eventually
@@ -60,7 +59,6 @@ def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
     leader, terminal = os.openpty()
     command = [sys.executable, "-m", "tidewheel", "run", str(program), "--parallelism", "2", "--master", "local[2]"]
     command += ["--local", str(tmp_path / "local"), "--conf", "spark.driver.memory=1g"]
-    command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
     with (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
             command,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from tidewheel import Job
@@ -35,10 +34,7 @@ if __name__ == "__main__":
         parallelism=2,
         master="local[2]",
         local=f"{folder}/local",
-        conf={
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"],
-        },
+        conf={"spark.driver.memory": "1g"},
         progress=lambda batch: print(f"committed {batch.sequence}", flush=True),
     )
     print("done", flush=True)

@@ -38,8 +38,8 @@ def read(spark: Any, brokers: str, topic: str, folder: str, settings: dict[str, 
 
 
 def main() -> None:
-    jars, java_options = sys.argv[1:]
-    spark = session("local[2]", {**SETTINGS, "spark.driver.extraJavaOptions": java_options, "spark.jars": jars})
+    (jars,) = sys.argv[1:]
+    spark = session("local[2]", {**SETTINGS, "spark.jars": jars})
     for line in sys.stdin:
         print(json.dumps(read(spark, **json.loads(line))), flush=True)
 

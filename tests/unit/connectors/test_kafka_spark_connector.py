@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from apache_kafka import ApacheKafka
-from java_archive import java_options
 from kafka_jars import connector_jars
 from kafka_server import real_kafka, running  # noqa: F401
 from tidewheel._connectors.kafka.client import variable_of
-from tidewheel._connectors.kafka.spark_connector import java_options as java_options_of
+from tidewheel._connectors.kafka.spark_connector import java_options
 from tidewheel.testing.connectors import DrivenSink
 from unit.connectors import test_kafka_sink
 from unit.connectors.test_kafka_source import Topic, produce
@@ -36,7 +35,7 @@ class Reading:
         self._log = log
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), jars, java_options()],
+                [sys.executable, str(PROGRAM), jars],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=out,
@@ -181,7 +180,7 @@ def _client_certificates(tls: Path) -> dict[str, str]:
 
 def test_certificates_are_named_and_not_shown(monkeypatch):
     monkeypatch.setenv("TIDEWHEEL_KAFKA_SSL_KEY_PEM", "-----BEGIN PRIVATE KEY-----")
-    options = java_options_of(
+    options = java_options(
         {
             "ssl.ca.location": "/etc/ca.pem",
             "ssl.certificate.location": "/etc/own.pem",
@@ -196,4 +195,4 @@ def test_certificates_are_named_and_not_shown(monkeypatch):
         "ssl.keystore.type": "PEM",
     }
     assert options["config.providers"] == "env,file"
-    assert "config.providers" not in java_options_of({"client.id": "tide"})
+    assert "config.providers" not in java_options({"client.id": "tide"})

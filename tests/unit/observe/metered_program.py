@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from tidewheel import Job, sinks, sources
@@ -26,5 +25,4 @@ def job(folder: str) -> Job:
 
 if __name__ == "__main__":
     folder, port = sys.argv[1:]
-    conf = {"spark.driver.extraJavaOptions": os.environ["TEST_JAVA_OPTIONS"]}
-    job(folder).run(parallelism=1, master="local[1]", local=f"{folder}/local", conf=conf, metrics=int(port))
+    job(folder).run(parallelism=1, master="local[1]", local=f"{folder}/local", metrics=int(port))

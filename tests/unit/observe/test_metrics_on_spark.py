@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from java_archive import java_options
 from servers import free_ports
 from tidewheel._observe.history import History
 from unit.observe.metered_program import records
@@ -33,7 +32,7 @@ def running(folder: Path, port: int, faults: str = ""):
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), str(folder), str(port)],
-            env={**os.environ, "TIDEWHEEL_FAULTS": faults, "TEST_JAVA_OPTIONS": java_options()},
+            env={**os.environ, "TIDEWHEEL_FAULTS": faults},
             stdout=log,
             stderr=log,
             start_new_session=True,
