@@ -21,6 +21,7 @@ from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.files.source import Files
 from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
@@ -52,6 +53,7 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import check_session, is_own, session
 from tidewheel._spark.shipping import ship
+from tidewheel._spark.source_folders import check_folders
 from tidewheel._spark.source_lines import Continuation, continued, dropped_sources, offsets_by_name, recorded_kinds
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._time.duration import MAX_TIME
@@ -286,7 +288,9 @@ class Driver:
         head = self.run.head
         continuation = self._continued(head)
         self.seen.ages = self._ages(continuation)
-        self.spark_folder.rebuild(head.spark, self.seen.load(head), continuation)
+        seen = self.seen.load(head)
+        check_folders(seen, continuation.sources, self._folders())
+        self.spark_folder.rebuild(head.spark, seen, continuation)
         faults.point(REBUILT)
         self._enter(FIRST_BATCH)
         query = self._query = self._start_query()
@@ -506,6 +510,15 @@ class Driver:
         """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""
         log = state.spark if state is not None else None
         return continued(log, self.sources.lines, self.job.aliases, self.options.allow_dropped_source)
+
+    def _folders(self) -> dict[str, str]:
+        """Return the folders of Spark's file sources, by name."""
+        sources = ((node.name, node.operator) for node in self.plan.sources())
+        return {
+            name: operator.source.path
+            for name, operator in sources
+            if isinstance(operator, SourceOperator) and isinstance(operator.source, Files)
+        }
 
     def _ages(self, continuation: Continuation) -> dict[int, int]:
         """Return for how many ms the files of each log are remembered, where that is not for ever."""

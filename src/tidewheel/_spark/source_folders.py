@@ -1,0 +1,43 @@
+"""Is the folder of a file source the one whose files it has read? Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidewheel._checkpoint.manifest import SparkSource
+from tidewheel._connectors.files.paths import local_path
+from tidewheel._engine.stored_names import OFFSETS, letting_go
+from tidewheel.errors import StateError
+
+_WILD = set("*?[{")
+"""Signs by which Spark reads several folders as one source."""
+
+
+def check_folders(seen: Iterable[str], sources: Sequence[SparkSource], folders: Mapping[str, str]) -> None:
+    """Raise a `StateError` where a source reads another folder than the one of the file that it has seen last.
+
+    `seen` are the entries of seen files, in their order; `sources` are those that a run continues; `folders` are the paths or
+    URLs that file sources read, by name. Places that are not on this machine, and several folders as one, are passed over.
+    """
+    last = {int(log): entry for log, _, entry in (line.partition("\t") for line in seen)}
+    for source in sources:
+        folder = local_path(folders.get(source.name, ""))
+        if source.log in last and folder and not _WILD & set(folder):
+            file = local_path(json.loads(last[source.log])["path"])
+            if file is not None and not _is_below(file, folder):
+                raise StateError(
+                    f"source {source.name!r} has read {file}, and its folder is {folder} now. To go on where it was, give it the "
+                    "old folder; if that was moved, leave a link in its old place. To read the new folder from its beginning, "
+                    f"give the source a new name, and go on with {letting_go(OFFSETS, [source.name])}"
+                )
+
+
+def _is_below(file: str, folder: str) -> bool:
+    """Tell whether a file is the folder itself, which may be a single file, or somewhere in it.
+
+    >>> [_is_below(file, "/in/") for file in ("/in/a.json", "/in/day=1/b.json", "/inner/a.json")]
+    [True, True, False]
+    """
+    return f"{os.path.normpath(file)}/".startswith(f"{os.path.normpath(folder).rstrip('/')}/")
