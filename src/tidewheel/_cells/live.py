@@ -51,10 +51,14 @@ class JobCell(Generic[T]):
         except KeyError:
             raise RuntimeError(
                 f"the cell {self.name!r} has a value inside the functions of a running job only. What is built once, such as an "
-                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere read and "
-                f"write it with StoredJob(JOB, state=…).cell({self.name!r}), or with tidewheel cells get and set"
+                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere {self._by_others()}"
             ) from None
         return value
+
+    def _by_others(self) -> str:
+        return (
+            f"read and write it with StoredJob(JOB, state=…).cell({self.name!r}), or with tidewheel cells get and set"
+        )
 
     def __repr__(self) -> str:
         # Arrow shows it where a cell was put into an expression.
@@ -78,6 +82,22 @@ class JobCell(Generic[T]):
             return self is other or (False if isinstance(other, JobCell) else self._no_value(other))
 
         __hash__ = object.__hash__
+
+        # Whoever wants to change it looks for a way here.
+
+        @value.setter
+        def value(self, given):
+            self._refuse_change()
+
+        def __getattr__(self, attribute):
+            if attribute in ("set", "write", "exchange", "update", "get", "read"):
+                self._refuse_change()
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+
+        def _refuse_change(self):
+            raise AttributeError(
+                f"the cell {self.name!r} is what the functions of the job read, by .value; elsewhere {self._by_others()}"
+            )
 
     def encode(self, value: T) -> bytes:
         """Return a value as the bytes that travel to the tasks."""

@@ -35,7 +35,7 @@ def check_program(
     if state.n_shards != n_shards:
         raise StateError(
             f"job {job!r} has n_shards={n_shards}, and its state was made with {state.n_shards}: the number is fixed for the "
-            f"life of a job's state; set n_shards={state.n_shards}"
+            f"life of a job's state; set n_shards={state.n_shards}, or make the state anew with tidewheel state reshard"
         )
     former = renamed(state.operators, operators, aliases or {})
     stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}

@@ -14,6 +14,7 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.sink import Sink
 from tidewheel._connectors.source import Source, as_source
 from tidewheel._core.keys import check_n_shards
+from tidewheel._core.urls import Url
 from tidewheel._engine.control import cells_of, rescale
 from tidewheel._engine.plan import Plan, make_plan
 from tidewheel._operators.graph import NAME, Graph, Port
@@ -104,6 +105,9 @@ class Job:
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}
         self._opened_lookup: Lookup | None = None
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r}, {len(self.graph.nodes)} steps, state at {Url(self.state)}>"
 
     @overload
     def source(

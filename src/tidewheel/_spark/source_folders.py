@@ -28,8 +28,8 @@ def check_folders(seen: Iterable[str], sources: Sequence[SparkSource], folders: 
             file = local_path(json.loads(last[source.log])["path"])
             if file is not None and not _is_below(file, folder):
                 raise StateError(
-                    f"source {source.name!r} has read {file}, and its folder is {folder} now. To go on where it was, give it the "
-                    "old folder; if that was moved, leave a link in its old place. To read the new folder from its beginning, "
+                    f"source {source.name!r} has read {file}, and its folder is {folder} now. To go on where it was, write the "
+                    "whole old path, and leave a link there if the folder was moved. To read the new folder from its beginning, "
                     f"give the source a new name, and go on with {letting_go(OFFSETS, [source.name])}"
                 )
 

@@ -93,3 +93,19 @@ def test_the_connection_is_closed_with_the_cell(state):
     with pytest.raises(Closed):
         threshold.write(2.0)
     assert threshold._connection.is_closed
+
+
+@pytest.mark.parametrize(
+    "change", [lambda cell: setattr(cell, "value", 2), lambda cell: cell.write(2), lambda cell: cell.set(2)]
+)
+def test_who_changes_a_cell_by_the_object_of_the_program_is_told_how(change):
+    cell = Job("live").cell("limit", int, default=1)
+    with pytest.raises(
+        AttributeError, match=r"StoredJob\(JOB, state=…\)\.cell\('limit'\), or with tidewheel cells get and set"
+    ):
+        change(cell)
+
+
+def test_a_job_shows_its_name_and_where_its_state_is():
+    job = Job("live", state="s3://bucket/jobs?secret_access_key=hush")
+    assert repr(job) == "<Job 'live', 0 steps, state at s3://bucket/jobs>"
