@@ -92,7 +92,7 @@ class StateField(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """With dots, where a field is a record itself."""
     type: str
     required: bool
-    """Whether stored state must have it: it has no default."""
+    """Whether stored state must have it: it has no default. Of a type without fields: it is declared, not told by a default."""
     default: bytes | None = None
     """What it is where a key's state lacks it, encoded; None: not known."""
 
@@ -106,7 +106,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     keys: int | None = None
     fingerprint: str = ""
     fields: tuple[StateField, ...] = ()
-    """The declared state type, or the results of aggregates, see `named_results`; empty where none is declared."""
+    """The state type as declared or as its default tells it, or the results of aggregates, see `named_results`; may be empty."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

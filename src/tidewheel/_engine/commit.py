@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo, SparkLog, StagedOutput
+from tidewheel._checkpoint.manifest import (
+    CheckpointId,
+    Kind,
+    Manifest,
+    OperatorInfo,
+    SparkLog,
+    StagedOutput,
+    StateField,
+)
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
@@ -16,6 +24,7 @@ from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kind
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
+from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
@@ -106,13 +115,15 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     for node in plan.nodes:
         if node.operator.stateful:
             spec = getattr(node.operator, "state", None)
-            declared = None if getattr(spec, "codec", None) is not None else getattr(spec, "type", None)
+            declared: tuple[StateField, ...] = ()
+            if isinstance(spec, StateSpec) and spec.codec is None:
+                declared = declared_fields(spec.type, spec.default)
             infos[node.name] = OperatorInfo(
                 node.operator.kind,
                 node.operator.codec_name,
                 getattr(spec, "version", 1),
                 fingerprint=node.operator.state_layout,
-                fields=result_fields(node.operator.results_kept) or declared_fields(declared),
+                fields=result_fields(node.operator.results_kept) or declared,
             )
     return infos
 

@@ -212,7 +212,7 @@ def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
 
 def _hint(error: Exception, was: OperatorInfo) -> str:
     """Say how to read a field that was added with a default after the state of some keys was last written."""
-    optional = {field.name for field in was.fields if not field.required}
+    optional = {field.name for field in was.fields if field.name and not field.required}
     if isinstance(error, KeyError) and error.args and error.args[0] in optional:
         field = error.args[0]
         return (

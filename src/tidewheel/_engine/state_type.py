@@ -19,16 +19,26 @@ from tidewheel.errors import StateError
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 _ANY = "Any"
 _EMPTY = (list, dict, set, tuple, frozenset)
+_NUMBERS = frozenset({"bool", "int", "float"})
+_KINDS = _NUMBERS | {"str", "bytes", "list", "dict", "set", "tuple", "frozenset"}
+"""The plain types that a default can tell, and that are known to differ."""
 
 
-def declared_fields(declared: Any) -> tuple[StateField, ...]:
+def declared_fields(declared: Any, default: Any = None) -> tuple[StateField, ...]:
     """Return the fields of a declared state type; none where it says nothing that can be checked.
+
+    Without a declared type, a default of a plain type tells what the state is, though nothing of what is in it. Such a field
+    is not required.
 
     >>> declared_fields(dict[str, int])
     (StateField(name='', type='dict[str, int]', required=True, default=None),)
+    >>> declared_fields(None, {})
+    (StateField(name='', type='dict', required=False, default=None),)
     """
     if declared is None:
-        return ()
+        made = typing.get_origin(default) or (default if isinstance(default, type) else type(default))
+        kind = made.__name__ if made.__module__ == "builtins" else ""
+        return (StateField("", kind, required=False),) if kind in _KINDS else ()
     try:
         return _declared_fields(declared)
     except TypeError:
@@ -53,6 +63,9 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
     """
     if not stored or not declared:
         return
+    if _by_default(stored) or _by_default(declared):
+        _check_kinds(operator, stored, declared)
+        return
     before = {field.name: field for field in stored}
     for field in declared:
         was = before.get(field.name)
@@ -74,6 +87,42 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
                 f"operator {operator!r}: its state is stored with the field {name!r}, which the program no longer declares: "
                 "its values would be lost. Keep the field, or raise version= and give upgrade= to let it go"
             )
+
+
+def _by_default(fields: Sequence[StateField]) -> bool:
+    """Tell whether only a default tells the type."""
+    return not fields[0].name and not fields[0].required
+
+
+def _check_kinds(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
+    """Refuse a plain type that has nothing in common with the stored one, where only a default tells one of them.
+
+    State of a type that is not declared is read as it is: there, one number serves as well as another.
+    """
+    before, after = _kinds(stored), _kinds(declared)
+    if _by_default(declared) and before & _NUMBERS:
+        before |= _NUMBERS
+    if before and after and not any(_widens(was, now) for was in before for now in after):
+        was, now = (_shown(fields) for fields in (stored, declared))
+        change, way = (
+            ("declares", "declare") if not _by_default(declared) else ("has a default of type", "give a default of")
+        )
+        raise StateError(
+            f"operator {operator!r}: its state is stored as {was}, and the program {change} {now}; {way} the old type, or raise "
+            "version= and give upgrade="
+        )
+
+
+def _kinds(fields: Sequence[StateField]) -> set[str]:
+    """Return the plain types that a state may have; none where that is not known."""
+    if fields[0].name:
+        return {"dict", "list"}  # A record, as it is stored.
+    kinds = {member.partition("[")[0] for member in _members(fields[0].type)} - {"none"}
+    return kinds if kinds <= _KINDS else set()
+
+
+def _shown(fields: Sequence[StateField]) -> str:
+    return f"a record with the field {fields[0].name!r}" if fields[0].name else fields[0].type
 
 
 def added_defaults(stored: Sequence[StateField], declared: Any) -> dict[str, bytes]:

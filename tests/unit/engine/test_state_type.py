@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -95,6 +95,53 @@ def test_a_changed_record_is_refused_by_field(after, told):
         check_fields("op", declared_fields(record(a=int, b=int)), declared_fields(after))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (declared_fields(None, before), declared_fields(None, after))
+        for before, after in [(0, {}), (0, ""), (b"", ""), ([], {}), (list, set), (dict[str, int], list[str]), ((), [])]
+    ]
+    + [
+        (declared_fields(None, 0), declared_fields(dict[str, int])),
+        (declared_fields(None, 1.5), declared_fields(int)),
+        (declared_fields(dict[str, int]), declared_fields(None, 0)),
+        (declared_fields(None, ""), declared_fields(record(a=(int, 0)))),
+        (declared_fields(record(a=int)), declared_fields(None, "")),
+    ],
+)
+def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, after):
+    with pytest.raises(StateError, match=r"operator 'op': its state is stored as .*, and the program .*upgrade="):
+        check_fields("op", before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (declared_fields(None, 0), declared_fields(None, 1.5)),
+        (declared_fields(None, 1.5), declared_fields(None, 0)),
+        (declared_fields(None, {}), declared_fields(None, dict)),
+        (declared_fields(None, {}), declared_fields(dict[str, int])),
+        (declared_fields(None, {}), declared_fields(record(a=int))),
+        (declared_fields(None, ""), declared_fields(Literal["a"])),
+        (declared_fields(None, 0), declared_fields(int | str)),
+        (declared_fields(None, 0), declared_fields(float)),
+        (declared_fields(int | None), declared_fields(None, 0)),
+        (declared_fields(dict[str, int]), declared_fields(None, {})),
+        (declared_fields(record(a=int)), declared_fields(None, {})),
+        (declared_fields(Any), declared_fields(None, {})),
+        ((), declared_fields(None, {})),
+        (declared_fields(None, 0), ()),
+    ],
+)
+def test_a_default_of_the_same_plain_type_fits_whatever_else_is_declared(before, after):
+    check_fields("op", before, after)
+
+
+@pytest.mark.parametrize("default", [None, lambda: 0, Totals, Totals()])
+def test_another_default_tells_no_type(default):
+    assert declared_fields(None, default) == ()
+
+
 def job(url: str, declared: Any, **options: Any) -> Job:
     made = Job("typed", state=url, n_shards=4)
     keyed = made.source("in", lambda spark: None).key_by("k", "user")
@@ -112,3 +159,32 @@ def test_a_program_whose_state_type_changed_is_refused_at_the_start():
         MemoryRun(job(url, str))
     with MemoryRun(job(url, str, version=2, upgrade=lambda state, version: str(state))) as run:
         assert [field.type for field in run.run.head.operators["sum"].fields] == ["str"]
+
+
+def job_by_default(url: str, default: Any, **options: Any) -> Job:
+    made = Job("told", state=url, n_shards=4)
+    keyed = made.source("in", lambda spark: None).key_by("k", "user")
+    keyed.stateful_map("sum", lambda k, v, s: (None, s), default=default, **options).sink("o", discard())
+    return made
+
+
+def test_a_program_whose_default_is_of_another_type_is_refused_at_the_start():
+    url = f"memory:told-{next(_names)}"
+    with MemoryRun(job_by_default(url, 0)) as run:
+        run.batch({"in": [{"user": "a"}]})
+    told = "operator 'sum': its state is stored as int, and the program has a default of type dict; give a default of the old"
+    with pytest.raises(StateError, match=told):
+        MemoryRun(job_by_default(url, {}))
+    with MemoryRun(job_by_default(url, {}, version=2, upgrade=lambda state, version: {"n": state})) as run:
+        assert [field.type for field in run.run.head.operators["sum"].fields] == ["dict"]
+
+
+def test_state_whose_default_was_not_recorded_goes_on_and_is_told_from_then_on():
+    url = f"memory:told-{next(_names)}"
+    with MemoryRun(job_by_default(url, lambda: 0)) as run:
+        run.batch({"in": [{"user": "a"}]})
+        assert run.run.head.operators["sum"].fields == ()
+    with MemoryRun(job_by_default(url, 0)) as run:
+        run.batch({"in": [{"user": "a"}]})
+    with pytest.raises(StateError, match="stored as int"):
+        MemoryRun(job_by_default(url, ""))
