@@ -271,6 +271,20 @@ def test_one_column_of_nulls(harness, rows):
         ("n int", {}, [{"n": 2**31}], "has the value 2147483648"),
         ("n text", {}, [{"n": "a\0b"}], r"U\+0000"),
         ("n jsonb", {}, [{"n": ["a\0b"]}], r"U\+0000"),
+        (
+            "n int, m int NOT NULL",
+            {},
+            [{"n": 1, "m": 2}, {"n": 7, "m": None}],
+            "'m' is null in the record {'n': 7,.*not null",
+        ),
+        ("n int, m int NOT NULL DEFAULT 1", {}, [{"n": 7, "m": None}], "'m' is null in the record"),
+        (
+            "n varchar(3)",
+            {},
+            [{"n": None}, {"n": "äöü"}, {"n": "abcd"}],
+            "too long in the record {'n': 'abcd'}.* 3 char",
+        ),
+        ("n char(3)", {}, [{"n": "abcd"}], "too long in the record"),
         ("n int PRIMARY KEY", {"mode": "upsert", "key": "n"}, [{"n": None}], "'n' is null"),
         ("n int PRIMARY KEY, m int", {"mode": "upsert", "key": "n"}, [{"m": 1}], "no key column 'n'"),
         ("n int PRIMARY KEY, m int", {"mode": "latest", "key": "n", "by": "m"}, [{"n": 1}], r"no column 'm' \(by"),
@@ -332,10 +346,26 @@ def test_a_table_of_another_schema_has_its_markers_there(postgres, tmp_path, har
     assert postgres.query('SELECT n, job FROM "Sales".orders, "Sales".tidewheel_markers') == [(1, "orders")]
 
 
+def test_a_text_that_is_too_long_is_found_in_an_encoded_column(harness):
+    harness = harness("n varchar(3)")
+    with pytest.raises(OperatorError, match=r"too long in the record {'n': 'abcd'}"):
+        harness.stage(2, pa.RecordBatch.from_pydict({"n": pa.array(["a", None, "abcd"]).dictionary_encode()}))
+
+
+def test_texts_that_just_fit_and_nulls_that_a_trigger_fills_in_are_taken(harness, rows, postgres, table):
+    filled = "BEGIN NEW.m = coalesce(NEW.m, 5); RETURN NEW; END"
+    postgres.query(f"CREATE FUNCTION {table}_filled() RETURNS trigger LANGUAGE plpgsql AS '{filled}'")
+    postgres.query(f"CREATE TABLE {table} (n varchar(3), m int NOT NULL)")
+    postgres.query(f"CREATE TRIGGER filled BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_filled()")
+    harness = harness(None)
+    harness.publish(2, harness.stage(2, [{"n": "äöü", "m": None}, {"n": "abc  ", "m": 1}]))
+    assert sorted(rows()) == [("abc", 1), ("äöü", 5)]
+
+
 def test_what_the_database_refuses_is_told_and_published_once_the_table_is_corrected(harness, rows, postgres, table):
     harness = harness("n int CHECK (n < 5)")
     token = harness.stage(2, [{"n": 1}, {"n": 7}])
-    with pytest.raises(OperatorError, match=r"sink 'out'.*refuses the output.*n_check.*committed and not lost"):
+    with pytest.raises(OperatorError, match=r"sink 'out'.*refuses it.*n_check.*not lost.*--drop-unpublished out"):
         harness.publish(2, token)
     assert rows() == []
     postgres.query(f"ALTER TABLE {table} DROP CONSTRAINT {table}_n_check")

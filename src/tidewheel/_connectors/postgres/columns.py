@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import compute, csv
 from pyarrow import types as kinds
 
+from tidewheel._core.text import shortened
 from tidewheel._values.columns import is_bytes, values
 from tidewheel.errors import CorruptError, OperatorError
 
@@ -37,6 +38,10 @@ class TableColumn:
     """Its short name, such as int4."""
     needed: bool
     """It is not null and has no default: every record must have it."""
+    not_null: bool = False
+    """A record that has it must have a value there."""
+    longest: int | None = None
+    """How many characters a text there may have; None: any number."""
 
 
 def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
@@ -143,6 +148,39 @@ def check(
             )
         if table is not None:
             _check_column(name, column, table[name].type, who, where)
+            _check_values(name, columns, table[name], who, where)
+
+
+def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: str, where: str) -> None:
+    """Refuse a null and a text that is too long, with the first record that has one."""
+    column = columns.column(name)
+    if kinds.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if wanted.not_null and column.null_count:
+        record = _first_record(columns, column.is_null())
+        raise OperatorError(
+            f"{who}: the column {name!r} is null in the record {record}, and in {where} it is not null; give every record a "
+            "value there, or drop the constraint and start again"
+        )
+    if wanted.longest is not None and _is_text(column.type):
+        # PostgreSQL cuts spaces off the end where only they are too many.
+        too_long = compute.greater(
+            compute.utf8_length(compute.utf8_rtrim(column.cast(pa.large_string()), " ")), wanted.longest
+        )
+        if compute.any(too_long).as_py():
+            raise OperatorError(
+                f"{who}: the column {name!r} is too long in the record {_first_record(columns, too_long)}: in {where} it has at "
+                f"most {wanted.longest} characters; shorten the text, or make the column longer and start again"
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def _first_record(columns: pa.RecordBatch, mask: pa.Array) -> str:
+    record = columns.slice(compute.index(mask, True).as_py(), 1)
+    return shortened({name: values(record.column(name))[0] for name in record.schema.names})
 
 
 def _check_column(name: str, column: pa.Array, wanted: str, who: str, where: str) -> None:
@@ -187,7 +225,7 @@ def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
         except (TypeError, ValueError) as error:
             raise OperatorError(f"{who}: the column {name!r} cannot be written as JSON: {error}") from error
         return _without_zero(name, pa.array(text, pa.large_string()), _ZERO_IN_JSON, who)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
+    if _is_text(kind):
         return _without_zero(name, column.cast(pa.large_string()), "\\x00", who)
     return column
 

@@ -26,6 +26,7 @@ _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted|permission denied|certificate"
 )
 _GONE = ("08", "53", "57P", "40001", "40P01", "25P03")
+_WAY = "Correct the table, or what the user may do there, and start again"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 T = TypeVar("T")
@@ -73,10 +74,11 @@ class Server:
         host, port = settings.get("host") or os.environ.get("PGHOST") or "localhost", settings.get("port") or 5432
         return f"{host}:{port}/{settings.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
 
-    def persist(self, who: str, work: Callable[[Connection], T]) -> T:
+    def persist(self, who: str, work: Callable[[Connection], T], way: str = _WAY) -> T:
         """Do work in a connection of its own, again and again while the server is away, for `patience` seconds.
 
-        The work is one that can be repeated. `who` names the sink in messages. Raises a `ConfigError` if the server
+        The work is one that can be repeated. `who` names the sink in messages, and `way` says what to do where the server refuses
+        the work. Raises a `ConfigError` if the server
         refuses us, a `ConnectorUnavailable` if it stays away, and an `OperatorError` with its words if it refuses the work.
         """
         psycopg = driver()
@@ -88,7 +90,7 @@ class Server:
             except psycopg.Error as error:
                 text = self._scrubbed(error)
                 if not _passes(error, text):
-                    raise self._refusal(who, error, text) from None
+                    raise self._refusal(who, error, text, way) from None
             if time.monotonic() > deadline:
                 raise ConnectorUnavailable(
                     f"{who}: PostgreSQL at {self.describe()} is away, for {self.patience:g} s now: {text}. Nothing committed is "
@@ -129,15 +131,12 @@ class Server:
             text = text.replace(secret, "***") if secret else text
         return text
 
-    def _refusal(self, who: str, error: Any, text: str) -> TidewheelError:
+    def _refusal(self, who: str, error: Any, text: str, way: str) -> TidewheelError:
         if error.sqlstate is None:
             return ConfigError(
                 f"{who}: PostgreSQL at {self.describe()} refuses us: {text}. Check the user, password and database"
             )
-        return OperatorError(
-            f"{who}: PostgreSQL at {self.describe()} refuses the output: {text}. The output is committed and not lost: correct "
-            "the table and start again"
-        )
+        return OperatorError(f"{who}: PostgreSQL at {self.describe()} refuses it: {text}. {way}")
 
 
 def _passes(error: Any, text: str) -> bool:

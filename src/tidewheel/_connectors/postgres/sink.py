@@ -42,8 +42,8 @@ def postgres(
 
     The table is there already, with a unique constraint over the key, and is checked when the job starts; or, with `create=True`,
     it is made by the first batch from the types of the records (lists, structs and maps become `jsonb`): declare them, with
-    `returns=…`. Beside it the sink keeps the table `tidewheel_markers`. Records that the table cannot take fail their batch
-    before it is committed.
+    `returns=…`. Beside it the sink keeps the table `tidewheel_markers`. Records that do not fit its columns (their types, null,
+    the length of a text) fail their batch before it is committed.
 
     The dsn has no password in it: it comes from `PGPASSWORD`, `~/.pgpass`, a service file, or from the environment variable that
     `password_env` names. Only the driver connects. A server that is away is tried for `patience`; then the run ends,
@@ -107,6 +107,8 @@ class Postgres(Sink):
         self.server.persist(
             f"sink {publication.sink!r}",
             lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication, create),
+            "The output is committed and not lost: correct the table and start again, or start with --drop-unpublished "
+            f"{publication.sink} to go on without what this commit has for the sink",
         )
 
     def _parts(self, rows: PublishedRows, sink: str) -> Iterator[pa.Table]:

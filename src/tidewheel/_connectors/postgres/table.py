@@ -64,7 +64,7 @@ class Table:
     def columns(self, connection: Connection) -> dict[str, TableColumn] | None:
         """Return the table's columns by name, None if there is no such table."""
         rows = connection.execute(_COLUMNS, {"table": self._regclass()}).fetchall()
-        return {name: TableColumn(kind, needed) for name, kind, needed in rows} or None
+        return {name: TableColumn(*column) for name, *column in rows} or None
 
     def check(self, connection: Connection, columns: Mapping[str, TableColumn]) -> None:
         """Refuse a table that cannot keep what it was given, or that has no way to tell whose row is whose."""
@@ -279,8 +279,12 @@ def _listed(names: Sequence[str]) -> Any:
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
+# A trigger of the kind 7, for each row before it is inserted, may put a value where a null was. In a type's modifier, the length
+# of a text is 4 more than its characters.
 _COLUMNS = """
-SELECT a.attname, coalesce(base.typname, t.typname), a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+SELECT a.attname, coalesce(base.typname, t.typname), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
+a.attnotnull AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = a.attrelid AND g.tgenabled <> 'D' AND g.tgtype & 7 = 7),
+CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4 THEN a.atttypmod - 4 END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type base ON base.oid = nullif(t.typbasetype, 0)
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attnum
