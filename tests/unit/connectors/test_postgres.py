@@ -480,6 +480,7 @@ def test_the_password_comes_from_the_variable_that_is_named(postgres, table, mon
     [
         ({"mode": "merge"}, "insert, upsert, latest"),
         ({"mode": "upsert"}, "takes a key"),
+        ({"mode": "latest", "key": None}, "takes a key"),
         ({"mode": "insert", "key": "n"}, "takes no key"),
         ({"mode": "upsert", "key": "n", "by": "at"}, "takes by= in the mode 'latest'"),
         ({"table": ".orders"}, "a table such as"),

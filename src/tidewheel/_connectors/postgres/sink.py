@@ -24,7 +24,7 @@ def postgres(
     table: str,
     mode: Mode = "insert",
     *,
-    key: str | Sequence[str] = (),
+    key: str | Sequence[str] | None = None,
     by: str | None = None,
     create: bool = False,
     password_env: str | None = None,
@@ -49,7 +49,7 @@ def postgres(
     `password_env` names. Only the driver connects. A server that is away is tried for `patience`; then the run ends,
     and the next one publishes what was committed.
     """
-    keys = (key,) if isinstance(key, str) else tuple(key)
+    keys = (key,) if isinstance(key, str) else tuple(key or ())
     return Postgres(
         Server(dsn, password_env, seconds(patience, "patience of the sink postgres")),
         Table(table, mode, keys, by),
