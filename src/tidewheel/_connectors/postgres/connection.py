@@ -78,8 +78,8 @@ class Server:
         """Do work in a connection of its own, again and again while the server is away, for `patience` seconds.
 
         The work is one that can be repeated. `who` names the sink in messages, and `way` says what to do where the server refuses
-        the work. Raises a `ConfigError` if the server
-        refuses us, a `ConnectorUnavailable` if it stays away, and an `OperatorError` with its words if it refuses the work.
+        the work. Raises a `ConfigError` if the server refuses us, a `ConnectorUnavailable` if it stays away, and an
+        `OperatorError` with its words if it refuses the work.
         """
         psycopg = driver()
         deadline, wait, announced = time.monotonic() + self.patience, _FIRST_WAIT, False
