@@ -156,8 +156,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is
     not 0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` are those of the newest batch: with its parent, its
-    source offsets and the program they are all that the batch depended on. Treat the mappings as frozen too; make a
-    changed copy with `replace`.
+    source offsets and the program they are all that the batch depended on. Only the epoch that the operators had got
+    before it may be above the parent's: batches that silence alone gave an epoch need no commit. Treat the mappings as
+    frozen too; make a changed copy with `replace`.
 
     >>> Manifest(CheckpointId("orders", 1)).epoch is None
     True

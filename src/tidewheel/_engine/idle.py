@@ -6,26 +6,48 @@ matter out of the history, and cost a request to the store every second.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import msgspec
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
 from tidewheel._checkpoint.unpublished import OutputFields
-from tidewheel._time.frontier import Input, operator_of
+from tidewheel._time.frontier import Input, merged, operator_of
+
+_MAY_BE_LOST = 60 * 10**9
+"""How many ns of a clock's going on in silence a crash may lose, however short the silence was."""
 
 
 def is_idle(base: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
     """Tell whether nothing is lost if the manifest of a batch that follows `base` is not committed.
 
     It differs from `base` by what every batch changes: its number, its time, the clock's line in Spark's offsets, and that
-    `base`'s output is published. How long inputs were silent may differ too, as long as that moves no clock.
+    `base`'s output is published. How long inputs were silent may differ too, and so may the epoch where nothing but
+    silence moved it (`advance_after`): nothing was due by it. See `clock_is_owed` for how much of that may be lost.
     """
     # What nearly every batch with data changes comes first: looking through all shards is only for those without.
-    if manifest.outputs or (base.event_count, base.epoch) != (manifest.event_count, manifest.epoch):
+    if manifest.outputs or base.event_count != manifest.event_count:
         return False
     known = {each.name: each for each in inputs}
     return _lasting(base, known) == _lasting(manifest, known)
+
+
+def clock_is_owed(committed: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
+    """Tell whether silence has moved an input's clock so far since the newest commit that a crash should not lose it.
+
+    What waits for the clock would come as much later. A crash loses at most a minute of it or a quarter of all that
+    silence has moved the clock, whichever is more: so commits become rarer the longer the silence is.
+    """
+    known = {each.name: each for each in inputs}
+    for name in manifest.frontiers.keys() & committed.frontiers.keys():
+        each, frontier = known[operator_of(name)], manifest.frontiers[name]
+        before, after = each.time(committed.frontiers[name]), each.time(frontier)
+        if frontier.time is None or before is None or after is None:
+            continue
+        if after - before > max(_MAY_BE_LOST, (after - frontier.time) // 4):
+            return True
+    return False
 
 
 def moved_on(base: Manifest, manifest: Manifest) -> Manifest:
@@ -43,11 +65,22 @@ def _lasting(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, objec
     neutral = {name: getattr(first, name) for name in ("id", "kind", "batch", "now", "parent", "carried_epoch")}
     neutral |= {name: getattr(first, name) for name in OutputFields.__annotations__}
     clocks = {
-        name: (inputs[operator_of(name)].time(frontier), inputs[operator_of(name)].is_idle(frontier))
+        name: (frontier.time, inputs[operator_of(name)].is_idle(frontier))
         for name, frontier in state.frontiers.items()
         if operator_of(name) in inputs
     }
-    return state.replace(**neutral, spark=None, frontiers={}), clocks, _sources(state.spark)
+    epochs = _without_silence(state, inputs)
+    return state.replace(**neutral, **epochs, spark=None, frontiers={}), clocks, _sources(state.spark)
+
+
+def _without_silence(state: Manifest, inputs: dict[str, Input]) -> dict[str, int | None]:
+    """Return a manifest's epochs, each up to the one that its inputs' data gave."""
+    epochs = {"epoch": state.epoch, "delivered_epoch": state.delivered_epoch}
+    if all(each.advance_after is None for each in inputs.values()):
+        return epochs
+    standing = [dataclasses.replace(each, advance_after=None) for each in inputs.values()]
+    given = merged(state.frontiers, standing, None)
+    return {name: time if time is None or given is None else min(time, given) for name, time in epochs.items()}
 
 
 def _sources(log: SparkLog | None) -> SparkLog | None:

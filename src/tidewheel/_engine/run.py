@@ -32,7 +32,7 @@ from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.figures import Figures
-from tidewheel._engine.idle import is_idle, moved_on
+from tidewheel._engine.idle import clock_is_owed, is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.move import settle
@@ -92,6 +92,8 @@ class ChainRun(ABC):
         """The shards that the run has; None: all."""
         self._published = False
         """Whether this run has published and taken back all that the head owes."""
+        self._clock_ahead = False
+        """Whether silence has moved the clock in batches that are not committed."""
         self._failed = False
         self._due_times = DueTimes(job.n_shards)
 
@@ -116,7 +118,7 @@ class ChainRun(ABC):
         if newest is None or newest.run != self.token:
             raise self._fenced(newest)
         self._published = self._published and newest.sequence == self.head.sequence
-        self.head = newest
+        self.head, self._clock_ahead = newest, False
         self.asking.interrupt()
 
     def enter(self, phase: str | None) -> None:  # noqa: B027  # not every kind of run is looked at by its lease
@@ -125,7 +127,7 @@ class ChainRun(ABC):
     def release(self, *, failed: bool = False) -> None:
         """Let go of all that the run holds; the job can be started again at once. `failed` is told to those who look at it."""
         self._failed = failed
-        self._record_published()
+        self._record_end()
         self._to_release.close()
 
     def spec(self, parallelism: int, local: str, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
@@ -202,8 +204,8 @@ class ChainRun(ABC):
         if merged := self.merging.adopt(self.head):
             reports = [*reports, Report(0, 0, merged=merged)]
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
-        if kind == "batch" and not self.commits_idle_batches and is_idle(self.head, manifest, self.plan.inputs()):
-            self._check_not_fenced()
+        if kind == "batch" and self._need_not_commit(manifest):
+            self._clock_ahead |= manifest.epoch != self.head.epoch
             self._due_times.take(self.head.sequence, self.head.shards.keys(), self.head.sequence, reports)
             self.head = moved_on(self.head, manifest)
             self.asking.end()
@@ -215,7 +217,7 @@ class ChainRun(ABC):
         faults.point(COMMITTED)
         if is_computed(kind):
             self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
-        self.head = committed
+        self.head, self._clock_ahead = committed, False
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
             self.publish(spark, steps)
@@ -238,11 +240,15 @@ class ChainRun(ABC):
         except (CorruptError, NotFound) as error:
             _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
 
-    def _check_not_fenced(self) -> None:
-        """Raise a `FencedError` if another run has committed: what a commit would find out."""
+    def _need_not_commit(self, manifest: Manifest) -> bool:
+        """Tell whether a batch changed nothing. `FencedError` if another run has committed: what a commit would find out."""
+        inputs = self.plan.inputs()
+        if self.commits_idle_batches or not is_idle(self.head, manifest, inputs):
+            return False
         newest = self.checkpoints.latest()
         if newest is None or newest.sequence != self.head.sequence:
             raise self._fenced(newest)
+        return not clock_is_owed(newest, manifest, inputs)
 
     def _fenced(self, newest: Manifest | None) -> FencedError:
         return FencedError(
@@ -271,14 +277,14 @@ class ChainRun(ABC):
         publish_output(self.plan, self.folder, self.head, spark, steps)
         self._published = True
 
-    def _record_published(self) -> None:
-        """Commit that all output is published and taken back, if this run has done it.
+    def _record_end(self) -> None:
+        """Commit that all output is published and taken back, if this run has done it, and how far silence has moved the clock.
 
         Batches need no record of their own: the next batch's commit is the proof that the last one's output is published.
         Only the last commit of a run has no successor. After a crash this record is missing, so the next run publishes
         that output again. Where this commit fails, the same happens, and nothing is lost: so its errors are no failure.
         """
-        if not self._published or (not self.head.outputs and self.head.retract is None):
+        if not self._published or not (self.head.outputs or self.head.retract is not None or self._clock_ahead):
             return
         manifest = self.head.replace(
             id=CheckpointId(self.stream, self.head.sequence + 1),

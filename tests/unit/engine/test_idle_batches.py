@@ -13,12 +13,14 @@ from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import Clock, MemoryRun
 
+SECOND = 10**9
+
 
 class Alarm(StatefulLogic[int]):
     """Emits a minute of the wall clock after a key's message."""
 
     def on_data(self, message: Message, state: int, output: Output) -> int:
-        output.set_timer(output.now + 60 * 10**9, clock="wall")
+        output.set_timer(output.now + 60 * SECOND, clock="wall")
         return state + 1
 
     def on_timer(self, timer: Timer, state: int, output: Output) -> None:
@@ -26,10 +28,11 @@ class Alarm(StatefulLogic[int]):
 
 
 class Idle:
-    """Runs of a job with windows of ten, an input `b` beside the one that gives data, and an alarm of the wall clock."""
+    """Runs of a job with windows, an input `b` beside the one that gives data, and an alarm of the wall clock."""
 
-    def __init__(self, state: str, **bound) -> None:
+    def __init__(self, state: str, windows: str = "10 ns", **bound) -> None:
         self.state, self.bound, self.clock, self.out = state, bound, Clock(), collect()
+        self.windows = tumbling(windows)
 
     def job(self) -> Job:
         job = Job("idle", state=self.state, n_shards=4)
@@ -38,7 +41,7 @@ class Idle:
             timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
             sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s", **self.bound)[0])
         keyed = sides[0].union("both", sides[1]).key_by("by", "k")
-        windows = keyed.window("w", tumbling("10 ns"), n=count())
+        windows = keyed.window("w", self.windows, n=count())
         windows.map("plain", lambda row: {"start": str(row.start), "n": row.n}).sink("out", self.out)
         keyed.stateful_op("alarm", Alarm(), default=0).sink("alarms", self.out)
         self.limit = job.cell("limit", int, default=1)
@@ -47,11 +50,11 @@ class Idle:
     def run(self, **options) -> MemoryRun:
         return MemoryRun(self.job(), clock=self.clock, **options)
 
-    def ticks(self, run: MemoryRun, seconds: int) -> list[int]:
-        """Run a batch each second; return the sequences that were committed."""
+    def ticks(self, run: MemoryRun, number: int, seconds: int = 1) -> list[int]:
+        """Run a batch each second, or every so many; return the sequences that were committed."""
         before = set(run.run.checkpoints.sequences())
-        for _ in range(seconds):
-            self.clock.advance(1)
+        for _ in range(number):
+            self.clock.advance(seconds)
             run.batch({})
         return sorted(set(run.run.checkpoints.sequences()) - before)
 
@@ -106,14 +109,59 @@ def test_silence_is_committed_where_it_moves_the_clock():
         assert idle.ticks(run, 20) == []
 
 
-def test_an_input_that_goes_with_the_machines_clock_is_committed_as_soon_as_it_moves():
+def test_what_a_clock_that_goes_on_in_silence_makes_due_is_committed_and_nothing_else():
     idle = Idle("memory:idle-advancing", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
         idle.ticks(run, 1)
-        assert idle.ticks(run, 8) == []
-        assert len(idle.ticks(run, 3)) >= 1
-        assert ("0", 2) in idle.rows()
+        assert idle.ticks(run, 10) == [], "the epoch has moved, and goes out with the next batch"
+        assert len(idle.ticks(run, 1)) == 1
+        assert idle.rows() == [("0", 2)]
+        epoch = run.run.head.epoch
+        assert idle.ticks(run, 30) == []
+        assert run.run.head.epoch == epoch + 30 * SECOND, "the run goes on as if it were committed"
+        # What comes behind the epoch is late, what is above it is not.
+        run.batch({"a": at(epoch + 30 * SECOND, epoch + 32 * SECOND)})
+        assert run.run.head.counts["a-bound/late"] == 1
+
+
+def test_a_window_closes_in_time_and_few_commits_tell_of_the_silence_before_it():
+    idle = Idle("memory:idle-hours", windows="10 hours", advance_after="10 s", idle_after=None)
+    with idle.run() as run:
+        run.batch({"a": at(1), "b": at(1)})
+        idle.ticks(run, 1)
+        idle.ticks(run, 3, seconds=30)  # The alarm.
+        before, sequence = idle.rows(), run.run.head.sequence
+        idle.ticks(run, 3600 // 30 * 10 - 3, seconds=30)
+        assert 5 < run.run.head.sequence - sequence < 25
+        assert idle.rows() == before
+        assert len(idle.ticks(run, 2, seconds=30)) == 1
+        assert idle.rows() == [*before, ("0", 2)]
+
+
+def test_a_clock_that_went_on_in_silence_is_recorded_when_the_run_ends():
+    idle = Idle("memory:idle-advanced-stop", advance_after="10 s", idle_after=None)
+    with idle.run() as run:
+        run.batch({"a": at(1), "b": at(1)})
+        idle.ticks(run, 40)
+        head = run.run.head
+        assert run.run.checkpoints.latest().epoch < head.epoch
+    with idle.run() as run:
+        assert (run.run.head.epoch, run.run.head.frontiers) == (head.epoch, head.frontiers)
+
+
+def test_a_run_that_ends_without_a_record_loses_little_of_the_silence_that_moved_the_clock():
+    idle = Idle("memory:idle-advanced-lost", windows="1 hour", advance_after="10 s", idle_after=None)
+    with idle.run() as run:
+        run.batch({"a": at(1), "b": at(1)})
+        idle.ticks(run, 101, seconds=30)
+        epoch = run.run.head.epoch
+        with idle.run(take_over=True) as successor:
+            assert epoch * 3 // 4 <= successor.run.head.epoch < epoch
+            idle.ticks(successor, 60, seconds=30)
+            assert idle.rows() == [("alarm", 2), ("0", 2)]
+            successor.batch({"a": at(2)})
+            assert successor.run.head.counts["a-bound/late"] == 1
 
 
 def test_a_changed_cell_and_a_new_parallelism_are_committed():
