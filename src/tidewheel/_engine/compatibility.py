@@ -64,7 +64,7 @@ def check_program(
             )
         if was.kind != now.kind and "aggregate" in (was.kind, now.kind):
             raise StateError(
-                f"operator {name!r} was a {was.kind} and is now a {now.kind}: their states differ; give it a new name"
+                f"operator {name!r} was made by {was.kind} and is now made by {now.kind}: their states differ; give it a new name"
             )
         if was.fingerprint != now.fingerprint and name not in conversions:
             way = "; give the changed operator a new name"

@@ -109,6 +109,10 @@ class WindowSteps(JoinSteps[Key, Value]):
             raise GraphError(
                 f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
             )
+        if not isinstance(windows, Windows):
+            raise GraphError(
+                f"operator {name!r}: {windows!r} is no kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
+            )
         nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
         operator: Operator
         if add is not None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tidewheel import Job, count
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.stored_names import idle_aliases
 from tidewheel.errors import StateError
+from tidewheel.sinks import discard
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 
 MAP = OperatorInfo("stateful_map", "msgpack", 1)
 SUM = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n")
@@ -103,3 +107,16 @@ def test_other_aggregates_are_refused():
     other = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, max:n")
     with pytest.raises(StateError, match="kept count:n, sum:n for each key, and now keeps count:n, max:n"):
         check({"a": SUM}, {"a": other})
+
+
+def test_a_fold_that_becomes_an_aggregate_is_refused_with_both():
+    def total(fold) -> Job:
+        job = Job("totals", state="memory:fold-to-aggregate", n_shards=4)
+        fold(job.source("in", iterable([]), value=dict).key_by("by", "user")).sink("out", discard())
+        return job
+
+    with MemoryRun(total(lambda keyed: keyed.stateful_map("n", lambda u, r, n: (n, n + 1), default=0))) as run:
+        run.batch({"in": [{"user": "ada"}]})
+    aggregated = total(lambda keyed: keyed.aggregate("n", n=count()))
+    with pytest.raises(StateError, match=r"'n' was made by stateful_map and is now made by aggregate.* a new name"):
+        MemoryRun(aggregated)

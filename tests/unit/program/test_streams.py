@@ -56,8 +56,15 @@ def test_a_join_that_there_is_not_is_refused_with_the_operator_and_those_that_th
         GraphError, match=r"operator 'j': how= is one of inner, left, right, full, not 'outer'; .*\"full\""
     ):
         left.interval_join("j", right, how="outer")
+    with pytest.raises(GraphError, match=r"not 'left_outer'; write how=\"left\"$"):
+        left.interval_join("j", right, how="left_outer")
     with pytest.raises(GraphError, match=r"operator 'j': how= is one of inner, left, not 'outer'$"):
         left.as_of_join("j", right, how="outer")
+
+
+def test_a_length_in_place_of_windows_is_refused_with_what_to_write():
+    with pytest.raises(GraphError, match=r"operator 'w': '1 hour' is no kind of windows; write tumbling\('1 hour'\)"):
+        source(job()).key_by("k", "user").window("w", "1 hour", n=count())
 
 
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "aggregate", "reduce", "window", "interval_join"])

@@ -61,7 +61,7 @@ class AggregateBy(ColumnAggregates):
         return names_of(self.accumulators)
 
     def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
-        return parsed(layout)
+        return parsed(layout) or None  # Without a number it is no layout of aggregates.
 
     def conversion(self, layout: str) -> Conversion | None:
         stored = self.stored_numbers(layout)

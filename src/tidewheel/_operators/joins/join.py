@@ -56,6 +56,7 @@ class Join(TimedOperator):
 def check_how(name: str, how: str, *known: str) -> None:
     """Refuse a word that the join of this name does not know."""
     if how not in known:
-        outer = "full" in known and "outer" in str(how)
-        meant = '; what has no partner comes out, of either side, with how="full"' if outer else ""
+        # As Spark and SQL call them: left_outer, full outer, outer.
+        plain = str(how).lower().replace("outer", "").strip(" _") or "full"
+        meant = f'; write how="{plain}"' if plain in known else ""
         raise GraphError(f"operator {name!r}: how= is one of {', '.join(known)}, not {how!r}{meant}")
