@@ -22,6 +22,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.source import Files
+from tidewheel._connectors.source import Source
 from tidewheel._connectors.stream_reader import DirectStream
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
@@ -511,22 +512,19 @@ class Driver:
         log = state.spark if state is not None else None
         return continued(log, self.sources.lines, self.job.aliases, self.options.allow_dropped_source)
 
+    def _sources(self) -> dict[str, Source]:
+        """Return the sources of the program, by name."""
+        return {
+            node.name: node.operator.source for node in self.plan.nodes if isinstance(node.operator, SourceOperator)
+        }
+
     def _folders(self) -> dict[str, str]:
         """Return the folders of Spark's file sources, by name."""
-        sources = ((node.name, node.operator) for node in self.plan.sources())
-        return {
-            name: operator.source.path
-            for name, operator in sources
-            if isinstance(operator, SourceOperator) and isinstance(operator.source, Files)
-        }
+        return {name: source.path for name, source in self._sources().items() if isinstance(source, Files)}
 
     def _ages(self, continuation: Continuation) -> dict[int, int]:
         """Return for how many ms the files of each log are remembered, where that is not for ever."""
-        ages = {
-            node.name: node.operator.source.seen_age_ms()
-            for node in self.plan.nodes
-            if isinstance(node.operator, SourceOperator)
-        }
+        ages = {name: source.seen_age_ms() for name, source in self._sources().items()}
         known = ((source.log, ages.get(source.name)) for source in continuation.sources)
         return {log: age for log, age in known if age is not None}
 
