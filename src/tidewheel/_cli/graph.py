@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.program import load_job
-from tidewheel._cli.run import Program
+from tidewheel._cli.program import Program, load_job
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.source import SourceOperator
 

@@ -16,6 +16,17 @@ from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import facts, line
+from tidewheel._cli.run_options import (
+    Conf,
+    History,
+    Local,
+    Master,
+    Metrics,
+    ReadyWithin,
+    checked_trigger,
+    kept_history,
+    settings,
+)
 from tidewheel._fleet.membership import LEASE_SECONDS
 from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._time.duration import seconds
@@ -59,12 +70,13 @@ def node(
         ),
     ] = f"{LEASE_SECONDS:g} s",
     parallelism: Annotated[int | None, typer.Option(min=1, help="Tasks per batch.")] = None,
-    trigger: Annotated[str | None, typer.Option(help="How often to look for events, such as '2 seconds'.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="How many failures in a row to survive.")] = 5,
-    local: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state.")
+    trigger: Annotated[
+        str | None,
+        typer.Option(callback=checked_trigger, help="How often to look for events, such as '2 seconds'."),
     ] = None,
+    master: Master = None,
+    restarts: Annotated[int, typer.Option(min=0, help="How many failures in a row to survive.")] = 5,
+    local: Local = None,
     retention: Annotated[
         str | None,
         typer.Option(
@@ -73,25 +85,11 @@ def node(
             help="Let go of events that nobody needs when they are so old, such as '7 days'; by default all stay.",
         ),
     ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; on 127.0.0.1 unless told otherwise."
-        ),
-    ] = None,
-    ready_within: Annotated[
-        str, typer.Option(callback=duration, metavar="TIME", help="How old the last commit may be for /ready.")
-    ] = "5 min",
+    conf: Conf = None,
+    metrics: Metrics = None,
+    ready_within: ReadyWithin = "5 min",
     traces: Traces = False,
-    history: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="How long figures and errors stay at the state URL; 'none': nothing is noted."
-        ),
-    ] = "7 days",
+    history: History = "7 days",
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
@@ -108,7 +106,6 @@ def node(
 
     Exit status: 0 the node left as asked, 1 an error, 2 a living node has the name, 130 aborted.
     """
-    from tidewheel._cli.run import _settings, _trigger
     from tidewheel._spark.node import SparkEngine
     from tidewheel._spark.options import RunOptions
 
@@ -119,12 +116,12 @@ def node(
     events = _EventPrinter(as_json)
     run = RunOptions(
         parallelism=parallelism,
-        trigger=_trigger(trigger),
+        trigger=trigger,
         master=master,
         local=local,
-        conf=_settings(conf),
+        conf=settings(conf),
         restarts=restarts,
-        history=None if history == "none" else history,
+        history=kept_history(history),
         progress=lambda batch: events("batch", facts(batch) if as_json else {"": line(batch)}),
     )
     run.history_seconds  # noqa: B018  # It refuses what is no duration.
@@ -135,9 +132,9 @@ def node(
     with contextlib.ExitStack() as endpoints:
         if metrics is not None:
             from tidewheel._observe.endpoint import MetricsEndpoint
-            from tidewheel._observe.metrics import Metrics
+            from tidewheel._observe.metrics import Metrics as Figures
 
-            figures = Metrics(loaded.name, chosen, ready_within=seconds(ready_within, "ready_within"))
+            figures = Figures(loaded.name, chosen, ready_within=seconds(ready_within, "ready_within"))
             endpoints.enter_context(MetricsEndpoint(figures, metrics))
             run = dataclasses.replace(run, metrics=figures)
         options = NodeOptions(chosen, cells, inbox, lease_s, restarts, retention_s, events)

@@ -7,12 +7,19 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tidewheel.errors import ConfigError, TidewheelError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
+
+Program = Annotated[
+    str,
+    typer.Argument(metavar="PROGRAM[:JOB]", help="A Python file, and the variable of the job where it has several."),
+]
 
 
 def load_job(target: str) -> Job:

@@ -12,34 +12,22 @@ import typer
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
-from tidewheel._cli.program import load_job
+from tidewheel._cli.program import Program, load_job
 from tidewheel._cli.progress import progress_for
+from tidewheel._cli.run_options import (
+    Conf,
+    History,
+    Local,
+    Master,
+    Metrics,
+    ReadyWithin,
+    checked_trigger,
+    kept_history,
+    settings,
+)
 from tidewheel._cli.ui import page_of
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
-from tidewheel._spark.trigger import check_trigger
-from tidewheel.errors import ConfigError
-
-Program = Annotated[
-    str,
-    typer.Argument(metavar="PROGRAM[:JOB]", help="A Python file, and the variable of the job where it has several."),
-]
-
-
-def _trigger(text: str | None) -> str | None:
-    try:
-        check_trigger(text)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
-    return text
-
-
-def _settings(items: list[str] | None) -> dict[str, str]:
-    pairs = [item.partition("=") for item in items or ()]
-    wrong = [name for name, equals, _ in pairs if not equals]
-    if wrong:
-        raise typer.BadParameter(f"{wrong[0]!r} lacks its value; write NAME=VALUE", param_hint="--conf")
-    return {name: value for name, _, value in pairs}
 
 
 def run(
@@ -53,17 +41,14 @@ def run(
     trigger: Annotated[
         str | None,
         typer.Option(
-            callback=_trigger,
+            callback=checked_trigger,
             help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on; 'direct': run on, at once.",
         ),
     ] = None,
     bounded: Annotated[
         bool, typer.Option("--bounded", help="Read all there is, close every window, and end the job for good.")
     ] = False,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Spark's master: local[4], spark://host:7077, …; by default all cores of this machine."),
-    ] = None,
+    master: Master = None,
     restarts: Annotated[
         int, typer.Option(min=0, help="How many failures in a row to survive by starting again from the last commit.")
     ] = 0,
@@ -95,15 +80,11 @@ def run(
             "may be given several times.",
         ),
     ] = None,
-    local: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state, on every host.")
-    ] = None,
+    local: Local = None,
     shared_state: Annotated[
         bool, typer.Option("--shared-state", help="The state's folder is on a file system that all hosts share.")
     ] = False,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
-    ] = None,
+    conf: Conf = None,
     tick: Annotated[
         str | None,
         typer.Option(
@@ -122,26 +103,10 @@ def run(
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
     ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; on 127.0.0.1 unless told otherwise."
-        ),
-    ] = None,
-    ready_within: Annotated[
-        str | None,
-        typer.Option(
-            callback=duration, metavar="TIME", help="How old the last commit may be for /ready, by default '5 min'."
-        ),
-    ] = None,
+    metrics: Metrics = None,
+    ready_within: ReadyWithin = "5 min",
     traces: Traces = False,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long figures and errors stay at the state URL, by default '7 days'; 'none': nothing is noted.",
-        ),
-    ] = None,
+    history: History = "7 days",
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     ui: Annotated[
@@ -169,13 +134,19 @@ def run(
     Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
     """
     start_telling(log_level, log_format, traces)
-    options: dict[str, Any] = {"bounded": bounded, "restarts": restarts, "backoff": backoff}
-    options |= {"take_over": take_over, "allow_dropped_state": allow_dropped_state or (), "conf": _settings(conf)}
-    options |= {
+    options: dict[str, Any] = {
+        "bounded": bounded,
+        "restarts": restarts,
+        "backoff": backoff,
+        "take_over": take_over,
+        "allow_dropped_state": allow_dropped_state or (),
         "allow_dropped_source": allow_dropped_source or (),
+        "drop_unpublished": drop_unpublished or (),
         "shared_state": shared_state,
         "in_driver": in_driver,
-        "drop_unpublished": drop_unpublished or (),
+        "conf": settings(conf),
+        "history": kept_history(history),
+        "ready_within": ready_within,
     }
     choices = {
         "parallelism": parallelism,
@@ -185,11 +156,8 @@ def run(
         "tick": tick,
         "serve": serve,
         "metrics": metrics,
-        "ready_within": ready_within,
     }
     options |= {name: value for name, value in choices.items() if value is not None}
-    if history is not None:
-        options["history"] = None if history == "none" else history
     begun = False
     try:
         start_early(master, options["conf"])

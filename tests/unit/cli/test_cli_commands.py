@@ -142,6 +142,8 @@ def test_options_reach_the_run(program, ran):
         "bounded": False,
         "in_driver": False,
         "conf": {"spark.a": "b=c"},
+        "history": "7 days",
+        "ready_within": "5 min",
     }
 
 
