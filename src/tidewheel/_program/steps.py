@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tidewheel._operators.base import Operator
 from tidewheel._operators.graph import Port
+from tidewheel._program.parts import Parts
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError, KeysNeeded
 
@@ -34,6 +35,8 @@ class Steps(Generic[Value]):
 
     def _port_of(self, name: str, other: object) -> Port:
         """Return the place of another stream that a step reads, which must be one of the same job."""
+        if isinstance(other, Parts):
+            raise GraphError(f"operator {name!r}: it takes one stream where {other.how_to_choose()}")
         if not isinstance(other, Steps):
             raise GraphError(f"operator {name!r}: it takes streams of this job, not {other!r}")
         if other.job is not self.job:

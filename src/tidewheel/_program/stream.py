@@ -24,6 +24,7 @@ from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
 from tidewheel._program.arguments import checked_function
 from tidewheel._program.column_steps import ColumnSteps
+from tidewheel._program.parts import numbered, parts
 from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
 from tidewheel._values.expressions import Expression, is_expression
@@ -200,7 +201,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         ([{'user': 'ada'}], b'?')
         """
         port = self._then(name, Decode(payload_codec(codec), column))
-        return self._at(port), self._at(Port(port.node, DEAD))
+        return parts("decode", ("records", "dead"), (self._at(port), self._at(Port(port.node, DEAD))))
 
     def union(self, name: str, *others: Stream[New]) -> Stream[Value | New]:
         """Return one stream of all messages of this stream and the others. Between the streams no order is promised.
@@ -242,8 +243,9 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
             raise GraphError(f"operator {name!r}: a split has at least one output, not {outputs!r}")
-        node = self._then(name, Split(checked_function(name, function, "value"), outputs)).node
-        return tuple(self._at(Port(node, output)) for output in range(outputs))
+        operator = Split(checked_function(name, function, "value"), outputs)
+        node = self._then(name, operator).node
+        return numbered(operator.step, tuple(self._at(Port(node, output)) for output in range(outputs)))
 
     def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[Stream[Value], ...]:
         """Part the stream by predicates; return one stream for each.
@@ -270,7 +272,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> from tidewheel import Job, sources
         >>> one, two = Job("twice").source("in", sources.iterable([1])).clone()
         """
-        return (self,) * copies
+        return numbered("clone", (self,) * copies)
 
     @overload
     def key_by(self, name: str, key: str, *, value: None = None) -> KeyedStream[Any, Value]: ...

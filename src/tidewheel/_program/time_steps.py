@@ -12,6 +12,7 @@ from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
 from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
 from tidewheel._program.arguments import checked_duration, checked_function
+from tidewheel._program.parts import parts
 from tidewheel._program.steps import Steps
 from tidewheel._time.duration import UNITS, Duration, Unit, nanoseconds
 from tidewheel._values.type_variables import Value
@@ -149,7 +150,7 @@ class TimeSteps(Steps[Value]):
 
     def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Stream[Any], Stream[Any]]:
         port = self._then(name, operator)
-        return self._at(port), self._at(Port(port.node, LATE))
+        return parts(operator.step, ("on_time", "late"), (self._at(port), self._at(Port(port.node, LATE))))
 
     def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> Stream[Value]:
         """Call the function with each epoch as it passes; messages pass unchanged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, count, sources, tumbling
+from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, codecs, count, sources, tumbling
 from tidewheel.errors import GraphError
 
 
@@ -110,3 +110,30 @@ def test_a_function_that_cannot_be_called_as_its_step_calls_it_is_refused_when_t
     with pytest.raises(GraphError, match="'c': its function is called with key, value and state"):
         rows.key_by("k", "user").stateful_map("c", lambda state, value: (state, value))
     assert rows.map("s", str).map("i", int) is not None, "what does not tell its arguments is believed"
+
+
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [
+        (lambda s: s.assign_timestamps("t", "at").limit_out_of_orderness("b", "1 s"), "on_time, late"),
+        (lambda s: s.assign_timestamps("t", "at").generate_epochs("b", lambda message, last: None), "on_time, late"),
+        (lambda s: s.decode("b", codecs.json()), "records, dead"),
+        (lambda s: s.split("b", 2, lambda row: 0), "stream_0, stream_1"),
+        (lambda s: s.branch("b", bool, bool, bool), "stream_0, stream_1, stream_2"),
+        (lambda s: s.clone(), "stream_0, stream_1"),
+    ],
+    ids=["limit_out_of_orderness", "generate_epochs", "decode", "split", "branch", "clone"],
+)
+def test_several_streams_taken_for_one_say_how_to_choose(step, names, request):
+    streams = step(source(job()))
+    called = request.node.callspec.id
+    choice = (
+        rf"{called} gives {len(streams)} streams: {names} = ….{called}\(…\), and go on with {names.split(',')[0]}; "
+    )
+    with pytest.raises(AttributeError, match=f"no 'key_by' here: {choice}"):
+        streams.key_by("k", "user")
+    with pytest.raises(GraphError, match=f"operator 'u': it takes one stream where {choice}"):
+        streams[0].union("u", streams)
+    assert not hasattr(streams, "__no_such__")
+    assert isinstance(streams, tuple)
+    assert all(isinstance(stream, Stream) for stream in streams)
