@@ -1,15 +1,49 @@
-"""Values as text in errors."""
+"""Values and names as text in errors."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
+from xxhash import xxh64_hexdigest
 
-def shortened(value: Any, limit: int = 500) -> str:
+
+def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
     """Return a value as it looks in Python, cut to a length that a person reads.
+
+    `told_apart`: what is cut has a hash too, by which it differs from others that begin alike.
 
     >>> shortened("a" * 20, limit=4)
     "'aaa… (22 characters)"
+    >>> shortened("a" * 20, limit=4, told_apart=True)
+    "'aaa… (22 characters, #120738c4)"
     """
     text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+    if len(text) <= limit:
+        return text
+    digest = f", #{xxh64_hexdigest(text.encode(errors='surrogatepass'))[:8]}" if told_apart else ""
+    return f"{text[:limit]}… ({len(text)} characters{digest})"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return words as people list them.
+
+    >>> listed(["key", "value", "state"])
+    'key, value and state'
+    """
+    *before, last = words
+    return " and ".join(filter(None, (", ".join(before), last)))
+
+
+def names_there(name: str, there: Collection[str]) -> str:
+    """Return which names there are, and which of them may be meant by one that is not there.
+
+    >>> names_there("order", ["orders", "payments"])
+    "it has 'orders' and 'payments'. Did you mean 'orders'?"
+    >>> names_there("order", [])
+    'it has none'
+    """
+    near = get_close_matches(name, there, 1)
+    question = f". Did you mean {near[0]!r}?" if near else ""
+    return f"it has {listed(map(repr, there)) if there else 'none'}{question}"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from xxhash import xxh64_hexdigest
 
+from tidewheel._core.text import shortened
 from tidewheel._values import Batch
 
 SHARE = 0.1
@@ -63,21 +63,11 @@ class KeySample:
     def found(self) -> dict[str, Counts]:
         """Return the most frequent keys of each `key_by`, as Python shows them, each with about how many messages it has."""
         return {
-            operator: {_shown(key): float(times) for key, times in counter.most_common(_SENT)}
+            operator: {
+                shortened(key, _LONGEST, told_apart=True): float(times) for key, times in counter.most_common(_SENT)
+            }
             for operator, counter in self._counters.items()
         }
-
-
-def _shown(key: Any) -> str:
-    """Return a key as it looks in Python; a long one cut, with a hash by which it differs from others that begin alike.
-
-    >>> _shown("/users/" + "7" * 70)
-    "'/users/7777777777777777777777777777777777777777777777777777… (79 characters, #e148f3fc)"
-    """
-    text = repr(key)
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}… ({len(text)} characters, #{xxh64_hexdigest(text.encode(errors='surrogatepass'))[:8]})"
 
 
 def hot_keys(found: Iterable[Mapping[str, Counts]], messages: Mapping[str, int]) -> dict[str, Counts]:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Collection
 from typing import Any, Protocol, TypeVar
 
+from tidewheel._core.text import listed
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
@@ -42,18 +43,9 @@ def checked_function(name: str, function: Any, *arguments: str) -> Any:
     except TypeError as error:
         called = getattr(function, "__qualname__", type(function).__name__)
         raise GraphError(
-            f"operator {name!r}: its function is called with {_listed(arguments)}, and {called}{signature} cannot be: {error}"
+            f"operator {name!r}: its function is called with {listed(arguments)}, and {called}{signature} cannot be: {error}"
         ) from None
     return function
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    """Return words as people list them.
-
-    >>> _listed(("key", "value", "state"))
-    'key, value and state'
-    """
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:

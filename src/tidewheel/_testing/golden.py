@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tidewheel._core.text import shortened
 from tidewheel._operators.graph import Graph
 from tidewheel._program.job import Job
 from tidewheel._testing.play import Inputs, play_in_memory, play_on_spark
@@ -40,6 +41,9 @@ DRIVER_CRASHES = (
     "publish.before-sink",
     "publish.done",
 )
+
+_LONGEST = 300
+"""How many characters of a value are shown."""
 
 _ONCE_PER_BATCH = ("aggregate", "reduce")
 
@@ -193,14 +197,10 @@ def _unequal(what: str, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> It
         if isinstance(expected, list) and isinstance(actual, list):
             pairs = enumerate(zip_longest(expected, actual, fillvalue="nothing"))
             at, (one, other) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
-            yield f"{what}, key {key!r}, number {at} of {len(expected)}: {_shown(other)} instead of {_shown(one)}"
+            there, wanted = shortened(other, _LONGEST), shortened(one, _LONGEST)
+            yield f"{what}, key {key!r}, number {at} of {len(expected)}: {there} instead of {wanted}"
         else:
-            yield f"{what}, key {key!r}: {_shown(actual)} instead of {_shown(expected)}"
-
-
-def _shown(value: Any, limit: int = 300) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
+            yield f"{what}, key {key!r}: {shortened(actual, _LONGEST)} instead of {shortened(expected, _LONGEST)}"
 
 
 def _told(step: Step) -> str:
