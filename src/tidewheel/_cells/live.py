@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -29,6 +31,10 @@ Record = TypeVar("Record", bound=frozenset[Any] | tuple[Any, ...] | Enum | msgsp
 _IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"
 
 _pinned: dict[str, Any] = {}
+_defaults_hold = False
+"""Whether cells that are not pinned have their defaults, as in the test of an operator."""
+_read_empty: dict[str, JobCell[Any]] = {}
+"""The cells that a function of this batch has read while they had no value."""
 
 
 class JobCell(Generic[T]):
@@ -40,6 +46,7 @@ class JobCell(Generic[T]):
 
     def __init__(self, name: str, declared: Any, default: T) -> None:
         """Made by `Job.cell`."""
+        _check_type(name, declared, default)
         check_keys(declared)
         self.name, self.declared, self.default = name, declared, _fitted(name, declared, default)
 
@@ -49,10 +56,15 @@ class JobCell(Generic[T]):
         try:
             value: T = _pinned[self.name]
         except KeyError:
-            raise RuntimeError(
-                f"the cell {self.name!r} has a value inside the functions of a running job only. What is built once, such as an "
-                f"expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere {self._by_others()}"
-            ) from None
+            if not _defaults_hold:
+                raise RuntimeError(
+                    f"the cell {self.name!r} has a value inside the functions of a running job only. What is built once, such as "
+                    f"an expression (pc.field(…) > cell.value), cannot follow it: {_IN_A_FUNCTION}. Elsewhere "
+                    f"{self._by_others()}"
+                ) from None
+            value = self.default
+        if value is None:
+            _read_empty[self.name] = self
         return value
 
     def _by_others(self) -> str:
@@ -104,6 +116,22 @@ class JobCell(Generic[T]):
         return msgspec.msgpack.encode(value)
 
 
+def _check_type(name: str, declared: Any, default: Any) -> None:
+    """Refuse what is no type, such as a default in its place."""
+    try:
+        msgspec.msgpack.Decoder(declared)
+        known = declared is not None
+    except TypeError:
+        known = False
+    if known:
+        return
+    value = default if default is not None else 0.5 if declared is None or callable(declared) else declared
+    raise GraphError(
+        f"cell {name!r}: its second argument is the type of its values, not {declared!r:.200}. Write "
+        f"job.cell({name!r}, {type_name(type(value))}, default={value!r:.200})"
+    )
+
+
 def _fitted(name: str, declared: Any, default: Any) -> Any:
     """Return a default as one who reads such a value would see it, or refuse it."""
     if default is None:
@@ -120,6 +148,37 @@ def _fitted(name: str, declared: Any, default: Any) -> Any:
 def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:
     """Make these the values of the batch that this process works on."""
     _pinned.clear()
+    _read_empty.clear()
     for cell in cells:
         raw = encoded.get(cell.name)
         _pinned[cell.name] = cell.default if raw is None else msgspec.msgpack.decode(raw, type=cell.declared)
+
+
+@contextmanager
+def given(values: Mapping[str, Any]) -> Iterator[None]:
+    """Make these the values that functions see meanwhile, as a test gives them; of other cells they see the default."""
+    global _defaults_hold
+    _pinned.clear()
+    _read_empty.clear()
+    _pinned.update(values)
+    _defaults_hold = True
+    try:
+        yield
+    finally:
+        _pinned.clear()
+        _defaults_hold = False
+
+
+def empty_cells(error: BaseException) -> str:
+    """Return what to add to the text of an error that `None` led to, if a cell without a value was read; else nothing."""
+    each: BaseException | None = error
+    while each is not None and not (isinstance(each, TypeError | AttributeError) and "NoneType" in str(each)):
+        each = each.__cause__
+    if each is None or not _read_empty:
+        return ""
+    notes = (
+        f". The cell {name!r} is None: nobody has set it, and it has no default. Declare one with "
+        f"job.cell({name!r}, {type_name(cell.declared)}, default=…), or set it with tidewheel cells set {name} VALUE --job JOB"
+        for name, cell in _read_empty.items()
+    )
+    return "".join(notes)

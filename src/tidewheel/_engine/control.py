@@ -117,6 +117,11 @@ class JobCells:
             pinned[cell.name] = PinnedCell(int(snapshot.version), value)
         return pinned
 
+    def refresh(self) -> None:
+        """Read the declared cells now: the next batch sees what was written before this."""
+        for _, reader in self._declared:
+            reader.refresh()
+
     @contextlib.contextmanager
     def _telling(self, cell: JobCell[Any]) -> Iterator[None]:
         """Say of a value that the program cannot take whose it is, and how to be rid of it."""

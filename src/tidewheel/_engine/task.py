@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._cells.live import pin
+from tidewheel._cells.live import empty_cells, pin
 from tidewheel._checkpoint.names import folder, state_file
 from tidewheel._connectors.direct import ReadBySpark, Split
 from tidewheel._connectors.sink import Staging
@@ -95,7 +95,7 @@ def run_level(
         # An error names a record, or the columns that there are.
         partial = spec.partial and not isinstance(error, ReadBySpark)
         kind = WholeRecordsNeeded if partial else type(error)
-        failure = Failure(str(error), kind.__name__, user_traceback(error))
+        failure = Failure(f"{error}{empty_cells(error)}", kind.__name__, user_traceback(error))
         yield _report_row(Report(level, task.partition, failure))
     finally:
         if step is not None:

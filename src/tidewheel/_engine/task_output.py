@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tidewheel._cells.live import empty_cells
 from tidewheel._connectors.sink import SinkPartition, Staging
 from tidewheel._core import faults
 from tidewheel._core.text import shortened
@@ -66,7 +67,7 @@ class TaskOutput:
             "operator": node.name,
             "key": None if key is None else key_text(key),
             "record": json_text(record),
-            "error": summary(error),
+            "error": f"{summary(error)}{empty_cells(error)}",
             "traceback": user_traceback(error) or None,
         }
         self._dead_letters.append(letter)

@@ -243,7 +243,7 @@ class Job:
     def cell(self, name: str, declared: type[Scalar], *, default: Scalar) -> JobCell[Scalar]: ...
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
-    def cell(self, name: str, declared: Any, *, default: Any = None) -> JobCell[Any]:
+    def cell(self, name: str, declared: Any, *positional: Any, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
 
         Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with `StoredJob.cell`. Each
@@ -251,7 +251,7 @@ class Job:
 
         - `name`: of the cell, unique in the job.
         - `declared`: the type of its values.
-        - `default`: the value while nobody has written the cell, of that type.
+        - `default`: the value while nobody has written the cell, of that type, given by name. Without one it is None until then.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -262,6 +262,8 @@ class Job:
         >>> run_in_memory(job).outputs["out"]
         [{'value': 90}]
         """
+        if positional:
+            raise GraphError(f"cell {name!r}: its default is given by name: default={positional[0]!r:.200}")
         if name in self._cells:
             raise GraphError(f"there is a cell named {name!r} already")
         self._cells[name] = JobCell(name, declared, default)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
+from tidewheel._core.text import names_there
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -24,6 +25,7 @@ from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped, renamed
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
+from tidewheel._testing.cells import write_cell
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values.shape import ANY, to_columns
@@ -105,6 +107,11 @@ class MemoryRun(Closing):
         splits = list(self._splits(inputs))
         self._commit(spec, splits, 0, "batch")
 
+    def set_cell(self, name: str, value: Any) -> None:
+        """Change a cell that the job declares: the next batch sees it. None clears the cell, and its default holds."""
+        write_cell(self.job, name, value)
+        self.run.cells.refresh()
+
     def flush(self) -> None:
         """End the job as a bounded run does: the epoch after all time goes to every operator."""
         self._commit(self._spec(MAX_TIME), [], 1, "flush")
@@ -150,9 +157,10 @@ class MemoryRun(Closing):
 
     def _splits(self, inputs: Inputs) -> Iterator[list[pa.RecordBatch]]:
         sources = self.plan.sources()
-        unknown = set(inputs) - {node.name for node in sources}
-        if unknown:
-            raise ValueError(f"there is no source named {', '.join(sorted(unknown))}")
+        names = [node.name for node in sources]
+        unknown = next((name for name in inputs if name not in names), None)
+        if unknown is not None:
+            raise ValueError(f"job {self.job.name!r} has no source {unknown!r}; {names_there(unknown, names)}")
         for number, node in enumerate(sources):
             records = list(inputs.get(node.name, ()))
             for start in range(self.partitions):

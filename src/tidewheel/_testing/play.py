@@ -15,11 +15,12 @@ from tidewheel._connectors.memory.iterable import IterableSource
 from tidewheel._core import faults
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
+from tidewheel._testing.cells import write_cell
 from tidewheel._testing.clock import Clock
 from tidewheel._testing.memory import MemoryRun
 from tidewheel._testing.result import Result, result_of
 from tidewheel._testing.rewire import rewired
-from tidewheel._testing.script import EOF, PAUSE, RESCALE, Batch, Finish, Flush, ScriptedSource, Step, steps
+from tidewheel._testing.script import CELL, EOF, PAUSE, RESCALE, Batch, Finish, Flush, ScriptedSource, Step, steps
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Inputs = Mapping[str, Sequence[Any]]
 
 def run_in_memory(
     job: Job,
-    inputs: Inputs | Sequence[Inputs] | None = None,
+    inputs: Inputs | Sequence[Inputs | PAUSE | RESCALE | CELL] | None = None,
     *,
     parallelism: int = 1,
     partitions: int = 1,
@@ -40,15 +41,17 @@ def run_in_memory(
 ) -> Result:
     """Run a job as it is, in this process, and return what came out.
 
-    `inputs` gives the records of each source by its name: one mapping for one batch, or a list of them for several.
-    Without it, the job's own sources must be scripts or iterables. Sinks collect instead of writing; the state is in memory
-    and goes with the run, unless `state` names a place. At the end every window closes. With `flush=False` the run ends as one
-    with `available-now` does: what is due by the clock of the data is out, other windows stay open.
+    `inputs` gives the records of each source by its name: one mapping for one batch, or a list of them for several,
+    with `CELL`, `PAUSE` and `RESCALE` between them. Without it, the job's own sources must be scripts or iterables.
+    Sinks collect instead of writing; the state is in memory and goes with the run, unless `state` names a place. At the end
+    every window closes. With `flush=False` the run ends as one with `available-now` does: what is due by the clock of the data
+    is out, other windows stay open.
     """
     if inputs is None:
         return run_script(job, parallelism=parallelism, partitions=partitions, state=state, clock=clock)
     batches = [inputs] if isinstance(inputs, Mapping) else list(inputs)
-    todo: list[Step] = [*map(Batch, batches), Flush() if flush else Finish()]
+    given: list[Step] = [Batch(each) if isinstance(each, Mapping) else each for each in batches]
+    todo: list[Step] = [*given, Flush() if flush else Finish()]
     return play_in_memory(job, todo, parallelism, partitions, state, clock)
 
 
@@ -96,6 +99,8 @@ def play_in_memory(
                 time_of.advance(step.seconds)
             elif isinstance(step, RESCALE):
                 changed.job.rescale(step.parallelism)
+            elif isinstance(step, CELL):
+                lives.set_cell(step)
             elif isinstance(step, Finish):
                 lives.finish()
             else:
@@ -135,6 +140,10 @@ class _Lives:
     def finish(self) -> None:
         """Let the epochs that are due go out."""
         self._live().finish()
+
+    def set_cell(self, step: CELL) -> None:
+        """Change a cell of the job."""
+        self._live().set_cell(step.name, step.value)
 
     def _attempt(self, run: MemoryRun, step: Batch | Flush) -> None:
         if isinstance(step, Batch):
@@ -177,6 +186,8 @@ def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: 
                 time.sleep(step.seconds)
             elif isinstance(step, RESCALE):
                 changed.job.rescale(step.parallelism)
+            elif isinstance(step, CELL):
+                write_cell(changed.job, step.name, step.value)
             else:
                 for name, records in step.inputs.items() if isinstance(step, Batch) else ():
                     prefixes[name].length += len(records)  # type: ignore[attr-defined]

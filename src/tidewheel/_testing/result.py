@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._core.text import names_there
 from tidewheel._engine.stopped_job import states
 from tidewheel._program.job import Job
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._storage import open_store
+
+
+class _ByName(dict[str, Any]):
+    """A dict that says which names it has when it is asked for another."""
+
+    def __init__(self, what: str, job: str, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self._what, self._job = what, job
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"job {self._job!r} has no {self._what} {name!r}; {names_there(name, self)}")
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ def result_of(job: Job, outputs: dict[str, list[dict[str, Any]]]) -> Result:
         table: {key: codecs.get(table, codec_named("msgpack")).decode(raw) for key, raw in keys.items()}
         for table, keys in states(store, newest).items()
     }
-    return Result(outputs, held, newest)
+    return Result(_ByName("sink", job.name, outputs), _ByName("state of an operator", job.name, held), newest)
 
 
 def _codecs(job: Job) -> dict[str, StateCodec]:

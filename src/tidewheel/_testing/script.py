@@ -47,7 +47,15 @@ class RESCALE:
     parallelism: int
 
 
-Marker = EOF | CRASH | PAUSE | RESCALE
+@dataclass(frozen=True)
+class CELL:
+    """From the next batch on, a cell that the job declares has this value; None: the cell is cleared, and its default holds."""
+
+    name: str
+    value: Any
+
+
+Marker = EOF | CRASH | PAUSE | RESCALE | CELL
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Flush:
     crashes: tuple[str, ...] = ()
 
 
-Step = Batch | Finish | Flush | PAUSE | RESCALE
+Step = Batch | Finish | Flush | PAUSE | RESCALE | CELL
 
 
 class ScriptedSource(Source[Any]):

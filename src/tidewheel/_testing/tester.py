@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from tidewheel._cells.live import given
 from tidewheel._connectors.memory.iterable import iterable
 from tidewheel._core.keys import check_n_shards, from_stored, shard_of_stored, to_stored
 from tidewheel._core.user_code import described, trimmed
@@ -66,11 +67,17 @@ class OperatorTester:
         *,
         n_shards: int = 1,
         clock: Clock | None = None,
+        cells: Mapping[str, Any] | None = None,
     ) -> None:
-        """Build the operators. With more than one shard, epochs and schedules come once for each."""
+        """Build the operators. With more than one shard, epochs and schedules come once for each.
+
+        `cells` are values of cells that their functions read, by name; other cells have their defaults.
+        """
         check_n_shards(n_shards)
         self.n_shards = n_shards
         self.clock = clock or Clock()
+        self.cells = dict(cells or {})
+        """What functions see as the values of cells, by name; a test may change it between calls."""
         self.last_epoch: int | None = None
         self.written: dict[str, list[dict[str, Any]]] = {}
         """Rows that went to sinks, by the sink's name."""
@@ -193,11 +200,12 @@ class OperatorTester:
         self, feed: Callable[[_Step], None], finish: Callable[[Process], None], epoch: int | None = None
     ) -> list[Message]:
         step = _Step(self, epoch)
-        feed(step)
-        for node in self._nodes:
-            process = step.processes[node.id]
-            process.on_end_of_data()
-            finish(process)
+        with given(self.cells):
+            feed(step)
+            for node in self._nodes:
+                process = step.processes[node.id]
+                process.on_end_of_data()
+                finish(process)
         for shard, table, items in list(step.state.changes()):
             for key, raw in items:
                 self._copies.shard(shard).put(table, key, raw)

@@ -7,10 +7,11 @@ from tidewheel._testing.golden import golden
 from tidewheel._testing.memory import MemoryRun
 from tidewheel._testing.play import run_in_memory, run_script
 from tidewheel._testing.result import Result
-from tidewheel._testing.script import CRASH, EOF, PAUSE, RESCALE, ScriptedSource
+from tidewheel._testing.script import CELL, CRASH, EOF, PAUSE, RESCALE, ScriptedSource
 from tidewheel._testing.tester import OperatorTester
 
 __all__ = [
+    "CELL",
     "CRASH",
     "EOF",
     "PAUSE",

@@ -76,7 +76,7 @@ def test_several_sources_are_kept_apart():
         memory.batch({"left": [{"a": 1}, {"a": 2}], "right": [{"n": 10}]})
         memory.batch({"right": [{"n": 20}]})
         memory.batch({})
-        with pytest.raises(ValueError, match="no source named middle"):
+        with pytest.raises(ValueError, match="no source 'middle'; it has 'left' and 'right'"):
             memory.batch({"middle": []})
     assert [record["value"] for record in left.records] == [1, 2]
     assert [record["value"] for record in right.records] == [10, 20]

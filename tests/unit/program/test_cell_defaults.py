@@ -1,4 +1,4 @@
-"""The default of a cell is a value of its declared type, or the program is refused where it declares the cell."""
+"""A cell that is declared wrongly is refused there; one without a value is named where None leads to an error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tidewheel import Job
-from tidewheel.errors import GraphError
+from tidewheel import Job, sinks, sources
+from tidewheel.errors import GraphError, OperatorError
+from tidewheel.testing import CELL, run_in_memory
 
 
 @dataclass
@@ -41,3 +42,67 @@ def test_a_default_is_as_a_value_that_is_read(declared, default, seen):
 def test_the_value_outside_of_a_job_says_where_it_can_be_read():
     with pytest.raises(RuntimeError, match=r"StoredJob\(JOB, state=…\)\.cell\('t'\)"):
         _ = Job("live").cell("t", float, default=1.0).value
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (0.5, r"job\.cell\('t', float, default=0\.5\)"),
+        ("high", r"job\.cell\('t', str, default='high'\)"),
+        ([1], r"job\.cell\('t', list, default=\[1\]\)"),
+        (Limits(1), r"job\.cell\('t', Limits, default=Limits\(low=1\)\)"),
+        (None, r"job\.cell\('t', float, default=0\.5\)"),
+        (print, r"job\.cell\('t', float, default=0\.5\)"),
+    ],
+)
+def test_a_value_in_place_of_the_type_is_refused_with_what_to_write(given, meant):
+    with pytest.raises(
+        GraphError, match=rf"cell 't': its second argument is the type of its values, not .*\. Write {meant}"
+    ):
+        Job("live").cell("t", given)
+
+
+def test_a_default_without_its_name_is_refused_with_what_to_write():
+    with pytest.raises(GraphError, match=r"cell 't': its default is given by name: default=0\.5"):
+        Job("live").cell("t", float, 0.5)
+
+
+def with_empty_cell(*, reads: bool = True, dead: bool = False) -> Job:
+    job = Job("live")
+    limit = job.cell("limit", float)
+    if dead:
+        job.dead_letter("dead", sinks.collect())
+    numbers = job.source("in", sources.iterable([1]), value=int)
+    numbers.map("over", lambda n: n > (limit.value if reads else None)).sink("out", sinks.collect())
+    return job
+
+
+EMPTY = (
+    r"The cell 'limit' is None: nobody has set it, and it has no default\. Declare one with job\.cell\('limit', float, "
+    r"default=…\), or set it with tidewheel cells set limit VALUE --job JOB"
+)
+
+
+def test_a_cell_without_a_value_is_named_where_none_leads_to_an_error():
+    with pytest.raises(OperatorError, match=rf"operator 'over', record 1: TypeError: .*NoneType.*\. {EMPTY}"):
+        run_in_memory(with_empty_cell())
+
+
+def test_a_dead_letter_names_the_cell_without_a_value():
+    [letter] = run_in_memory(with_empty_cell(dead=True)).outputs["dead"]
+    assert "The cell 'limit' is None" in letter["error"]
+
+
+def test_a_none_that_no_cell_gave_is_told_as_it_is():
+    with pytest.raises(OperatorError) as caught:
+        run_in_memory(with_empty_cell(reads=False))
+    assert "The cell" not in str(caught.value)
+
+
+def test_a_cell_without_a_default_may_be_read_while_it_is_empty():
+    job = Job("live")
+    limit = job.cell("limit", int)
+    numbers = job.source("in", sources.iterable([]), value=int)
+    numbers.filter("over", lambda n: limit.value is None or n > limit.value).sink("out", sinks.collect())
+    outputs = run_in_memory(job, [{"in": [1]}, CELL("limit", 1), {"in": [1, 2]}]).outputs
+    assert outputs["out"] == [{"value": 1}, {"value": 2}]

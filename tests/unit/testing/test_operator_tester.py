@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel import Message, Output, StatefulLogic, count, sum_
+from tidewheel import Job, Message, Output, StatefulLogic, count, sum_
 from tidewheel._state.timers import Timer
 from tidewheel.errors import OperatorError, StateError
 from tidewheel.sinks import collect
@@ -207,3 +207,14 @@ def test_timers_are_due_at_a_tick_and_move_with_their_key():
     tester.acquire("c", taken)
     assert [(message.key, message.value) for message in tester.tick()] == [("c", 1)]
     assert tester.interrogate() == set()
+
+
+def test_functions_see_the_cells_that_the_test_gives_and_the_defaults_of_others():
+    job = Job("live")
+    limit, unit = job.cell("limit", int, default=1), job.cell("unit", str, default="EUR")
+    tester = OperatorTester(lambda s: s.map("over", lambda n: (n > limit.value, unit.value)), cells={"limit": 5})
+    assert tester.send("ada", 3) == [Message("ada", (False, "EUR"))]
+    tester.cells["limit"] = 2
+    assert tester.send("ada", 3) == [Message("ada", (True, "EUR"))]
+    with pytest.raises(RuntimeError, match="inside the functions of a running job only"):
+        _ = limit.value

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Job
+from tidewheel.cells import Encoding
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
-from tidewheel.testing import run_in_memory
+from tidewheel.testing import CELL, MemoryRun, run_in_memory
 
 
 def clicks(folder: Path, out=None) -> Job:
@@ -58,8 +59,59 @@ def test_each_run_has_a_state_of_its_own_unless_a_place_is_named(tmp_path):
 
 
 def test_an_unknown_source_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no source named other"):
+    with pytest.raises(ValueError, match=r"job 'clicks' has no source 'other'; it has 'in'$"):
         run_in_memory(clicks(tmp_path), {"other": []})
+
+
+def test_a_misspelt_source_is_told_with_the_one_that_was_meant():
+    job = Job("clicks")
+    for name in ("orders", "payments"):
+        job.source(name, files("in"), value=int).sink(f"out-{name}", collect())
+    with pytest.raises(
+        ValueError, match=r"no source 'order'; it has 'orders' and 'payments'\. Did you mean 'orders'\?"
+    ):
+        run_in_memory(job, {"order": [1]})
+
+
+def test_a_sink_and_a_state_that_are_not_there_are_told_with_those_that_are(tmp_path):
+    result = run_in_memory(clicks(tmp_path), {"in": RECORDS})
+    with pytest.raises(KeyError, match=r"no sink 'outs'; it has 'out'\. Did you mean 'out'\?"):
+        result.outputs["outs"]
+    with pytest.raises(KeyError, match=r"no state of an operator 'total'; it has 'sum'"):
+        result.states["total"]
+    assert "outs" not in result.outputs
+    assert result.outputs.get("outs") is None
+
+
+def live(state: str = "memory:") -> Job:
+    job = Job("live", state=state)
+    limit = job.cell("limit", int, default=1)
+    job.source("in", files("in"), value=int).filter("over", lambda n: n > limit.value).sink("out", collect())
+    return job
+
+
+def test_a_cell_has_its_value_from_the_next_batch_on(tmp_path):
+    batches = [{"in": [1, 2]}, CELL("limit", 2), {"in": [2, 3]}, CELL("limit", None), {"in": [1, 2]}]
+    for state in (None, f"file://{tmp_path}/state"):
+        outputs = run_in_memory(live(), batches, state=state).outputs
+        assert outputs["out"] == [{"value": 2}, {"value": 3}, {"value": 2}]
+
+
+def test_a_cell_that_the_job_does_not_declare_or_of_another_type_is_refused():
+    with pytest.raises(ConfigError, match="job 'live' declares no cell 'limits'; it declares limit"):
+        run_in_memory(live(), [CELL("limits", 2), {"in": [1]}])
+    with pytest.raises(Encoding, match="'high' cannot be written to the cell 'limit' of job 'live'"):
+        run_in_memory(live(), [CELL("limit", "high"), {"in": [1]}])
+
+
+def test_a_memory_run_changes_cells_between_batches(tmp_path):
+    job = live(f"file://{tmp_path}")
+    with MemoryRun(job) as run:
+        run.batch({"in": [2]})
+        run.set_cell("limit", 2)
+        run.batch({"in": [2, 3]})
+    [sink] = [node.operator.sink for node in job.graph.nodes if node.name == "out"]
+    assert sink.records == [{"value": 2}, {"value": 3}]
 
 
 def test_an_item_that_does_not_fit_is_named_with_its_source(tmp_path):

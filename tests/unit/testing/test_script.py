@@ -9,7 +9,7 @@ from tidewheel._testing.script import Batch, Flush, steps
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
-from tidewheel.testing import CRASH, EOF, PAUSE, RESCALE, Clock, ScriptedSource, run_in_memory, run_script
+from tidewheel.testing import CELL, CRASH, EOF, PAUSE, RESCALE, Clock, ScriptedSource, run_in_memory, run_script
 
 
 def totals(source, **settings):
@@ -107,8 +107,14 @@ def test_a_source_that_needs_spark_asks_for_inputs():
 
 def test_the_same_script_on_spark(spark):
     script = [1, 2, 3, CRASH("batch.ran"), RESCALE(3), 4, 5, 6, EOF()]
-    result = run_script(totals(ScriptedSource(script, partitions=2)), spark=spark, parallelism=2)
+    job = totals(ScriptedSource(script, partitions=2))
+    step = job.cell("step", int, default=1)
+    job.source("more", ScriptedSource([7, CELL("step", 10), 7, EOF()])).map("times", lambda n: n * step.value).sink(
+        "steps", collect()
+    )
+    result = run_script(job, spark=spark, parallelism=2)
+    assert result.outputs["steps"] == [{"value": 7}, {"value": 70}]
     assert result.states == {"sum": {0: 12, 1: 9}}
     assert sorted(r["value"] for r in result.outputs["out"]) == [1, 2, 4, 6, 9, 12]
-    assert result.checkpoint.event_count == 6
+    assert result.checkpoint.event_count == 8
     assert result.checkpoint.parallelism == 3
