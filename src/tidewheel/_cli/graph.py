@@ -10,6 +10,7 @@ from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._operators.time_checks import doubts, stuck
 
 
 def graph(
@@ -20,7 +21,7 @@ def graph(
     """Check the graph of a program's job and show it, one line per operator. Nothing is run.
 
     The line of a source says who reads it: the tasks themselves (arrow), or Spark, and why. What may be a mistake is told
-    before: a folder that is not there, a declared column that the records of a JSON file lack.
+    before: a folder that is not there, a declared column that the records of a JSON file lack, windows that nothing would close.
 
     For example:
 
@@ -34,6 +35,9 @@ def graph(
             node.operator.source.check_program()
             for doubt in node.operator.source.doubts():
                 typer.echo(f"Warning: source {node.name!r}: {doubt}", err=True)
+    stands_still = stuck(job.graph)
+    for doubt in (*doubts(job.graph), *([stands_still] if stands_still else ())):
+        typer.echo(f"Warning: {doubt}", err=True)
     if mermaid:
         typer.echo(job.graph.mermaid())
     else:

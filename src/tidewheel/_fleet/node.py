@@ -36,6 +36,7 @@ from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprin
 from tidewheel._fleet.runs import Run
 from tidewheel._fleet.sweep import sweep
 from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.time_checks import check_clock
 from tidewheel._storage import open_store
 from tidewheel.errors import ConnectorUnavailable, FencedError, StorageError, TidewheelError
 
@@ -101,6 +102,7 @@ class Node:
         self.job, self.engine, self.options = job, engine, options
         job.cells_at = options.cells
         self.plan = job.plan()
+        check_clock(job.graph)
         self.source = check_plan(self.plan, job.name)
         self._membership: Membership
         self._names: NodeNames

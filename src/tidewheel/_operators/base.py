@@ -197,6 +197,21 @@ class Operator(ABC):
         return None
 
     @property
+    def waits_for_epochs(self) -> str:
+        """What does not happen, in words, where no epoch ever comes; empty: its results need none."""
+        return ""
+
+    @property
+    def wants_epochs(self) -> str:
+        """What is amiss, in words, where no epoch ever comes, though its results may be right; empty: nothing."""
+        return ""
+
+    @property
+    def takes_late(self) -> bool:
+        """Whether the user has asked it to take in messages that are behind the clock."""
+        return False
+
+    @property
     def driven_by_time(self) -> bool:
         """Whether epochs or schedules make it act without data."""
         return False

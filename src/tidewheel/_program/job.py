@@ -20,6 +20,7 @@ from tidewheel._engine.plan import Plan, make_plan
 from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._operators.time_checks import check_lateness
 from tidewheel._program.arguments import single_column
 from tidewheel._program.stream import Stream
 from tidewheel._storage import absolute
@@ -199,6 +200,7 @@ class Job:
     def plan(self) -> Plan:
         """Check the graph and return it cut into levels."""
         self.graph.check()
+        check_lateness(self.graph)
         self._check_aliases()
         return make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
 

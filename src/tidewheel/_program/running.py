@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpac
 
 from tidewheel._core.urls import Url
 from tidewheel._engine.stored_names import check_names
+from tidewheel._operators.time_checks import check_clock
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, NotFound
 
@@ -274,6 +275,8 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
         )
     options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
     options.check_trigger()
+    if not options.bounded:
+        check_clock(job.graph)
     options.history_seconds  # noqa: B018  # It refuses what is no duration.
 
     def driver() -> Driving:

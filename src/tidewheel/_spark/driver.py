@@ -36,6 +36,7 @@ from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._operators.time_checks import doubts
 from tidewheel._spark import jvm
 from tidewheel._spark.batch_tasks import BatchTasks, Offered, rows_of
 from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
@@ -163,6 +164,9 @@ class Driver:
                 node.operator.source.check()
                 for doubt in node.operator.source.doubts():
                     _LOG.warning("job %r: source %r: %s", self.job.name, node.name, doubt)
+        # A bounded run ends after all time, and with it all that waits for a clock, or is kept for want of one.
+        for doubt in () if self.options.bounded else doubts(self.job.graph):
+            _LOG.warning("job %r: %s", self.job.name, doubt)
         self._start_spark()
         newest = self.run.checkpoints.latest()
         self._continued(newest)

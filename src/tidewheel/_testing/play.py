@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tidewheel._connectors.memory.iterable import IterableSource
 from tidewheel._core import faults
 from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel._operators.time_checks import check_clock, stuck
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
 from tidewheel._testing.clock import Clock
@@ -88,6 +90,7 @@ def play_in_memory(
     job: Job, todo: Sequence[Step], parallelism: int, partitions: int, state: str | None, clock: Clock | None
 ) -> Result:
     """Take the steps in this process."""
+    _check_clock(job, todo)
     changed = rewired(job, state)
     time_of = clock or Clock(time.time_ns())
     lives = _Lives(
@@ -106,6 +109,16 @@ def play_in_memory(
             else:
                 lives.take(step)
     return result_of(changed.job, changed.outputs)
+
+
+def _check_clock(job: Job, todo: Sequence[Step]) -> None:
+    """Refuse a job that waits for a clock which no step moves, as a start does; warn where the test ends as bounded runs do."""
+    if not any(isinstance(step, Flush) for step in todo):
+        check_clock(job.graph)
+    elif text := stuck(job.graph):
+        warnings.warn(
+            f"{text}. Here the end of the test was such an end: any other run refuses the program", stacklevel=4
+        )
 
 
 class _Lives:

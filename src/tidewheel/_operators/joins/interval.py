@@ -33,6 +33,11 @@ class IntervalJoin(Join):
     before: int
     after: int
     kind = "interval_join"
+    wants_epochs = "all its messages are kept for ever"
+
+    @property
+    def waits_for_epochs(self) -> str:
+        return "" if self.how == "inner" else "no message without a partner comes out"
 
     def logic(self, timestamps: bool = False) -> IntervalLogic:
         return IntervalLogic(self)

@@ -32,6 +32,7 @@ class WindowJoin(Join):
     kind = "window_join"
     ports = 2
     output_names = ("", "late")
+    waits_for_epochs = "no window ends, and no pair comes out,"
 
     @property
     def state_layout(self) -> str:

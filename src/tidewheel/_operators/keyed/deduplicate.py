@@ -35,6 +35,7 @@ class Deduplicate(TimedOperator):
     """The horizon of the program that began the state, if it was another: what is stored for an id is that long after it."""
     kind = "deduplicate"
     needs_time = True
+    wants_epochs = "what it has let through is kept for ever"
 
     @property
     def _stored_after(self) -> int:

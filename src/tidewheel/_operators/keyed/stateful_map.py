@@ -15,7 +15,7 @@ from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.base import Context, Conversion, Operator, Process, Reads, reads_of_function, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
-from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, conversion_to, layout_of
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._values import Batch, Shape, shape_of
@@ -107,6 +107,14 @@ class StatefulMap(Operator):
     @property
     def codec_name(self) -> str:
         return self.state.resolved_codec().name
+
+    def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        check_times(self.ttl, inputs)
+        return super().timed(inputs)
+
+    @property
+    def waits_for_epochs(self) -> str:
+        return waits_of(self.ttl)
 
     @property
     def driven_by_time(self) -> bool:

@@ -17,8 +17,8 @@ from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
-from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, conversion_to, layout_of
-from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
+from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
+from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, mentions, overrides
 from tidewheel._state.segments import UNREADABLE
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
@@ -46,8 +46,21 @@ class StatefulOp(Operator):
         return (shape_of(self.returns),)
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
+        check_times(self.ttl, inputs)
         # A logic may send messages with timestamps of its own, or without any.
         return None
+
+    @property
+    def waits_for_epochs(self) -> str:
+        return waits_of(self.ttl)
+
+    @property
+    def wants_epochs(self) -> str:
+        if overrides(self.logic, "on_epoch"):
+            return "its on_epoch is never called"
+        if overrides(self.logic, "on_timer") and not mentions(self.logic, "wall"):
+            return 'its timers never fire (those with clock="wall" would)'
+        return ""
 
     @property
     def driven_by_time(self) -> bool:

@@ -12,7 +12,7 @@ from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values import Batch
-from tidewheel.errors import OperatorError
+from tidewheel.errors import GraphError, OperatorError
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Ttl:
     clock: Clock = "event"
 
 
+_NO_TIMES = (
+    "a ttl by event time needs timestamps; put assign_timestamps and limit_out_of_orderness before it, or use "
+    'ttl_clock="wall"'
+)
 _EXPIRES, _TIMERS = "expires", "ttl-timers"
 _LAYOUTS: dict[Clock, str] = {"event": "states that expire by event time", "wall": "states that expire by the clock"}
 
@@ -30,6 +34,17 @@ _LAYOUTS: dict[Clock, str] = {"event": "states that expire by event time", "wall
 def layout_of(ttl: Ttl | None) -> str:
     """Return the layout of states with this ttl; its length is none of it, since the ends that are stored hold with any."""
     return "" if ttl is None else _LAYOUTS[ttl.clock]
+
+
+def waits_of(ttl: Ttl | None) -> str:
+    """Return what does not happen to states with this ttl where no epoch ever comes."""
+    return "no state expires" if ttl is not None and ttl.clock == "event" else ""
+
+
+def check_times(ttl: Ttl | None, inputs: tuple[bool | None, ...]) -> None:
+    """Refuse a ttl by event time where messages have no timestamps."""
+    if ttl is not None and ttl.clock == "event" and False in inputs:
+        raise GraphError(_NO_TIMES)
 
 
 def conversion_to(ttl: Ttl | None, layout: str) -> Conversion | None:
@@ -89,10 +104,7 @@ class TtlProcess(Process):
         if self.ttl.clock == "wall":
             return [self.context.now] * len(batch)
         if batch.times is None:
-            raise OperatorError(
-                f"operator {self.context.operator!r}: a ttl by event time needs timestamps; put assign_timestamps before it, "
-                'or use ttl_clock="wall"'
-            )
+            raise OperatorError(f"operator {self.context.operator!r}: {_NO_TIMES}")
         return batch.times
 
     def on_end_of_data(self) -> None:

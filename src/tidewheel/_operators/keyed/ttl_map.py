@@ -68,6 +68,7 @@ class TtlMap(TimedOperator):
     function: Callable[[Message, ExpiringMap], Any]
     returns: Any = None
     kind = "ttl_map"
+    waits_for_epochs = "no entry expires"
 
     def logic(self, timestamps: bool = False) -> TtlLogic:
         return TtlLogic(self.function, timestamps)

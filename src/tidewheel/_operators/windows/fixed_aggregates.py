@@ -50,6 +50,10 @@ class FixedAggregates(TimedAggregates):
     most_numbers = 14
     """The start of the pane is stored with them."""
 
+    @property
+    def takes_late(self) -> bool:
+        return self.panes.lateness > 0
+
     def start(self, context: Context) -> Process:
         return _Windowing(self, context)
 

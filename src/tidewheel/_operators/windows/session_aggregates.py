@@ -65,6 +65,10 @@ class SessionAggregates(TimedAggregates):
     lateness: int
     most_numbers = 1000
 
+    @property
+    def takes_late(self) -> bool:
+        return self.lateness > 0
+
     def __post_init__(self) -> None:
         no_longer_than(self.windows.gap + self.lateness, "gap and allowed lateness of a session")
         super().__post_init__()

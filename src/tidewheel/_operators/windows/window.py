@@ -28,6 +28,8 @@ from tidewheel.errors import GraphError
 
 OPEN, CLOSED, REOPENED = 0, 1, 2
 """A window that was not emitted yet; one that was; one that was and has taken late messages since."""
+NO_WINDOW_ENDS = "no window ends, and none comes out,"
+"""What does not happen without a clock."""
 _DROP = "drop"
 
 Panes = dict[int, tuple[int, int, Any]]
@@ -89,6 +91,11 @@ class WindowOperator(TimedOperator):
     ports = 2
     output_names = ("", "late")
     needs_time = True
+    waits_for_epochs = NO_WINDOW_ENDS
+
+    @property
+    def takes_late(self) -> bool:
+        return self.lateness > 0
 
     @abstractmethod
     def logic(self, timestamps: bool = False) -> WindowLogic: ...

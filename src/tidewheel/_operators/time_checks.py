@@ -1,0 +1,114 @@
+"""What a graph shows of its time before it runs: whether the clock moves, and which messages it waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tidewheel._operators.graph import Graph, Node, Port
+from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
+from tidewheel._operators.timestamps.generate_epochs import LATE
+from tidewheel.errors import GraphError
+
+
+def check_clock(graph: Graph) -> None:
+    """Raise a `GraphError` where an operator waits for a clock that no step moves: it acts at the end of a bounded run alone."""
+    text = stuck(graph)
+    if text is not None:
+        raise GraphError(text)
+
+
+def stuck(graph: Graph) -> str | None:
+    """Return what to say where an operator waits for a clock that no step moves; None if there is none."""
+    waiting = next((node for node in graph.nodes if node.operator.waits_for_epochs), None)
+    if waiting is None or _has_clock(graph):
+        return None
+    return (
+        f"{_called(waiting)}: no step of the program says how far time has come, so {waiting.operator.waits_for_epochs} before "
+        f"the end of a bounded run (--bounded, bounded=True). {_what_to_add(graph, waiting)}"
+    )
+
+
+def check_lateness(graph: Graph) -> None:
+    """Raise a `GraphError` where a window is to take in late messages, and none can reach it."""
+    for node in graph.nodes:
+        if node.operator.takes_late and not any(_brings_late(graph, port) for port in _ways(graph, node, _ends_late)):
+            clocks = {graph.nodes[port.node].name for port in _ways(graph, node, _ends_late) if _is_clock(graph, port)}
+            raise GraphError(
+                f"{_called(node)}: allowed_lateness= is for late messages, and none reach it: they are in the second stream of "
+                f'{" and ".join(map(repr, sorted(clocks)))}. Lead them to it, everything = on_time.union("all", late), and go '
+                "on with everything; or leave allowed_lateness out"
+            )
+
+
+def doubts(graph: Graph) -> Iterator[str]:
+    """Yield what may be a mistake: operators that lack a clock, and messages that the clock does not wait for."""
+    has_clock = _has_clock(graph)
+    for node in graph.nodes:
+        amiss = node.operator.wants_epochs
+        if not has_clock and amiss:
+            yield (
+                f"{_called(node)}: no step of the program says how far time has come, so {amiss}. {_what_to_add(graph, node)}"
+            )
+        elif has_clock and node.operator.needs_time and node.operator.driven_by_time:
+            ports = _ways(graph, node, _is_clock)
+            sources = sorted({graph.nodes[port.node].name for port in ports if _is_source(graph, port)})
+            if sources:
+                yield (
+                    f"{_called(node)}: the messages of source {' and '.join(map(repr, sources))} pass no limit_out_of_orderness "
+                    "or generate_epochs on their way to it, so the clock does not wait for them, and those that are behind it "
+                    f"come too late. {_what_to_add(graph, node)}"
+                )
+
+
+def _called(node: Node) -> str:
+    return f"operator {node.name!r} ({node.operator.step})"
+
+
+def _what_to_add(graph: Graph, node: Node) -> str:
+    """Return the line to add, and behind which steps: those that give its messages times and lead past every clock."""
+    passed = {graph.nodes[port.node].name: graph.nodes[port.node].operator for port in _ways(graph, node, _is_clock)}
+    times = sorted(name for name, operator in passed.items() if isinstance(operator, AssignTimestamps))
+    where = " and behind ".join(map(repr, times)) or "assign_timestamps"
+    return (
+        f'Add limit_out_of_orderness behind {where}, on_time, late = timed.limit_out_of_orderness("bound", "1 minute"), and go '
+        "on with on_time"
+    )
+
+
+def _has_clock(graph: Graph) -> bool:
+    return any(node.operator.input(node.name) is not None for node in graph.nodes)
+
+
+def _is_clock(graph: Graph, port: Port) -> bool:
+    node = graph.nodes[port.node]
+    return node.operator.input(node.name) is not None
+
+
+def _is_source(graph: Graph, port: Port) -> bool:
+    return graph.nodes[port.node].operator.kind == "source"
+
+
+def _brings_late(graph: Graph, port: Port) -> bool:
+    """Tell whether messages that come out here may be behind the clock, whatever is before it."""
+    operator = graph.nodes[port.node].operator
+    if _is_clock(graph, port):
+        return port.port == LATE
+    # New times may be any. A window that takes late messages in emits corrections, which are of its own past.
+    return _is_source(graph, port) or isinstance(operator, AssignTimestamps) or operator.takes_late
+
+
+def _ends_late(graph: Graph, port: Port) -> bool:
+    """Tell whether what is before this output says nothing of how late messages behind it are."""
+    return _is_clock(graph, port) or _brings_late(graph, port)
+
+
+def _ways(graph: Graph, node: Node, ends: Callable[[Graph, Port], bool]) -> list[Port]:
+    """Return the outputs that a node's messages come through, back to the sources or to those where a way ends."""
+    ahead, passed = list(node.inputs), dict[Port, None]()
+    while ahead:
+        port = ahead.pop()
+        if port not in passed:
+            passed[port] = None
+            if not ends(graph, port):
+                ahead += graph.nodes[port.node].inputs
+    return list(passed)

@@ -1,0 +1,198 @@
+"""What a program shows of its time before it runs: whether its clock moves, and which messages it waits for."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from typer.testing import CliRunner
+
+from tidewheel import Job, StatefulLogic, count, session, sum_, tumbling
+from tidewheel._cli import app
+from tidewheel._operators.time_checks import check_clock, doubts, stuck
+from tidewheel.errors import GraphError
+from tidewheel.sinks import discard
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun, run_in_memory
+
+_places = itertools.count()
+ITEMS = [{"user": "ada", "n": 1, "at": 5}, {"user": "ada", "n": 2, "at": 25}]
+
+
+def timed(job: Job, name: str, *, bound: bool):
+    stream = job.source(name, iterable(ITEMS)).assign_timestamps(f"{name}-at", "at", unit="ns")
+    return stream.limit_out_of_orderness(f"{name}-bound", "1 s")[0] if bound else stream
+
+
+def program(step, *, left: bool, right: bool = False) -> Job:
+    job = Job("checked", state=f"memory:time-checks-{next(_places)}")
+    keyed = [
+        timed(job, name, bound=bound).key_by(f"by-{name}", "user") for name, bound in [("in", left), ("right", right)]
+    ]
+    keyed[1].sink("other", discard())
+    step(*keyed).sink("out", discard())
+    return job
+
+
+class OnEpoch(StatefulLogic[int]):
+    def on_data(self, message, state, output):
+        return state
+
+    def on_epoch(self, epoch, states, output):
+        pass
+
+
+class OnTimer(StatefulLogic[int]):
+    clock = "event"
+
+    def on_data(self, message, state, output):
+        output.set_timer(message.time + 5, clock=self.clock)
+        return state
+
+    def on_timer(self, timer, state, output):
+        return None
+
+
+class OnWallTimer(OnTimer):
+    def on_data(self, message, state, output):
+        output.set_timer(output.now, clock="wall")
+        return state
+
+
+STUCK = {
+    "window": lambda left, right: left.window("op", tumbling("10 ns"), n=sum_("n")),
+    "session": lambda left, right: left.window("op", session("10 ns"), n=count()),
+    "fold": lambda left, right: left.window("op", tumbling("10 ns"), lambda n, row: n + 1, default=0),
+    "window-join": lambda left, right: left.window_join("op", right, tumbling("10 ns")),
+    "as-of-join": lambda left, right: left.as_of_join("op", right),
+    "outer-join": lambda left, right: left.interval_join("op", right, how="left"),
+    "ttl-map": lambda left, right: left.ttl_map("op", lambda message, entries: None),
+    "ttl": lambda left, right: left.stateful_map("op", lambda key, row, n: (n, n), default=0, ttl="1 s"),
+    "op-with-ttl": lambda left, right: left.stateful_op("op", lambda message, n, out: n, default=0, ttl="1 s"),
+}
+DOUBTED = {
+    "inner-join": lambda left, right: left.interval_join("op", right),
+    "deduplicate": lambda left, right: left.deduplicate("op", "1 s"),
+    "on-epoch": lambda left, right: left.stateful_op("op", OnEpoch(), default=0),
+    "timers": lambda left, right: left.stateful_op("op", OnTimer(), default=0),
+}
+FREE = {
+    "aggregate": lambda left, right: left.aggregate("op", n=sum_("n")),
+    "wall-ttl": lambda left, right: left.stateful_map(
+        "op", lambda key, row, n: (n, n), default=0, ttl="1 s", ttl_clock="wall"
+    ),
+    "wall-timers": lambda left, right: left.stateful_op("op", OnWallTimer(), default=0),
+}
+
+
+@pytest.mark.parametrize("step", STUCK.values(), ids=STUCK)
+def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_add(step):
+    job = program(step, left=False)
+    text = (
+        r"operator 'op' \(.*\): no step of the program says how far time has come, so no.* before the end of a bounded run .*"
+        r"Add limit_out_of_orderness behind 'in-at'.*, on_time, late = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
+    )
+    for begin in (
+        lambda: job.run(trigger="available-now"),
+        lambda: job.start(),
+        lambda: run_in_memory(job, {"in": ITEMS}, flush=False),
+    ):
+        with pytest.raises(GraphError, match=text):
+            begin()
+    with pytest.warns(UserWarning, match=f"{text}.*any other run refuses"):
+        run_in_memory(job)
+    # A test that gives the epochs itself, and what only looks at the program, need no clock.
+    with MemoryRun(job) as run:
+        run.batch({"in": ITEMS}, epoch=30)
+    assert stuck(program(step, left=True).graph) is None
+    check_clock(program(step, left=True, right=True).graph)
+
+
+@pytest.mark.parametrize("step", DOUBTED.values(), ids=DOUBTED)
+def test_what_only_lacks_a_clock_is_told(step):
+    job = program(step, left=False)
+    check_clock(job.graph)
+    (doubt,) = doubts(job.graph)
+    assert doubt.startswith("operator 'op'")
+    assert "no step of the program says how far time has come, so " in doubt
+    assert list(doubts(program(step, left=True, right=True).graph)) == []
+
+
+@pytest.mark.parametrize("step", FREE.values(), ids=FREE)
+def test_what_needs_no_clock_is_not_told(step):
+    job = program(step, left=False)
+    check_clock(job.graph)
+    assert list(doubts(job.graph)) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        STUCK["outer-join"],
+        STUCK["window-join"],
+        lambda left, right: left.union("all", right).window("op", tumbling("10 ns"), n=count()),
+    ],
+    ids=["interval", "window", "union"],
+)
+def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
+    (doubt,) = doubts(program(step, left=True, right=False).graph)
+    assert "operator 'op'" in doubt
+    assert "the messages of source 'right' pass no limit_out_of_orderness or generate_epochs" in doubt
+    assert "behind 'right-at'" in doubt
+    assert list(doubts(program(step, left=True, right=True).graph)) == []
+
+
+def test_a_ttl_by_event_time_without_timestamps_is_found_when_the_graph_is_built():
+    keyed = Job("untimed").source("in", iterable(ITEMS)).key_by("by", "user")
+    with pytest.raises(
+        GraphError, match=r"operator 'op' .*a ttl by event time needs timestamps; .* ttl_clock=\"wall\""
+    ):
+        keyed.stateful_map("op", lambda key, row, n: (n, n), default=0, ttl="1 s")
+
+
+def late_program(lead, *, lateness="1 s", aggregates=True) -> Job:
+    job = Job("late", state="memory:time-checks")
+    stream = job.source("in", iterable(ITEMS)).assign_timestamps("at", "at", unit="ns")
+    keyed = lead(*stream.limit_out_of_orderness("bound", "1 s")).key_by("by", "user")
+    fold = {"n": count()} if aggregates else {"add": lambda n, row: n + 1, "default": 0}
+    keyed.window("op", tumbling("10 ns"), **fold, allowed_lateness=lateness).sink("out", discard())
+    return job
+
+
+@pytest.mark.parametrize("aggregates", [True, False])
+def test_an_allowed_lateness_that_no_late_message_reaches_is_refused(aggregates):
+    with pytest.raises(
+        GraphError,
+        match=r"operator 'op' \(window\): allowed_lateness= is for late messages, .* second stream of 'bound'\. .*union",
+    ):
+        late_program(lambda on_time, late: on_time, aggregates=aggregates).plan()
+    late_program(lambda on_time, late: on_time, lateness="0 s", aggregates=aggregates).plan()
+    late_program(lambda on_time, late: on_time.union("all", late), aggregates=aggregates).plan()
+    late_program(lambda on_time, late: late, aggregates=aggregates).plan()
+    # Another time may be behind the clock, whatever the first one was.
+    late_program(lambda on_time, late: on_time.assign_timestamps("again", "n", unit="ns"), aggregates=aggregates).plan()
+
+
+def test_the_corrections_of_a_window_are_late_for_the_next():
+    job = Job("two", state="memory:time-checks")
+    stream = job.source("in", iterable(ITEMS)).assign_timestamps("at", "at", unit="ns")
+    on_time, late = stream.limit_out_of_orderness("bound", "1 s")
+    first = (
+        on_time.union("all", late)
+        .key_by("by", "user")
+        .window("w", tumbling("10 ns"), n=count(), allowed_lateness="1 s")
+    )
+    first.window("op", tumbling("20 ns"), n=sum_("n"), allowed_lateness="1 s").sink("out", discard())
+    job.plan()
+
+
+def test_the_command_graph_tells_what_stands_still(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "from tidewheel import Job, count, sinks, sources, tumbling\n"
+        "job = Job('still')\n"
+        "timed = job.source('in', sources.iterable([{'user': 'ada', 'at': 5}])).assign_timestamps('at', 'at', unit='ns')\n"
+        "timed.key_by('by', 'user').window('w', tumbling('10 ns'), n=count()).sink('out', sinks.discard())\n"
+    )
+    told = CliRunner().invoke(app, ["graph", str(tmp_path / "program.py")])
+    assert told.exit_code == 0
+    assert "Warning: operator 'w' (window): no step of the program says how far time has come" in told.stderr
