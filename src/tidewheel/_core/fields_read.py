@@ -51,6 +51,21 @@ def fields_read(function: Any, position: int) -> FieldsRead | None:
     return _read_in(function.__code__, position)
 
 
+def field_returned(function: Any) -> str | None:
+    """Return the field of its one argument that a function returns as it is; None: it may return anything.
+
+    >>> field_returned(lambda order: order.id), field_returned(lambda order: order["id"]), field_returned(lambda n: n.id + 1)
+    ('id', 'id', None)
+    """
+    read = fields_read(function, 0)
+    if read is None or len(read.names) != 1 or not isinstance(function, FunctionType):
+        return None
+    work = [each.opname for each in dis.get_instructions(function) if each.opname not in ("RESUME", "NOP", "CACHE")]
+    # The argument, its field, or the field's name and the look-up, and the end.
+    is_alone = len(work) == (3 if read.by == "attribute" else 4) and work[-1] == "RETURN_VALUE"
+    return next(iter(read.names)) if is_alone else None
+
+
 @lru_cache(maxsize=256)
 def _read_in(code: CodeType, position: int) -> FieldsRead | None:
     if position >= code.co_argcount or not LOOKS_AT_FRAMES.isdisjoint(code.co_names):

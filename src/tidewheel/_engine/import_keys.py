@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from tidewheel._core.keys import kinds_of
-from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
+from tidewheel._engine.key_kinds import SIMPLE, declared_type, kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Plan
-from tidewheel._operators.annotations import returned
 from tidewheel._operators.graph import Node
-from tidewheel._operators.keyed.key_by import KeyBy, key_array
-from tidewheel.errors import ConfigError, OperatorError, StateError
+from tidewheel._operators.keyed.key_by import KeyBy
+from tidewheel.errors import ConfigError, StateError
 
 TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 """The types of keys that a cell of text can be."""
-_SIMPLE = (*TYPES.values(), bytes)
 
 
 class ImportedKeys:
@@ -36,7 +32,7 @@ class ImportedKeys:
             self.type, self.why = _told(told), "key_type= (--key-type) says"
             return
         for node in self._key_bys:
-            declared = _declared(plan, node)
+            declared = declared_type(plan, node)
             if declared is not None:
                 self.type, self.why = declared, f"the program declares for {node.name!r}"
                 return
@@ -76,7 +72,7 @@ class ImportedKeys:
 
 def _told(told: type | str) -> type:
     kind = TYPES.get(told) if isinstance(told, str) else told
-    if kind not in _SIMPLE:
+    if kind not in SIMPLE:
         raise ConfigError(f"the type of keys is one of {', '.join(TYPES)}, not {told!r}")
     return kind
 
@@ -99,29 +95,3 @@ def _key_bys(plan: Plan, operator: str) -> Iterator[Node]:
 def _key(node: Node) -> Any:
     assert isinstance(node.operator, KeyBy)
     return node.operator.key
-
-
-def _declared(plan: Plan, node: Node) -> type | None:
-    """Return the type of the keys that a `key_by` makes, as far as the program declares it."""
-    key = _key(node)
-    if not isinstance(key, str):
-        declared = returned(key)
-        return declared if declared in _SIMPLE else None
-    port = node.inputs[0]
-    kind = plan.nodes[port.node].shapes[port.port].column_type(key)
-    if kind is None or pa.types.is_null(kind):
-        return None
-    try:
-        value = key_array(pa.array([None], kind), node.name).type
-    except (OperatorError, pa.ArrowException):
-        return None
-    return _PYTHON[value]
-
-
-_PYTHON: dict[pa.DataType, type] = {
-    pa.string(): str,
-    pa.int64(): int,
-    pa.binary(): bytes,
-    pa.bool_(): bool,
-    pa.float64(): float,
-}

@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 
+import pyarrow as pa
+
+from tidewheel._core.fields_read import field_returned
 from tidewheel._engine.plan import Plan
+from tidewheel._operators.annotations import returned
+from tidewheel._operators.graph import Node
 from tidewheel._operators.joins.join import Join
-from tidewheel.errors import OperatorError
+from tidewheel._operators.keyed.key_by import KeyBy, key_array
+from tidewheel.errors import OperatorError, TidewheelError
+
+_PYTHON: dict[pa.DataType, type] = {
+    pa.string(): str,
+    pa.int64(): int,
+    pa.binary(): bytes,
+    pa.bool_(): bool,
+    pa.float64(): float,
+}
+SIMPLE = tuple(_PYTHON.values())
+"""The types of keys that are no tuples."""
 
 
 def merged_kinds(known: Mapping[str, str], *more: Mapping[str, str]) -> dict[str, str]:
@@ -51,15 +67,41 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_joins(plan: Plan, kinds: Mapping[str, str]) -> None:
-    """Raise an `OperatorError` where the two sides of a join are known to have no type of keys in common: nothing would pair."""
+def declared_kinds(plan: Plan) -> dict[str, str]:
+    """Return the types of keys that the program itself tells, by the `key_by` that makes them."""
+    types = {node.name: declared_type(plan, node) for node in plan.nodes if isinstance(node.operator, KeyBy)}
+    return {name: kind.__name__ for name, kind in types.items() if kind is not None}
+
+
+def declared_type(plan: Plan, node: Node) -> type | None:
+    """Return the type of the keys that a `key_by` makes, as far as the program declares it."""
+    assert isinstance(node.operator, KeyBy)
+    key = node.operator.key
+    if not isinstance(key, str):
+        declared = returned(key)
+        if declared is not None:
+            return declared if declared in SIMPLE else None
+    column = key if isinstance(key, str) else field_returned(key)
+    port = node.inputs[0]
+    kind = None if column is None else plan.nodes[port.node].shapes[port.port].column_type(column)
+    if kind is None or pa.types.is_null(kind):
+        return None
+    try:
+        value = key_array(pa.array([None], kind), node.name).type
+    except (OperatorError, pa.ArrowException):
+        return None
+    return _PYTHON[value]
+
+
+def check_joins(plan: Plan, kinds: Mapping[str, str], refusal: type[TidewheelError] = OperatorError) -> None:
+    """Refuse the two sides of a join that are known to have no type of keys in common: nothing would pair."""
     key_steps = _key_steps(plan)
     for node in plan.nodes:
         if isinstance(node.operator, Join):
             left, right = ({_places(name, kinds).get("") for name in key_steps(port.node)} for port in node.inputs)
             if None not in left | right and not left & right:
                 lefts, rights = (" or ".join(sorted(map(str, side))) for side in (left, right))
-                raise OperatorError(
+                raise refusal(
                     f"operator {node.name!r}: its left stream has keys of type {lefts}, its right one of type {rights}; "
                     "such keys are never equal, and nothing would pair; convert them in one key_by"
                 )

@@ -16,6 +16,7 @@ from tidewheel._connectors.source import Source, as_source
 from tidewheel._core.keys import check_n_shards
 from tidewheel._core.urls import Url
 from tidewheel._engine.control import cells_of, rescale
+from tidewheel._engine.key_kinds import check_joins, declared_kinds
 from tidewheel._engine.plan import Plan, make_plan
 from tidewheel._operators.graph import NAME, Graph, Port
 from tidewheel._operators.stateless.sink import SinkOperator
@@ -202,7 +203,9 @@ class Job:
         self.graph.check()
         check_lateness(self.graph)
         self._check_aliases()
-        return make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
+        plan = make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
+        check_joins(plan, declared_kinds(plan), GraphError)
+        return plan
 
     def _check_aliases(self) -> None:
         names = [node.name for node in self.graph.nodes]

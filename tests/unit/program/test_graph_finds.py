@@ -155,3 +155,40 @@ def test_a_plain_value_that_is_not_there_is_not_none(record, said):
     job.source("in", files("x/"), value=int).sink("out", collect())
     with pytest.raises(OperatorError, match=said):
         run_in_memory(job, {"in": [record]})
+
+
+@dataclass
+class Payment:
+    order: int
+    at: datetime
+
+
+def text_key(payment: Payment) -> str:
+    return str(payment.order)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("order", Payment, "int"),
+        ("order", None, "int"),
+        (lambda payment: payment.order, Payment, "int"),
+        (lambda payment: payment["order"], dict, "int"),
+        (lambda payment: str(payment.order), Payment, None),
+        (text_key, Payment, None),
+    ],
+    ids=["column", "schema", "field", "item", "unknown", "annotated"],
+)
+def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
+    left = timed(Order)
+    source = files("payments/", "json", schema="order long, at timestamp")
+    payments = left.job.source("payments", source, value=value).assign_timestamps("paid", "at")
+    right = payments.limit_out_of_orderness("bound-paid", "1 s")[0].key_by("by-order", key)
+    left.interval_join("join", right).sink("out", collect())
+    if found is None:
+        left.job.plan()
+    else:
+        with pytest.raises(
+            GraphError, match=f"operator 'join': its left stream has keys of type str, its right one .* {found}"
+        ):
+            left.job.plan()
