@@ -24,6 +24,15 @@ __all__ = [
 class TidewheelError(Exception):
     """Base of all errors that Tidewheel raises on purpose."""
 
+    _public: str | None = None
+
+    def __init_subclass__(cls, *, public: str | None = None) -> None:
+        """Take the module that users import the error from, and those below it: tracebacks name that, not where it is defined."""
+        super().__init_subclass__()
+        cls._public = public or cls._public
+        if cls._public is not None and cls.__module__.startswith("tidewheel._"):
+            cls.__module__ = cls._public
+
 
 class UserTraceback(Exception):
     """The traceback of the user's own code, as text: the `__cause__` of the error that it led to."""

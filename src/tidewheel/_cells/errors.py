@@ -7,7 +7,7 @@ from typing import Any
 from tidewheel.errors import TidewheelError
 
 
-class CellError(TidewheelError):
+class CellError(TidewheelError, public="tidewheel.cells"):
     """Base of the errors of cells. `value` is what the caller wanted to write, given back; None if nothing was."""
 
     value: Any = None
@@ -55,18 +55,3 @@ class TicketRefused(CellError):
 
 class LeaseLost(CellError):
     """Somebody else holds the lease now, or it lapsed."""
-
-
-for _kind in (
-    CellError,
-    Offline,
-    Encoding,
-    Unreadable,
-    Closed,
-    WrongType,
-    TooLarge,
-    AccessRefused,
-    TicketRefused,
-    LeaseLost,
-):
-    _kind.__module__ = "tidewheel.cells"  # Tracebacks name the module that users import it from.

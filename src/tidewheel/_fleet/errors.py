@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidewheel.errors import TidewheelError
 
 
-class CoordinatorError(TidewheelError):
+class CoordinatorError(TidewheelError, public="tidewheel.fleet"):
     """Base of the errors of the coordinator."""
 
 
@@ -43,16 +43,3 @@ class ProgramDiffers(CoordinatorError):
 
 class UnknownFleet(CoordinatorError):
     """No fleet of that job is at these places."""
-
-
-for _kind in (
-    CoordinatorError,
-    AlreadyMember,
-    UnknownNode,
-    NoNodes,
-    AssignmentRefused,
-    NotCommitted,
-    ProgramDiffers,
-    UnknownFleet,
-):
-    _kind.__module__ = "tidewheel.fleet"  # Tracebacks name the module that users import it from.

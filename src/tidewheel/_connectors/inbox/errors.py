@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidewheel.errors import ConnectorError, ConnectorUnavailable
 
 
-class InboxError(ConnectorError):
+class InboxError(ConnectorError, public="tidewheel.fleet"):
     """An inbox could not do what was asked of it."""
 
 
@@ -26,7 +26,3 @@ class NotTaken(InboxUnavailable):
 
 class UnreadableEvent(InboxError):
     """An event does not have the columns that the program declares; the text says how to go on without it."""
-
-
-for _kind in (InboxError, InboxUnavailable, NotTaken, UnreadableEvent):
-    _kind.__module__ = "tidewheel.fleet"  # Tracebacks name the module that users import it from.
