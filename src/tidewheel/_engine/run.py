@@ -402,6 +402,13 @@ def _sinks(plan: Plan) -> set[str]:
     return {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
 
 
+def start_sinks(plan: Plan, stream: str) -> None:
+    """Let the sinks of a plan check, before the first batch, that they can be written to."""
+    for node in plan.nodes:
+        if isinstance(node.operator, SinkOperator):
+            node.operator.sink.start(stream)
+
+
 def stop_sinks(plan: Plan, stream: str) -> None:
     """Let the sinks of a plan go of what publishing for a stream has opened."""
     for node in plan.nodes:

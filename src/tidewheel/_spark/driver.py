@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import InheritableThread
 
@@ -31,10 +31,9 @@ from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.run import ChainRun, JobRun, start_sinks
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
-from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import doubts
 from tidewheel._spark import jvm
@@ -135,7 +134,7 @@ class Driver:
             failed = False  # It had not begun.
         except BaseException as error:
             if not self._was_stopped_with_spark(error):
-                told = self._readable(error) if isinstance(error, Py4JError | OSError) else error
+                told = self._readable(error) if isinstance(error, Py4JError | PySparkException | OSError) else error
                 self.telling.failed(told, self.failed_batch)
                 if told is error:
                     raise
@@ -157,10 +156,9 @@ class Driver:
         self.plan = self.run.plan
         for notice in self.run.notices:
             _LOG.warning("job %r: %s", self.job.name, notice)
+        start_sinks(self.plan, self.run.stream)
         for node in self.plan.nodes:
-            if isinstance(node.operator, SinkOperator):
-                node.operator.sink.start(self.run.stream)
-            elif isinstance(node.operator, SourceOperator):
+            if isinstance(node.operator, SourceOperator):
                 node.operator.source.check()
                 for doubt in node.operator.source.doubts():
                     _LOG.warning("job %r: source %r: %s", self.job.name, node.name, doubt)

@@ -63,6 +63,14 @@ def test_a_whole_job_without_spark(postgres, table):
     assert postgres.query(f'SELECT "user", total, n FROM {table} ORDER BY 1') == [("ada", 7, 2), ("bob", 2, 2)]
 
 
+def test_the_first_batch_of_a_memory_run_is_checked_by_the_table(postgres, table):
+    postgres.query(f"CREATE TABLE {table} (value int)")
+    job = Job("first", state=f"memory:first-{table}", n_shards=4)
+    job.source("in", iterable([]), value=int).sink("out", sinks.postgres(postgres.dsn, table))
+    with MemoryRun(job) as run, pytest.raises(OperatorError, match="out of range in the record"):
+        run.batch({"in": [2**40]})
+
+
 class _Table(SinkHarness):
     secrets = (PASSWORD,)
 
@@ -268,7 +276,27 @@ def test_one_column_of_nulls(harness, rows):
         ("n int, m int NOT NULL", {}, [{"n": 1}], "needs m"),
         ("n int", {}, [{"n": "text"}], "holds string, and in .* it is int4"),
         ("n int", {}, [{"n": 1.5}], "holds double, and in .* it is int4"),
-        ("n int", {}, [{"n": 2**31}], "has the value 2147483648"),
+        (
+            "n int",
+            {},
+            [{"n": 1}, {"n": 2**31}],
+            "out of range in the record {'n': 2147483648}: .* is int4; .* int8 and start",
+        ),
+        ("n numeric(4, 2)", {}, [{"n": 1.5}, {"n": 99.995}], r"the record {'n': 99.995}: in .* it is numeric\(4, 2\)"),
+        ("n numeric(4, 2)", {}, [{"n": None}, {"n": -100}], "out of range in the record {'n': -100}"),
+        ("n numeric(4, 2)", {}, [{"n": decimal.Decimal("100.00")}], "out of range in the record"),
+        ("n numeric(4, 2)", {}, [{"n": float("inf")}], "out of range in the record {'n': inf}"),
+        ("n numeric(2, -3)", {}, [{"n": 99_500}], r"out of range .* numeric\(2, -3\)"),
+        ("n numeric(2, 4)", {}, [{"n": 0.01}], r"out of range .* numeric\(2, 4\)"),
+        ("n real", {}, [{"n": 1.0}, {"n": 1e39}], "record {'n': 1e.39}.* is real; .* double precision and start again"),
+        ("n real", {}, [{"n": 1e-60}], "out of range"),
+        ("n varchar(3)", {}, [{"n": 999}, {"n": 1000}], "too long in the record {'n': 1000}"),
+        (
+            "shop text PRIMARY KEY, value int",
+            {"mode": "upsert", "key": "shop"},
+            [{"key": "a", "value": 1}],
+            r"no key column 'shop'; the records have key, value\. .* write \.sink\(…, key='shop'\)",
+        ),
         ("n text", {}, [{"n": "a\0b"}], r"U\+0000"),
         ("n jsonb", {}, [{"n": ["a\0b"]}], r"U\+0000"),
         (
@@ -350,6 +378,27 @@ def test_a_text_that_is_too_long_is_found_in_an_encoded_column(harness):
     harness = harness("n varchar(3)")
     with pytest.raises(OperatorError, match=r"too long in the record {'n': 'abcd'}"):
         harness.stage(2, pa.RecordBatch.from_pydict({"n": pa.array(["a", None, "abcd"]).dictionary_encode()}))
+
+
+def test_numbers_that_just_fit_are_taken(harness, rows):
+    harness = harness("k int, a numeric(4, 2), b numeric(2, -3), c real, d varchar(3)")
+    fitting = [
+        {"k": 1, "a": 99.994, "b": 99_499, "c": 3.4e38, "d": 999},
+        {"k": 2, "a": float("nan"), "b": -99_499, "c": float("inf"), "d": -99},
+        {"k": 3, "a": None, "b": None, "c": 0.0, "d": None},
+    ]
+    harness.publish(2, harness.stage(2, fitting))
+    first, second, third = rows()
+    assert first[1:3] == (decimal.Decimal("99.99"), 99_000)
+    assert first[4] == "999"
+    assert (second[1].is_nan(), *second[2:]) == (True, -99_000, float("inf"), "-99")
+    assert third == (3, None, None, 0.0, None)
+
+
+def test_a_number_in_a_column_of_texts_is_its_digits(harness, rows):
+    harness = harness("n text, m text, o text")
+    harness.publish(2, harness.stage(2, [{"n": 7, "m": 0.5, "o": True}]))
+    assert rows() == [("7", "0.5", "true")]
 
 
 def test_texts_that_just_fit_and_nulls_that_a_trigger_fills_in_are_taken(harness, rows, postgres, table):

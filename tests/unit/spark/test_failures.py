@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PySparkException
 
+from tidewheel import Job, sinks, sources
+from tidewheel._spark import driver
 from tidewheel._spark.failures import disk_full, lost_executor, said, worker_crashed, worker_late
+from tidewheel.errors import TidewheelError
 
 SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: \
@@ -44,6 +48,19 @@ def test_of_several_exceptions_the_last_with_its_name_where_it_is_not_ours():
 def test_of_an_error_of_spark_its_first_line_without_what_says_nothing():
     wrapped = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: No space left SQLSTATE: XXKST\n=== Streaming"
     assert said(Exception(wrapped)) == "No space left"
+
+
+def test_an_error_of_spark_at_the_start_is_told_by_its_deepest_cause(spark, tmp_path, monkeypatch):
+    def fails(spark, plan):
+        raise PySparkException(
+            "Job aborted\n\tat org.apache\nCaused by: java.io.IOException: no host answers\n\tat org.apache"
+        )
+
+    monkeypatch.setattr(driver, "check_hosts", fails)
+    job = Job("odd", state=f"file://{tmp_path}")
+    job.source("in", sources.iterable([1])).sink("out", sinks.collect())
+    with pytest.raises(TidewheelError, match=r"^the start of job 'odd' failed: no host answers$"):
+        job.run(spark=spark, trigger="available-now")
 
 
 def test_of_an_error_without_words_its_name():

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +25,7 @@ _TEXTS = {"text", "varchar", "bpchar", "name", "citext"}
 _JSON = {"json", "jsonb"}
 _MOMENTS = {"timestamp", "timestamptz"}
 _NARROW = {"int2": (-(2**15), 2**15 - 1), "int4": (-(2**31), 2**31 - 1), "int8": (-(2**63), 2**63 - 1)}
+_WIDER = {"int2": "int4 or int8", "int4": "int8", "int8": "numeric"}
 _TYPE = b"postgres"
 _CREATED = re.compile(
     r"boolean|bigint|integer|numeric(\(\d{1,4}, -?\d{1,4}\))?|double precision|real|timestamp(tz)?|date|time|bytea|jsonb|text"
@@ -42,6 +47,10 @@ class TableColumn:
     """A record that has it must have a value there."""
     longest: int | None = None
     """How many characters a text there may have; None: any number."""
+    precision: int | None = None
+    """How many digits a numeric there may have; None: any number."""
+    scale: int | None = None
+    """How many of these are behind the point."""
 
 
 def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
@@ -125,7 +134,9 @@ def check(
     names = columns.schema.names
     for name in key:
         if name not in names:
-            raise OperatorError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}")
+            # So the key of a stream is called whose key_by has a function.
+            way = f". To call the key of the stream so, write .sink(…, key={name!r})" if "key" in names else ""
+            raise OperatorError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
         if columns.column(name).null_count:
             raise OperatorError(
                 f"{who}: the key column {name!r} is null in a record; a row without a key cannot be updated"
@@ -147,12 +158,16 @@ def check(
                 f"{who}: the column {name!r} of type {column.type} cannot be written; make it a number or text"
             )
         if table is not None:
-            _check_column(name, column, table[name].type, who, where)
+            if not fits(column.type, table[name].type):
+                raise OperatorError(
+                    f"{who}: the column {name!r} holds {column.type}, and in {where} it is {table[name].type}; change the one or "
+                    "the other"
+                )
             _check_values(name, columns, table[name], who, where)
 
 
 def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: str, where: str) -> None:
-    """Refuse a null and a text that is too long, with the first record that has one."""
+    """Refuse a null, a text that is too long and a number that is too large, with the first record that has one."""
     column = columns.column(name)
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -162,7 +177,7 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
             f"{who}: the column {name!r} is null in the record {record}, and in {where} it is not null; give every record a "
             "value there, or drop the constraint and start again"
         )
-    if wanted.longest is not None and _is_text(column.type):
+    if wanted.longest is not None and (_is_text(column.type) or kinds.is_integer(column.type)):
         # PostgreSQL cuts spaces off the end where only they are too many.
         too_long = compute.greater(
             compute.utf8_length(compute.utf8_rtrim(column.cast(pa.large_string()), " ")), wanted.longest
@@ -172,6 +187,44 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
                 f"{who}: the column {name!r} is too long in the record {_first_record(columns, too_long)}: in {where} it has at "
                 f"most {wanted.longest} characters; shorten the text, or make the column longer and start again"
             )
+    if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_decimal(column.type):
+        _check_number(name, column, columns, wanted, who, where)
+
+
+def _check_number(
+    name: str, column: pa.Array, columns: pa.RecordBatch, wanted: TableColumn, who: str, where: str
+) -> None:
+    if wanted.type in _NARROW and kinds.is_integer(column.type):
+        (least, most), size, wider = _NARROW[wanted.type], wanted.type, _WIDER[wanted.type]
+        wrong = _outside(column, lambda number: least <= number <= most)
+    elif wanted.type == "numeric" and wanted.precision is not None and wanted.scale is not None:
+        size, wider = f"numeric({wanted.precision}, {wanted.scale})", "numeric, with more digits or any number of them,"
+        # What is rounded up to one digit more is too large too.
+        bound = Fraction(10) ** (wanted.precision - wanted.scale) - Fraction(10) ** -wanted.scale / 2
+        wrong = _outside(column, lambda number: number != number or (isfinite(number) and abs(_exact(number)) < bound))
+    elif wanted.type == "float4" and kinds.is_float64(column.type):
+        size, wider, single = "real", "double precision", column.cast(pa.float32())
+        lost = compute.and_(compute.equal(single, 0.0), compute.not_equal(column, 0.0))
+        wrong = compute.or_(lost, compute.and_(compute.is_inf(single), compute.is_finite(column)))
+    else:
+        return
+    if wrong is not None and compute.any(wrong).as_py():
+        raise OperatorError(
+            f"{who}: the column {name!r} is out of range in the record {_first_record(columns, wrong)}: in {where} it is {size}; "
+            f"make the number fit, or the column {wider} and start again"
+        )
+
+
+def _outside(column: pa.Array, inside: Callable[[Any], bool]) -> pa.Array | None:
+    """Return which numbers are not inside of a range; None if all are, or null."""
+    if all(number is None or inside(number) for number in compute.min_max(column).as_py().values()):
+        return None
+    return pa.array([number is not None and not inside(number) for number in column.to_pylist()])
+
+
+def _exact(number: int | float | Decimal) -> Fraction:
+    """Return a number as PostgreSQL reads it: of a float, its decimal digits."""
+    return Fraction(repr(number) if isinstance(number, float) else number)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -181,19 +234,6 @@ def _is_text(kind: pa.DataType) -> bool:
 def _first_record(columns: pa.RecordBatch, mask: pa.Array) -> str:
     record = columns.slice(compute.index(mask, True).as_py(), 1)
     return shortened({name: values(record.column(name))[0] for name in record.schema.names})
-
-
-def _check_column(name: str, column: pa.Array, wanted: str, who: str, where: str) -> None:
-    if not fits(column.type, wanted):
-        raise OperatorError(
-            f"{who}: the column {name!r} holds {column.type}, and in {where} it is {wanted}; change the one or the other"
-        )
-    if kinds.is_integer(column.type) and wanted in _NARROW:
-        least, most = _NARROW[wanted]
-        extremes = compute.min_max(column).as_py()
-        for value in extremes.values():
-            if value is not None and not least <= value <= most:
-                raise OperatorError(f"{who}: the column {name!r} has the value {value}, and in {where} it is {wanted}")
 
 
 def writable(columns: pa.RecordBatch, who: str) -> pa.RecordBatch:

@@ -280,11 +280,13 @@ def _listed(names: Sequence[str]) -> Any:
 
 
 # A trigger of the kind 7, for each row before it is inserted, may put a value where a null was. In a type's modifier, the length
-# of a text is 4 more than its characters.
+# of a text is 4 more than its characters; of a numeric, 4 less are its digits and, in the last 11 bits, with a sign, its scale.
 _COLUMNS = """
 SELECT a.attname, coalesce(base.typname, t.typname), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
 a.attnotnull AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = a.attrelid AND g.tgenabled <> 'D' AND g.tgtype & 7 = 7),
-CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4 THEN a.atttypmod - 4 END
+CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4 THEN a.atttypmod - 4 END,
+CASE WHEN t.typname = 'numeric' AND a.atttypmod > 4 THEN ((a.atttypmod - 4) >> 16) & 65535 END,
+CASE WHEN t.typname = 'numeric' AND a.atttypmod > 4 THEN (((a.atttypmod - 4) & 2047) # 1024) - 1024 END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type base ON base.oid = nullif(t.typbasetype, 0)
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attnum
