@@ -2,10 +2,10 @@
 
 import { layout, Graph } from "./vendor/dagre-3.1.1.js";
 import { s, put } from "./dom.js";
-import { rate, brief } from "./format.js";
+import { rate, brief, percent } from "./format.js";
 
 const WIDTH = 150, HEIGHT = 54, CHARS = 20;
-const cut = (text) => (text.length > CHARS ? `${text.slice(0, CHARS - 1)}…` : text);
+const cut = (text, chars = CHARS) => (text.length > chars ? `${text.slice(0, chars - 1)}…` : text);
 
 export function place(operators, rankdir) {
   const graph = new Graph();
@@ -29,14 +29,18 @@ export class Drawing {
     svg.addEventListener("keydown", (event) => this.key(event));
   }
 
-  update(operators) {
+  // `hotKeys` have the operator, the key and its share of the messages, the largest share first.
+  update(operators, hotKeys) {
     const shape = JSON.stringify(operators.map((each) => [each.name, each.kind, each.inputs]));
     if (shape !== this.shape) this.draw(operators, shape);
     for (const each of operators) {
-      const { node, figures, busy } = this.nodes.get(each.name);
+      const { node, title, figures, busy } = this.nodes.get(each.name);
       node.setAttribute("class", `node ${each.stateful ? "stateful" : ""} ${each.slowest ? "slowest" : ""} ${node.classList.contains("chosen") ? "chosen" : ""}`);
       const keys = each.keys === null ? "" : ` · ${brief(each.keys)} keys`;
-      figures.textContent = `${rate(each.in_rate)}${keys}`;
+      const hot = hotKeys.find((key) => key.operator === each.name);
+      figures.textContent = `${rate(each.in_rate)}${keys}${hot ? ` · ${cut(hot.key, 9)} ${percent(hot.share)}` : ""}`;
+      figures.setAttribute("class", hot ? "kind hot" : "kind");
+      title.textContent = `${each.name} (${each.kind})${hot ? `: the key ${hot.key} has ${percent(hot.share)} of its messages` : ""}`;
       busy.setAttribute("width", String(Math.min(1, each.busy) * (WIDTH - 2)));
     }
   }
@@ -57,14 +61,15 @@ export class Drawing {
       const figures = s("text", { x: 10, y: 46, class: "kind" });
       const busy = s("rect", { class: "busy", x: 1, y: HEIGHT - 4, height: 3, width: 0, rx: 1 });
       busy.style.stroke = "none";
+      const title = s("title", {});
       const node = s("g", { class: "node", transform: `translate(${x - WIDTH / 2} ${y - HEIGHT / 2})`, tabindex: "0", role: "button", "aria-label": `${each.name}, ${each.kind}` },
-        s("title", {}, `${each.name} (${each.kind})`),
+        title,
         s("rect", { width: WIDTH, height: HEIGHT, rx: 7 }),
         s("text", { x: 10, y: 18 }, cut(each.name)), s("text", { x: 10, y: 32, class: "kind" }, cut(each.kind)), figures, busy);
       const chosen = () => { this.mark(each.name); this.choose(each.name); };
       node.addEventListener("click", chosen);
       node.addEventListener("keydown", (event) => event.key === "Enter" && chosen());
-      this.nodes.set(each.name, { node, figures, busy });
+      this.nodes.set(each.name, { node, title, figures, busy });
       return node;
     });
     put(this.svg, s("defs", {}, arrow), ...edges, ...nodes);
