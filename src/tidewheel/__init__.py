@@ -57,14 +57,23 @@ __all__ = [
     "Timer",
     "WindowResult",
     "WindowedStream",
+    "cells",
+    "checkpoints",
+    "codecs",
+    "connectors",
     "count",
+    "errors",
+    "fleet",
     "max_",
     "mean",
     "min_",
     "read_state",
     "session",
+    "sinks",
     "sliding",
+    "sources",
     "sum_",
+    "testing",
     "tumbling",
 ]
 
@@ -116,4 +125,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_MODULES, "__version__"]
+    return [*__all__, "__version__"]
