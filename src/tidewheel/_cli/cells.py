@@ -117,13 +117,14 @@ def watch(
     name: Name,
     count: Annotated[int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: go on for ever.")] = 0,
 ) -> None:
-    """Show a cell's value and then every change, one JSON object a line.
+    """Show a cell's value and then every change, one JSON object a line. A job's cell has its default there too.
 
     For example:
 
         tidewheel cells watch threshold --job clicks
     """
     with place.cell(name) as cell:
+        default = _default(place, name)
         shown = -1
         number = 0
         for _ in cell.watch():
@@ -131,7 +132,7 @@ def watch(
             if change.version == shown:
                 continue  # It was newer than the change that was waited for.
             shown = change.version
-            typer.echo(_json({**change._asdict(), "author": _facts(change.author)}))
+            typer.echo(_json({**change._asdict(), "author": _facts(change.author), **default}))
             number += 1
             if number == count:
                 return

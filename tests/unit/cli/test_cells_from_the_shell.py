@@ -67,6 +67,11 @@ def test_cells_from_the_shell_reach_the_next_batch_of_the_job(tmp_path, state):
     assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "2.0\n"
 
 
+def test_watching_a_cell_that_nobody_has_set_shows_its_default(state):
+    shown = json.loads(cli("cells", "watch", "threshold", "--count", "1", "--job", "live", "--state", state))
+    assert shown == {"version": 0, "value": None, "author": None, "default": 1.0}
+
+
 def test_a_name_that_the_job_does_not_declare_is_refused_with_those_it_does(state):
     error = cli("cells", "set", "treshold", "2", "--job", "live", "--state", state, status=1)
     assert "job 'live' declares no cell 'treshold'; it declares threshold, names" in error
