@@ -16,6 +16,7 @@ import msgspec
 from tidewheel._cells.dict_keys import check_keys
 from tidewheel._cells.errors import Encoding
 from tidewheel._cells.type_description import described_type
+from tidewheel._core.text import with_article
 from tidewheel.errors import ConfigError
 
 T = TypeVar("T")
@@ -113,7 +114,8 @@ class ValueCodec(Generic[T]):
             return value
         except Exception as error:
             raise Encoding(
-                f"what was written to {where} is not a {name}: {_reason(error)}; its writer declares the type otherwise"
+                f"what was written to {where} is not {with_article(name)}: {_reason(error)}; its writer declares the type "
+                "otherwise"
             ) from error
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Any
 
 from xxhash import xxh64_hexdigest
+
+_SPOKEN_AS_A_VOWEL = re.compile(r"[aeio]|u(?!u|ni|se)", re.IGNORECASE)
 
 
 def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
@@ -47,3 +50,12 @@ def names_there(name: str, there: Collection[str]) -> str:
     near = get_close_matches(name, there, 1)
     question = f". Did you mean {near[0]!r}?" if near else ""
     return f"it has {listed(map(repr, there)) if there else 'none'}{question}"
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its indefinite article.
+
+    >>> with_article("Order"), with_article("window"), with_article("UUID")
+    ('an Order', 'a window', 'a UUID')
+    """
+    return f"{'an' if _SPOKEN_AS_A_VOWEL.match(noun) else 'a'} {noun}"

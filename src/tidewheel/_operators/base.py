@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import pyarrow as pa
 
 from tidewheel._core.fields_read import FieldsRead
+from tidewheel._core.text import with_article
 from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import OperatorError
 
@@ -147,7 +148,7 @@ class Operator(ABC):
 
     def combiner(self, context: Context) -> Combiner:
         """Return what shrinks its input in the tasks before the shuffle."""
-        raise NotImplementedError(f"a {self.kind} has no combiner")
+        raise NotImplementedError(f"{with_article(self.kind)} has no combiner")
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Return the shape of the values at each output port."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidewheel._core.text import with_article
 from tidewheel._core.user_code import is_typed_in, line_being_run
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.key_by import KeyBy
@@ -48,7 +49,7 @@ class Node:
 
 def _taken(name: str, first: tuple[str, str], second: tuple[str, str]) -> str:
     """Return what to say where two operators, given by kind and line, have one name."""
-    kinds = [f"a {kind}{f' at {line}' if line else ''}" for kind, line in (first, second)]
+    kinds = [f"{with_article(kind)}{f' at {line}' if line else ''}" for kind, line in (first, second)]
     text = (
         f"there are two operators named {name!r} ({' and '.join(kinds)}); "
         "a name is the identity of an operator's state: give one of them another"
@@ -70,11 +71,13 @@ class Graph:
     def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
         if not isinstance(name, str) or not name:
-            raise GraphError(f"a {operator.step} needs a name: the first argument, a string that is not empty")
+            raise GraphError(
+                f"{with_article(operator.step)} needs a name: the first argument, a string that is not empty"
+            )
         if not NAME.fullmatch(name):
             raise GraphError(
-                f"the name {name!r} of a {operator.step} may have letters, digits, '_', '-' and '.', and begins with a "
-                "letter or digit"
+                f"the name {name!r} of {with_article(operator.step)} may have letters, digits, '_', '-' and '.', and begins with "
+                "a letter or digit"
             )
         line = line_being_run()
         if name in self._lines:

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.msgpack import Ext
 
+from tidewheel._core.text import with_article
 from tidewheel._values.row import Row, row_class
 
 NATIVE = frozenset({type(None), bool, int, float, str, bytes})
@@ -114,7 +115,7 @@ def undivided(data: bytes) -> Divided:
     """Return what `divided` encoded; a `ValueError` if it is anything else."""
     state = _decode(data)
     if not isinstance(state, Divided):
-        raise ValueError(f"a {type(state).__name__} is no divided state")
+        raise ValueError(f"{with_article(type(state).__name__)} is no divided state")
     return state
 
 
@@ -234,10 +235,11 @@ def _reason(value: Any) -> str:
         return f"a member of the enum {kind.__name__} needs a declared type; declare it, or keep its value"
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         return (
-            f"a {kind.__name__} needs a declared type, else it would come back as plain values: give state= to the operator, or "
-            "returns= or value= to the stream whose values it keeps"
+            f"{with_article(kind.__name__)} needs a declared type, else it would come back as plain values: give state= to the "
+            "operator, or returns= or value= to the stream whose values it keeps"
         )
     plain = next((base for base in kind.__mro__ if base in NATIVE or base in _WRITTEN or base in (list, dict)), None)
     if plain is not None:
-        return f"a {kind.__name__} would come back as a {plain.__name__}; convert it, or declare the state's type"
-    return f"a {kind.__name__} has no form in msgpack"
+        kept, read = with_article(kind.__name__), with_article(plain.__name__)
+        return f"{kept} would come back as {read}; convert it, or declare the state's type"
+    return f"{with_article(kind.__name__)} has no form in msgpack"

@@ -185,5 +185,5 @@ def test_a_record_that_leaves_a_wrong_state_goes_to_the_dead_letters_and_the_sta
 
 
 def test_an_undeclared_record_in_state_is_refused_in_the_batch_that_writes_it() -> None:
-    with pytest.raises(OperatorError, match=r"operator 'last', key 'a', record Order.*a Order needs a declared type"):
+    with pytest.raises(OperatorError, match=r"operator 'last', key 'a', record Order.*an Order needs a declared type"):
         OperatorTester(last_value).send("a", Order("a", 1))

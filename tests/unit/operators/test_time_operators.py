@@ -195,7 +195,7 @@ def test_values_that_wait_in_state_come_out_as_they_were():
     assert StateValues(Shape("record", Undeclared)).get(
         StateValues(Shape("record", Undeclared)).put(Undeclared(3))
     ) == Undeclared(3)
-    with pytest.raises(OperatorError, match="a Undeclared needs a declared type"):
+    with pytest.raises(OperatorError, match="an Undeclared needs a declared type"):
         StateValues(ANY).put(Undeclared(3))
 
 

@@ -224,7 +224,7 @@ def test_a_value_of_another_type_than_declared_is_refused_when_it_is_written(dec
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (Order("ada", 1), "a Order needs a declared type"),
+        (Order("ada", 1), "an Order needs a declared type"),
         ([Visit("home")], "a Visit needs a declared type"),
         ({"at": Point(1, 2)}, "a Point needs a declared type"),
         (Color.RED, "enum Color needs a declared type"),
