@@ -24,7 +24,9 @@ from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kind
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
+from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.windows.window import WindowOperator
 from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._time.frontier import advanced, merged
@@ -114,18 +116,24 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     infos = {}
     for node in plan.nodes:
         if node.operator.stateful:
-            spec = getattr(node.operator, "state", None)
+            spec = _told(node.operator)
             declared: tuple[StateField, ...] = ()
-            if isinstance(spec, StateSpec) and spec.codec is None:
+            if spec is not None and spec.codec is None:
                 declared = declared_fields(spec.type, spec.default)
             infos[node.name] = OperatorInfo(
                 node.operator.kind,
                 node.operator.codec_name,
-                getattr(spec, "version", 1),
+                1 if spec is None else spec.version,
                 fingerprint=node.operator.state_layout,
                 fields=result_fields(node.operator.results_kept) or declared,
             )
     return infos
+
+
+def _told(operator: Operator) -> StateSpec | None:
+    """Return what the program says of an operator's state, or of what is folded in it; None: nothing."""
+    spec = operator.folded if isinstance(operator, WindowOperator) else getattr(operator, "state", None)
+    return spec if isinstance(spec, StateSpec) else None
 
 
 class SourceProgress(msgspec.Struct, frozen=True):

@@ -44,6 +44,11 @@ def check_program(
     check_dropped(STATE, found, kinds, present, aliases or {}, allow_dropped_state, sizes)
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
+        layouts_differ = was.fingerprint != now.fingerprint and name not in conversions
+        if was.kind != now.kind and ("aggregate" in (was.kind, now.kind) or layouts_differ):
+            raise StateError(
+                f"operator {name!r} was made by {was.kind} and is now made by {now.kind}: their states differ; give it a new name"
+            )
         if was.version > now.version:
             raise StateError(
                 f"operator {name!r}: its state has version {was.version}, and the program knows version {now.version}: a newer "
@@ -56,19 +61,15 @@ def check_program(
             )
         # Of aggregates, what goes on and what begins empty is a matter of their numbers, which the layout has.
         if was.version == now.version and not results_of(was.fields) and not results_of(now.fields):
-            check_fields(name, was.fields, now.fields)
+            check_fields(name, was.fields, now.fields, upgradable=now.kind != "window")
         if was.codec != now.codec:
             raise StateError(
                 f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
                 "keep the codec"
             )
-        if was.kind != now.kind and "aggregate" in (was.kind, now.kind):
-            raise StateError(
-                f"operator {name!r} was made by {was.kind} and is now made by {now.kind}: their states differ; give it a new name"
-            )
-        if was.fingerprint != now.fingerprint and name not in conversions:
+        if layouts_differ:
             way = "; give the changed operator a new name"
-            if was.kind == now.kind and now.kind in WAYS:
+            if now.kind in WAYS:
                 place = (places or {}).get(name, WindowPlace())
                 layouts = (was.fingerprint, now.fingerprint)
                 way = "." + way_to_another_window(job, name, now.kind, layouts, _furthest(state), place)

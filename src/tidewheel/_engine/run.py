@@ -40,6 +40,7 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.stored_names import dropped, idle_aliases
+from tidewheel._engine.stored_sample import check_samples
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import Store, open_store
@@ -334,6 +335,7 @@ class JobRun(ChainRun):
                 allow_dropped_state=self.terms.allow_dropped_state,
                 sizes=sizes,
             )
+            check_samples(self.plan, StateReader(self.store, newest), self.job.aliases)
             told = {name: conversion.said for name, conversion in converted.items()}
             self.notices = [f"operator {name!r}: {said}" for name, said in told.items() if said]
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]

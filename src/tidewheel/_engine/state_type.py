@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import functools
 import re
 import typing
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect
 
 from tidewheel._checkpoint.manifest import StateField
 from tidewheel._state.codec import msgpack_codec
+from tidewheel._values import Row
 from tidewheel.errors import StateError
 
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 _ANY = "Any"
 _EMPTY = (list, dict, set, tuple, frozenset)
+_PLAIN = (bool, int, float, str, bytes, bytearray, list, dict, set, tuple, frozenset, deque, Counter, OrderedDict)
+_KINDS = {
+    kind: kind.__name__.lower() for kind in (*_PLAIN, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID, Row)
+}
+"""The types that a default can tell, and that are known to differ, by the names that declared ones have."""
+_NAMES = frozenset(_KINDS.values())
 _NUMBERS = frozenset({"bool", "int", "float"})
-_KINDS = _NUMBERS | {"str", "bytes", "list", "dict", "set", "tuple", "frozenset"}
-"""The plain types that a default can tell, and that are known to differ."""
+_SERVES: dict[str, frozenset[str]] = {
+    "bool": _NUMBERS | {"decimal"},
+    "int": _NUMBERS | {"decimal"},
+    "float": _NUMBERS,
+    "decimal": frozenset({"int"}),
+    "counter": frozenset({"dict"}),
+    "ordereddict": frozenset({"dict"}),
+}
+"""As what else a state serves that is read as it is, without a declared type."""
 
 
 def declared_fields(declared: Any, default: Any = None) -> tuple[StateField, ...]:
     """Return the fields of a declared state type; none where it says nothing that can be checked.
 
-    Without a declared type, a default of a plain type tells what the state is, though nothing of what is in it. Such a field
-    is not required.
+    Without a declared type, a default of a built-in type tells what the state is, though nothing of what is in it. Such a
+    field is not required.
 
     >>> declared_fields(dict[str, int])
     (StateField(name='', type='dict[str, int]', required=True, default=None),)
@@ -37,8 +55,8 @@ def declared_fields(declared: Any, default: Any = None) -> tuple[StateField, ...
     """
     if declared is None:
         made = typing.get_origin(default) or (default if isinstance(default, type) else type(default))
-        kind = made.__name__ if made.__module__ == "builtins" else ""
-        return (StateField("", kind, required=False),) if kind in _KINDS else ()
+        kind = _KINDS.get(Row if isinstance(made, type) and issubclass(made, Row) else made)
+        return () if kind is None else (StateField("", kind, required=False),)
     try:
         return _declared_fields(declared)
     except TypeError:
@@ -56,15 +74,17 @@ def _declared_fields(declared: Any) -> tuple[StateField, ...]:
     return tuple(msgspec.structs.replace(field, default=defaults.get(field.name)) for field in fields)
 
 
-def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
+def check_fields(
+    operator: str, stored: Sequence[StateField], declared: Sequence[StateField], upgradable: bool = True
+) -> None:
     """Refuse a declared type that the stored state does not fit: another type of a field, or a new one without a default.
 
-    A field that is gone is refused too: the next write of a key's state would lose its value.
+    A field that is gone is refused too, if the state is `upgradable`: the next write of a key's state would lose its value.
     """
     if not stored or not declared:
         return
     if _by_default(stored) or _by_default(declared):
-        _check_kinds(operator, stored, declared)
+        _check_kinds(operator, stored, declared, upgradable)
         return
     before = {field.name: field for field in stored}
     for field in declared:
@@ -73,20 +93,26 @@ def check_fields(operator: str, stored: Sequence[StateField], declared: Sequence
             where = f"the field {field.name!r} of its state" if field.name else "its state"
             raise StateError(
                 f"operator {operator!r}: {where} is stored as {was.type}, and the program declares {field.type}; "
-                "declare the old type, or raise version= and give upgrade="
+                f"declare the old type{ways_on(upgradable)}"
             )
         if was is None and field.required:
             what = f"the field {field.name!r}" if field.name else f"a plain {field.type}"
             raise StateError(
                 f"operator {operator!r}: the program declares its state with {what}, which the stored state lacks; give "
-                "it a default, or raise version= and give upgrade="
+                f"it a default{ways_on(upgradable)}"
             )
-    for name in before:
+    for name in before if upgradable else ():
         if name and not any(_within(name, field.name) or _within(field.name, name) for field in declared):
             raise StateError(
                 f"operator {operator!r}: its state is stored with the field {name!r}, which the program no longer declares: "
-                "its values would be lost. Keep the field, or raise version= and give upgrade= to let it go"
+                f"its values would be lost. Keep the field{ways_on(upgradable)}"
             )
+
+
+def ways_on(upgradable: bool = True) -> str:
+    """Return what may be done about stored state that does not fit, beside giving the operator its old type."""
+    upgrade = "; raise version= and give upgrade=, which makes today's state of the stored one" if upgradable else ""
+    return f"{upgrade}; or give the operator a new name, under which it begins without state (see docs/howto-change.md)"
 
 
 def _by_default(fields: Sequence[StateField]) -> bool:
@@ -94,31 +120,26 @@ def _by_default(fields: Sequence[StateField]) -> bool:
     return not fields[0].name and not fields[0].required
 
 
-def _check_kinds(operator: str, stored: Sequence[StateField], declared: Sequence[StateField]) -> None:
-    """Refuse a plain type that has nothing in common with the stored one, where only a default tells one of them.
-
-    State of a type that is not declared is read as it is: there, one number serves as well as another.
-    """
+def _check_kinds(operator: str, stored: Sequence[StateField], declared: Sequence[StateField], upgradable: bool) -> None:
+    """Refuse a type that has nothing in common with the stored one, where only a default tells one of them."""
     before, after = _kinds(stored), _kinds(declared)
-    if _by_default(declared) and before & _NUMBERS:
-        before |= _NUMBERS
+    if _by_default(declared):
+        before |= {kind for was in before for kind in _SERVES.get(was, ())}
     if before and after and not any(_widens(was, now) for was in before for now in after):
         was, now = (_shown(fields) for fields in (stored, declared))
-        change, way = (
-            ("declares", "declare") if not _by_default(declared) else ("has a default of type", "give a default of")
-        )
+        change, way = ("declares", "declare") if not _by_default(declared) else ("begins it as", "begin it as")
         raise StateError(
-            f"operator {operator!r}: its state is stored as {was}, and the program {change} {now}; {way} the old type, or raise "
-            "version= and give upgrade="
+            f"operator {operator!r}: its state is stored as {was}, and the program {change} {now}; {way} the old "
+            f"type{ways_on(upgradable)}"
         )
 
 
 def _kinds(fields: Sequence[StateField]) -> set[str]:
-    """Return the plain types that a state may have; none where that is not known."""
+    """Return the built-in types that a state may have; none where that is not known."""
     if fields[0].name:
         return {"dict", "list"}  # A record, as it is stored.
     kinds = {member.partition("[")[0] for member in _members(fields[0].type)} - {"none"}
-    return kinds if kinds <= _KINDS else set()
+    return kinds if kinds <= _NAMES else set()
 
 
 def _shown(fields: Sequence[StateField]) -> str:

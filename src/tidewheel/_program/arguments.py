@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import types
+import typing
 from collections.abc import Collection
 from typing import Any, Protocol, TypeVar
 
-from tidewheel._core.text import listed
+import msgspec
+
+from tidewheel._core.text import listed, shortened
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Shape
+from tidewheel._values.records import is_record
 from tidewheel.errors import GraphError
 
 Made = TypeVar("Made", covariant=True)
+
+_BUILT_IN = frozenset({bool, int, float, str, bytes, list, dict, set, tuple, frozenset})
 
 
 class Factory(Protocol[Made]):
@@ -34,18 +41,35 @@ def checked_function(name: str, function: Any, *arguments: str) -> Any:
         raise GraphError(
             f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
         )
+    reason = _not_callable_with(function, arguments)
+    if reason is not None:
+        raise GraphError(f"operator {name!r}: its function is called with {listed(arguments)}, and {reason}")
+    return function
+
+
+def checked_upgrade(name: str, upgrade: Any) -> Any:
+    """Return what makes a step's state of that of an older version; refuse what cannot be called so."""
+    reason = _not_callable_with(upgrade, ("state", "version")) if callable(upgrade) else f"{upgrade!r} is no function"
+    if upgrade is not None and reason is not None:
+        raise GraphError(
+            f"operator {name!r}: upgrade= is called with a stored state and the version that it has, and returns today's state, "
+            f'as in upgrade=lambda state, version: {{"total": state}}; {reason}'
+        )
+    return upgrade
+
+
+def _not_callable_with(function: Any, arguments: tuple[str, ...]) -> str | None:
+    """Return why a function cannot be called with so many arguments; None: it can, or does not tell."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return function  # Some that are written in C do not tell.
+        return None  # Some that are written in C do not tell.
     try:
         signature.bind(*arguments)
     except TypeError as error:
         called = getattr(function, "__qualname__", type(function).__name__)
-        raise GraphError(
-            f"operator {name!r}: its function is called with {listed(arguments)}, and {called}{signature} cannot be: {error}"
-        ) from None
-    return function
+        return f"{called}{signature} cannot be: {error}"
+    return None
 
 
 def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
@@ -59,12 +83,49 @@ def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggre
 
 
 def checked_state(name: str, spec: StateSpec) -> StateSpec:
-    """Return how a step's state begins, or refuse a type that cannot be made from nothing."""
+    """Return how a step's state begins; refuse a type that cannot be made from nothing, and a default that is not of the type."""
     try:
         spec.factory()
     except GraphError as error:
         raise GraphError(f"operator {name!r}: {error}") from None
+    made = typing.get_origin(spec.default) or spec.default
+    if isinstance(made, type):
+        if made in _BUILT_IN:
+            _check_default(name, spec, made())
+    elif made is not None and not callable(made):
+        _check_default(name, spec, made)
     return spec
+
+
+def _check_default(name: str, spec: StateSpec, default: Any) -> None:
+    """Refuse a default that is certain not to be of the state's type. What is inside of it may become what is declared."""
+    if spec.type is None or spec.codec is not None or _may_be(default, spec.type):
+        return
+    declared = spec.type.__name__ if isinstance(spec.type, type) else spec.type
+    raise GraphError(
+        f"operator {name!r}: its state is declared as {declared}, and begins as {shortened(default, 200)}, of type "
+        f"{type(default).__name__}; give a default= of that type, or declare what the state is: with state=, or by the "
+        "annotation of the function"
+    )
+
+
+def _may_be(value: Any, declared: Any) -> bool:
+    kind = typing.get_origin(declared) or declared
+    if kind in (typing.Union, types.UnionType):
+        return any(_may_be(value, member) for member in typing.get_args(declared))
+    try:
+        if is_record(kind):
+            return isinstance(value, kind)
+        if typing.is_typeddict(kind):
+            return isinstance(value, dict)
+        if (kind is bool and isinstance(value, int)) or (isinstance(kind, type) and isinstance(value, kind)):
+            return True
+        msgspec.convert(value, declared)
+    except msgspec.ValidationError:
+        return False
+    except Exception:
+        return True  # Of a type that msgspec does not know nothing is certain.
+    return True
 
 
 def single_column(source: str, shape: Shape, columns: Collection[str] | None) -> str:

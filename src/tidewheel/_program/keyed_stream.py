@@ -15,7 +15,14 @@ from tidewheel._operators.keyed.stateful_op import StatefulOp, as_logic
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._operators.keyed.ttl_map import ExpiringMap, TtlMap
 from tidewheel._operators.logic import Message, Output, StatefulLogic
-from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state, checked_ttl
+from tidewheel._program.arguments import (
+    Factory,
+    checked_aggregates,
+    checked_function,
+    checked_state,
+    checked_ttl,
+    checked_upgrade,
+)
 from tidewheel._program.window_steps import WindowSteps
 from tidewheel._state.codec import StateCodec
 from tidewheel._state.timers import Clock
@@ -189,6 +196,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         ttl_clock: Clock = "event",
     ) -> tuple[StateSpec, Ttl | None]:
         """Return how a step's state begins, is stored and ends; `position` is that of the function's parameter for it."""
+        upgrade = checked_upgrade(name, upgrade)
         spec = checked_state(name, state_spec(function, position, type, default, codec, version, upgrade))
         self.job.alias(name, *aliases)
         return spec, checked_ttl(name, ttl, ttl_clock)
@@ -236,7 +244,10 @@ class KeyedStream(WindowSteps[Key, Value]):
         values = self.job.graph.shape(self.port)
         # What is folded is of the type of the values; a record has to be declared to come back as one.
         declared = values.type if state is None and codec is None and values.kind == "record" else state
-        spec = StateSpec(declared, None, codec, version, upgrade)
+        # Of values of a plain type nothing is declared, since a function may make others of them: it tells what they are like.
+        spec = StateSpec(
+            declared, values.type if values.kind == "scalar" else None, codec, version, checked_upgrade(name, upgrade)
+        )
         self.job.alias(name, *aliases)
         return KeyedStream(
             self.job, self._then(name, Reduce(checked_function(name, function, "one value", "another"), spec))

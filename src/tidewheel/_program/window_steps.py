@@ -121,9 +121,9 @@ class WindowSteps(JoinSteps[Key, Value]):
             )
             fold = Fold(spec.factory(), add, merge)
             if isinstance(windows, Session):
-                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
+                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, folded=spec)
             else:
-                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, type=spec.type)
+                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, folded=spec)
         elif isinstance(windows, Session):
             operator = SessionAggregates(checked_aggregates(name, aggregates), windows, nanos)
         else:

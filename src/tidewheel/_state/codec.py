@@ -6,6 +6,7 @@ code.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import msgspec
 
 from tidewheel._core.text import shortened
 from tidewheel._state.stored_types import Fit, same, stored_type
-from tidewheel._state.tagged import NotStorable, untagged
+from tidewheel._state.tagged import NotStorable, decode, untagged
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
 
 
@@ -133,6 +134,9 @@ class _Msgpack(BulkCodec):
         try:
             return self._decode(data)
         except msgspec.ValidationError as error:
+            with contextlib.suppress(*_UNREADABLE):
+                # A type that is declared since the state was stored: until then, tags told what msgpack alone would lose.
+                return msgspec.convert(decode(data), self._type)
             raise StateError(
                 f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a "
                 "default, declare the type that the state was written with, or raise version= and give upgrade="

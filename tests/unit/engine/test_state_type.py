@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, KeyedStream, Stream, tumbling
 from tidewheel._engine.state_type import check_fields, declared_fields
+from tidewheel._values.row import row_class
 from tidewheel.errors import StateError
 from tidewheel.sinks import discard
 from tidewheel.testing import MemoryRun
@@ -107,6 +113,13 @@ def test_a_changed_record_is_refused_by_field(after, told):
         (declared_fields(dict[str, int]), declared_fields(None, 0)),
         (declared_fields(None, ""), declared_fields(record(a=(int, 0)))),
         (declared_fields(record(a=int)), declared_fields(None, "")),
+        (declared_fields(None, 0), declared_fields(None, datetime(2026, 3, 1))),
+        (declared_fields(None, datetime), declared_fields(None, date)),
+        (declared_fields(None, 0.5), declared_fields(None, Decimal(0))),
+        (declared_fields(None, {}), declared_fields(None, Counter)),
+        (declared_fields(None, []), declared_fields(None, deque(maxlen=3))),
+        (declared_fields(None, 0), declared_fields(UUID)),
+        (declared_fields(None, row_class(("a",))(1)), declared_fields(None, {})),
     ],
 )
 def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, after):
@@ -129,6 +142,9 @@ def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, af
         (declared_fields(dict[str, int]), declared_fields(None, {})),
         (declared_fields(record(a=int)), declared_fields(None, {})),
         (declared_fields(Any), declared_fields(None, {})),
+        (declared_fields(None, 0), declared_fields(None, Decimal(0))),
+        (declared_fields(None, Decimal(0)), declared_fields(Decimal)),
+        (declared_fields(None, Counter()), declared_fields(None, {})),
         ((), declared_fields(None, {})),
         (declared_fields(None, 0), ()),
     ],
@@ -172,7 +188,7 @@ def test_a_program_whose_default_is_of_another_type_is_refused_at_the_start():
     url = f"memory:told-{next(_names)}"
     with MemoryRun(job_by_default(url, 0)) as run:
         run.batch({"in": [{"user": "a"}]})
-    told = "operator 'sum': its state is stored as int, and the program has a default of type dict; give a default of the old"
+    told = "operator 'sum': its state is stored as int, and the program begins it as dict; begin it as the old type; .*upgrade="
     with pytest.raises(StateError, match=told):
         MemoryRun(job_by_default(url, {}))
     with MemoryRun(job_by_default(url, {}, version=2, upgrade=lambda state, version: {"n": state})) as run:
@@ -188,3 +204,78 @@ def test_state_whose_default_was_not_recorded_goes_on_and_is_told_from_then_on()
         run.batch({"in": [{"user": "a"}]})
     with pytest.raises(StateError, match="stored as int"):
         MemoryRun(job_by_default(url, ""))
+
+
+def changed(before: Callable[[KeyedStream], Stream], after: Callable[[KeyedStream], Stream]) -> MemoryRun:
+    """Run one program, and begin the other one on its state."""
+    url = f"memory:changed-{next(_names)}"
+
+    def made(step: Callable[[KeyedStream], Stream]) -> Job:
+        job = Job("changed", state=url, n_shards=4)
+        events = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="s")
+        step(events.limit_out_of_orderness("bound", "0 s")[0].key_by("k", "user")).sink("o", discard())
+        return job
+
+    with MemoryRun(made(before)) as run:
+        run.batch({"in": [{"user": "a", "at": 5}]})
+    return MemoryRun(made(after))
+
+
+def mapped(default: Any, **options: Any) -> Callable[[KeyedStream], Stream]:
+    return lambda keyed: keyed.stateful_map("step", lambda k, v, s: (None, s), default=default, **options)
+
+
+def folded(default: Any, **options: Any) -> Callable[[KeyedStream], Stream]:
+    return lambda keyed: keyed.window("step", tumbling("10 s"), lambda s, v: s, default=default, **options)
+
+
+def reduced(keyed: KeyedStream) -> Stream:
+    return keyed.map("times", lambda event: event["at"]).reduce("step", max)
+
+
+def expiring(keyed: KeyedStream) -> Stream:
+    return keyed.ttl_map("step", lambda message, entries: entries.put("x", 1, expires=message.time + 10**12))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (mapped(0), mapped(Totals()), "stored as int, and the program declares a record with the field 'count'"),
+        (mapped(0), mapped(Totals), "stored as int, and the program declares a record with the field 'count'"),
+        (mapped(lambda: 0), mapped(""), "stored as int, and the program begins it as str"),
+        (
+            mapped(lambda: 0),
+            mapped("", state=str),
+            "key 'a': stored state does not fit the declared type str .*upgrade=",
+        ),
+        (mapped(set(), state=set[int]), mapped(set()), "stored as list, and the program begins it as set"),
+        (reduced, mapped({}), "stored as int, and the program begins it as dict.*upgrade="),
+        (folded(0), folded({}), "stored as int, and the program begins it as dict.*a new name"),
+        (folded(0), folded(Totals(), state=Totals), "stored as int, and the program declares a record"),
+        (expiring, mapped(0), "was made by ttl_map and is now made by stateful_map: their states differ"),
+        (mapped(0), folded(0), "was made by stateful_map and is now made by window: their states differ"),
+    ],
+)
+def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, after, told):
+    with pytest.raises(StateError, match=f"operator 'step'.*{told}"):
+        changed(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (mapped(0), mapped(None)),
+        (mapped(lambda: 0), mapped(lambda: "")),
+        (mapped(set()), mapped(set(), state=set[int])),
+        (mapped((0, 1)), mapped((0, 1), state=tuple[int, int])),
+        (mapped(Totals()), mapped(Totals, state=Totals)),
+        (mapped(0, state=int), mapped(0.5, state=float)),
+        (reduced, mapped(0)),
+        (folded(0), folded(0)),
+        (folded(0, state=int), folded(0, state=float)),
+        (folded(Totals()), folded(record(count=(int, 0))())),
+    ],
+)
+def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
+    with changed(before, after) as run:
+        run.batch({"in": [{"user": "a", "at": 6}]})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Optional
+import enum
+from collections import Counter, deque
+from typing import Any, NamedTuple, Optional, TypedDict
 from unittest import mock
 
 import pytest
@@ -20,6 +22,14 @@ from unit.operators.running import failure, run
 class Total:
     count: int = 0
     sum: int = 0
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Seen(TypedDict):
+    n: int
 
 
 def test_among_many_messages_the_one_that_fails_is_named():
@@ -124,6 +134,55 @@ def test_a_type_that_cannot_be_made_from_nothing_needs_a_default():
 
     with pytest.raises(GraphError, match="operator 'op': a new key's state of type Needy cannot be made from nothing"):
         run(keyed(summed, state=Needy))
+
+
+@pytest.mark.parametrize(
+    ("declared", "default"),
+    [
+        (int, ""),
+        (int, str),
+        (str, 0),
+        (int, 0.5),
+        (Total, {}),
+        (dict[str, int], Total()),
+        (int | None, ""),
+        (list[int], {}),
+    ],
+)
+def test_a_default_that_is_not_of_the_declared_type_is_refused_when_the_graph_is_built(declared, default):
+    with pytest.raises(GraphError, match=r"operator 'op': its state is declared as .*, and begins as .*default="):
+        run(keyed(summed, state=declared, default=default))
+
+
+@pytest.mark.parametrize(
+    ("declared", "default"),
+    [
+        (float, 0),
+        (Any, ""),
+        (int | str, ""),
+        (Total, Total),
+        (Total, Total()),
+        (list[int], ()),
+        (dict, Counter()),
+        (tuple[int, int], ()),
+        (Color, Color.RED),
+        (Seen, {}),
+        (bool, 0),
+        (deque, deque()),
+        (dict[str, int], lambda: {}),
+    ],
+)
+def test_a_default_that_may_become_what_is_declared_is_taken(declared, default):
+    run(keyed(summed, state=declared, default=default))
+
+
+@pytest.mark.parametrize("default", [Total(), Total])
+def test_a_record_as_default_declares_the_type(default):
+    def step(key, n, total):
+        return total.sum + n, Total(total.count + 1, total.sum + n)
+
+    ran = run(keyed(step, default=default), [1, 3])
+    assert ran.values() == [1, 4]
 
 
 def test_the_annotation_of_the_state_declares_its_type():

@@ -137,3 +137,12 @@ def test_several_streams_taken_for_one_say_how_to_choose(step, names, request):
     assert not hasattr(streams, "__no_such__")
     assert isinstance(streams, tuple)
     assert all(isinstance(stream, Stream) for stream in streams)
+
+
+@pytest.mark.parametrize("upgrade", [lambda state: state, {"a": 1}])
+@pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "reduce"])
+def test_an_upgrade_that_cannot_be_called_as_it_is_called_is_refused_with_an_example(step, upgrade):
+    function = {"reduce": lambda one, other: one}.get(step, lambda first, second, third: None)
+    told = r"operator 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
+    with pytest.raises(GraphError, match=told):
+        getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)

@@ -19,6 +19,7 @@ from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, convers
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._values import Batch, Shape, shape_of
+from tidewheel._values.records import is_record
 from tidewheel.errors import GraphError, OperatorError
 
 _IMMUTABLE = (bool, int, float, str, bytes, type(None), frozenset)
@@ -74,8 +75,15 @@ def state_spec(
     version: int,
     upgrade: Callable[[Any, int], Any] | None = None,
 ) -> StateSpec:
-    """Return the state's description; where no type was given, the function's annotation is taken."""
-    return StateSpec(type_ if type_ is not None else parameter(function, position), default, codec, version, upgrade)
+    """Return the state's description; where no type was given, it is that of the function's annotation.
+
+    Without either, a record that the state begins as tells it: undeclared, it could not be stored.
+    """
+    declared = type_ if type_ is not None else parameter(function, position)
+    if declared is None and codec is None:
+        made = default if isinstance(default, type) else type(default)
+        declared = made if is_record(made) else None
+    return StateSpec(declared, default, codec, version, upgrade)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ class WindowOperator(TimedOperator):
 
     fold: Fold
     lateness: int
-    type: Any = None
+    folded: StateSpec
+    """What the program says of a window's folded values."""
     kind = "window"
     ports = 2
     output_names = ("", "late")
@@ -105,7 +106,7 @@ class WindowOperator(TimedOperator):
         return layout == super().state_layout
 
     def spec(self) -> StateSpec:
-        folded = Any if self.type is None else self.type
+        folded = Any if self.folded.type is None else self.folded.type
         return StateSpec(dict[int, tuple[int, int, folded]], dict)  # type: ignore[valid-type]
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
