@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -57,11 +56,10 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
 
     An operator whose inputs have keys of several types, or of types that are not known yet, is left out.
     """
-    key_steps = _key_steps(plan)
     found: dict[str, str] = {}
     for node in plan.nodes:
         if node.operator.stateful:
-            known = [_places(name, kinds) for name in sorted(key_steps(node.id))]
+            known = [_places(name, kinds) for name in sorted(plan.key_steps[node.id])]
             if known and all(each == known[0] for each in known):
                 found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
     return found
@@ -95,30 +93,15 @@ def declared_type(plan: Plan, node: Node) -> type | None:
 
 def check_joins(plan: Plan, kinds: Mapping[str, str], refusal: type[TidewheelError] = OperatorError) -> None:
     """Refuse the two sides of a join that are known to have no type of keys in common: nothing would pair."""
-    key_steps = _key_steps(plan)
     for node in plan.nodes:
         if isinstance(node.operator, Join):
-            left, right = ({_places(name, kinds).get("") for name in key_steps(port.node)} for port in node.inputs)
+            left, right = ({_places(name, kinds).get("") for name in plan.key_steps[port.node]} for port in node.inputs)
             if None not in left | right and not left & right:
                 lefts, rights = (" or ".join(sorted(map(str, side))) for side in (left, right))
                 raise refusal(
                     f"operator {node.name!r}: its left stream has keys of type {lefts}, its right one of type {rights}; "
                     "such keys are never equal, and nothing would pair; convert them in one key_by"
                 )
-
-
-def _key_steps(plan: Plan) -> Callable[[int], frozenset[str]]:
-    """Return what gives, for a node's number, the names of the `key_by` that its keys come from."""
-    nodes = {node.id: node for node in plan.nodes}
-
-    @cache  # Branches that part and meet again would be walked once for each way through them.
-    def key_steps(number: int) -> frozenset[str]:
-        node = nodes[number]
-        if node.operator.kind == "key_by":
-            return frozenset((node.name,))
-        return frozenset().union(*(key_steps(port.node) for port in node.inputs))
-
-    return key_steps
 
 
 def without_state(kinds: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -55,6 +56,15 @@ class Plan:
     """The sink that takes rejected records."""
     cells: tuple[JobCell[Any], ...] = ()
     """The live configuration that the program reads."""
+
+    @cached_property
+    def key_steps(self) -> Mapping[int, frozenset[str]]:
+        """The names of the `key_by` that the keys at a node come from, by the node's number: every commit asks."""
+        steps: dict[int, frozenset[str]] = {}
+        for node in self.nodes:
+            before = (steps[port.node] for port in node.inputs)
+            steps[node.id] = frozenset((node.name,)) if node.operator.kind == "key_by" else frozenset().union(*before)
+        return steps
 
     def sources(self) -> list[Node]:
         """Return the sources, in the order of their numbers."""
