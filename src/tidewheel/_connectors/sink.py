@@ -114,6 +114,12 @@ class Sink(ABC, Generic[Written]):
     def start(self, job: str) -> None:
         """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
 
+    def check(self, job: str, sink: str) -> None:
+        """Refuse, before the job starts, to add to what was published for this job and sink, where that does not go together.
+
+        Raise a `ConfigError` that says what to do.
+        """
+
     def stop(self, job: str) -> None:
         """Let go of what publishing for this job has opened: its run is over. Another run may follow."""
 

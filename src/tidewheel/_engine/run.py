@@ -405,10 +405,11 @@ def _sinks(plan: Plan) -> set[str]:
 
 
 def start_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan check, before the first batch, that they can be written to."""
+    """Let the sinks of a plan check, before the first batch, that they can be written to, and go on with what is there."""
     for node in plan.nodes:
         if isinstance(node.operator, SinkOperator):
             node.operator.sink.start(stream)
+            node.operator.sink.check(stream, node.name)
 
 
 def stop_sinks(plan: Plan, stream: str) -> None:

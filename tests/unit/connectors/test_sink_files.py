@@ -301,3 +301,13 @@ def test_any_interleaving_of_publishes_with_repeats_leaves_each_row_once(harness
         position[driver] = max(position[driver], at + advances)
     found = [row["at"] for path in visible(base / "out") for row in parquet.read_table(base / "out" / path).to_pylist()]
     assert sorted(found) == [f"{s}.{task}" for s, count in enumerate(tasks, 1) for task in range(count)]
+
+
+def test_another_format_in_the_same_folder_is_refused_with_both_and_the_ways_on(harness, folder):
+    harness.publish(2, harness.stage(2, [{"n": 1}]))
+    sinks.files(folder).check("orders", "out")
+    sinks.files(folder, "json").check("orders", "other")
+    sinks.files(folder, "json").check("other", "out")
+    told = r"sink 'out': .*/out has parquet files .*writes json now.*another folder.*format='parquet'.*reset"
+    with pytest.raises(ConfigError, match=told):
+        sinks.files(folder, "json").check("orders", "out")

@@ -99,6 +99,15 @@ class Files(Sink):
         except StorageError as error:
             raise ConfigError(f"the files sink cannot use its folder: {error}") from error
 
+    def check(self, job: str, sink: str) -> None:
+        before = TargetFolder(place_at(self.path), job, sink).format()
+        if before is not None and before != self.format:
+            raise ConfigError(
+                f"sink {sink!r}: {self.path} has {before} files that it published, and it writes {self.format} now; its "
+                f"readers would meet both. Give the sink another folder, or format={before!r} as before; or begin anew with "
+                "`tidewheel reset PROGRAM.py --output`, which removes the job's state and what it has published"
+            )
+
     def open(self, staging: Staging) -> SinkPartition:
         return _FilesPartition(self, staging)
 

@@ -146,6 +146,13 @@ class TargetFolder:
         """Return the paths of this sink's output files."""
         return sorted(path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
 
+    def format(self) -> str | None:
+        """Return the format of an output file of this sink; None if there is none. It costs a walk up to the first of them."""
+        if not self.marker():
+            return None
+        own = (path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
+        return next((path.rpartition(".")[2] for path in own), None)
+
     def remove(self) -> None:
         """Remove all files of this sink, the marker last: until then a new life of the job is told of the old one's output."""
         staged = [f"{self.staging}/{name}" for name in self.place.sizes(self.staging)]

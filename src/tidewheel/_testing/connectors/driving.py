@@ -79,6 +79,7 @@ class DrivenSink:
         self.run = secrets.token_hex(4)
         self.sink: Sink = harness.sink()
         self.sink.start(job)
+        self.sink.check(job, name)
         # A run that nobody uses any more is over.
         weakref.finalize(self, self.sink.stop, job)
 
