@@ -337,6 +337,14 @@ def test_b8_the_same_from_the_shell(local):
     assert "restored to 3 as 7" in cli("checkpoints", "restore", "orders", "3", "-s", local)
     assert "would go" in cli("checkpoints", "gc", "orders", "-s", local, "--dry-run")
     assert "0 files" in cli("checkpoints", "gc", "orders", "-s", local)
+    assert "before the job's first batch" in cli("checkpoints", "restore", "orders", "1", "-s", local)
+    looked_up = ("state", "keys", "orders", "sum", "-s", local)
+    assert "restored to checkpoint 1" in (told := cli(*looked_up, status=1)), told
+    assert "the savepoint before-restore-8" in told
+    assert cli(*looked_up, "--at", "before-restore-8")
+    assert "restored to 7 as 9" in cli(
+        "checkpoints", "restore", "orders", "before-restore-8", "-s", local, "--keep-output"
+    )
     store = open_store(local).at("orders")
     store.delete(next(iter(StoredJob("orders", state=local).show().files())).name)
     assert "1 problems" in cli("checkpoints", "verify", "orders", "-s", local, status=1)

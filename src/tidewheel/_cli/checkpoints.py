@@ -175,6 +175,8 @@ def restore(
     is_held = any(pin.name == name for pin in stored.savepoints())
     left = f"is the savepoint {name}" if is_held else "cannot be read, and is no savepoint"
     typer.echo(f"restored to {manifest.parent} as {manifest.sequence}; the future left behind {left}")
+    if not manifest.operators:
+        typer.echo("that is from before the job's first batch: it begins without state")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
 from tidewheel._checkpoint.state_files import opener, range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.key_check import check_kind
+from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
@@ -64,11 +65,21 @@ class StateReader:
         known = self.manifest.operators
         info = known.get(operator) or known.get(operator.partition("/")[0])
         if info is None:
-            there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "there is none with state yet"
+            there = f"there are {', '.join(map(repr, sorted(known)))}" if known else self._without_state()
             raise NotFound(
                 f"checkpoint {self.manifest.sequence} of job {self.manifest.id.stream_id!r} has no operator {operator!r}; {there}"
             )
         return info
+
+    def _without_state(self) -> str:
+        """Say why the checkpoint has no operators, and where those are that the job may have had."""
+        begun = "it is from before the job's first batch"
+        if self.manifest.kind != "restore":
+            return begun
+        return (
+            f"{begun}, since the job was restored to checkpoint {self.manifest.parent}. What it had before that is the savepoint "
+            f"{abandoned_name(self.manifest.sequence)}"
+        )
 
     def codec(self, operator: str) -> StateCodec:
         """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused.
