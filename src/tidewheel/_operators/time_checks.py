@@ -70,7 +70,7 @@ def _what_to_add(graph: Graph, node: Node) -> str:
     times = sorted(name for name, operator in passed.items() if isinstance(operator, AssignTimestamps))
     where = " and behind ".join(map(repr, times)) or "assign_timestamps"
     return (
-        f'Add limit_out_of_orderness behind {where}, on_time, late = timed.limit_out_of_orderness("bound", "1 minute"), and go '
+        f'Add limit_out_of_orderness behind {where}: on_time, late = timed.limit_out_of_orderness("bound", "1 minute"); then go '
         "on with on_time"
     )
 

@@ -90,7 +90,7 @@ def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_a
     job = program(step, left=False)
     text = (
         r"operator 'op' \(.*\): no step of the program says how far time has come, so no.* before the end of a bounded run .*"
-        r"Add limit_out_of_orderness behind 'in-at'.*, on_time, late = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
+        r"Add limit_out_of_orderness behind 'in-at'.*: on_time, late = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
     )
     for begin in (
         lambda: job.run(trigger="available-now"),

@@ -11,7 +11,7 @@ from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._operators.keyed.timed import time_of
+from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._time.windows import Fixed
@@ -32,7 +32,7 @@ class WindowJoin(Join):
     kind = "window_join"
     ports = 2
     output_names = ("", "late")
-    waits_for_epochs = "no window ends, and no pair comes out,"
+    waits_for_epochs = NO_WINDOW_CLOSES
 
     @property
     def state_layout(self) -> str:

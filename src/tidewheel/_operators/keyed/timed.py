@@ -14,6 +14,8 @@ from tidewheel.errors import OperatorError
 
 LATE = 1
 """The output of messages that came too late for the operator, where it has one."""
+NO_WINDOW_CLOSES = "no window closes, and nothing comes out,"
+"""What does not happen to windows where no epoch ever comes."""
 
 
 class TimedOperator(Operator):

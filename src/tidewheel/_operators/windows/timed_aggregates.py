@@ -11,8 +11,8 @@ from tidewheel._operators.aggregates.functions import Array, columns_of
 from tidewheel._operators.aggregates.operator import ColumnAggregates
 from tidewheel._operators.aggregates.partial_results import KEY
 from tidewheel._operators.base import Context, Reads
-from tidewheel._operators.keyed.timed import LATE
-from tidewheel._operators.windows.window import NO_WINDOW_ENDS, check_names, shown
+from tidewheel._operators.keyed.timed import LATE, NO_WINDOW_CLOSES
+from tidewheel._operators.windows.window import check_names, shown
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._time.panes import Ints, far_times
 from tidewheel._values import ROW, Batch, Shape
@@ -28,7 +28,7 @@ class TimedAggregates(ColumnAggregates):
     ports = 2
     output_names = ("", "late")
     needs_time = True
-    waits_for_epochs = NO_WINDOW_ENDS
+    waits_for_epochs = NO_WINDOW_CLOSES
 
     def __post_init__(self) -> None:
         check_names(self.aggregates)

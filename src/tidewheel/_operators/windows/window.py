@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._operators.keyed.timed import TimedOperator
+from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
 from tidewheel._time.duration import moment
@@ -28,8 +28,6 @@ from tidewheel.errors import GraphError
 
 OPEN, CLOSED, REOPENED = 0, 1, 2
 """A window that was not emitted yet; one that was; one that was and has taken late messages since."""
-NO_WINDOW_ENDS = "no window ends, and none comes out,"
-"""What does not happen without a clock."""
 _DROP = "drop"
 
 Panes = dict[int, tuple[int, int, Any]]
@@ -92,7 +90,7 @@ class WindowOperator(TimedOperator):
     ports = 2
     output_names = ("", "late")
     needs_time = True
-    waits_for_epochs = NO_WINDOW_ENDS
+    waits_for_epochs = NO_WINDOW_CLOSES
 
     @property
     def takes_late(self) -> bool:
