@@ -37,6 +37,8 @@ def test_every_view_of_a_job_that_is_dead_shows_hostile_data_as_text(url):
             assert window.locator("nav a[aria-current]").inner_text().lower() == view
             window.keyboard.press(str(number))
         assert HOSTILE in window.inner_text("main"), "the error is told, as text"
+        go(window, "clicks", "overview")
+        assert "· 'ada' 50 %" in window.text_content("svg.graph"), "a hot key stands at its operator, without a click"
         go(window, "clicks", "state")
         assert HOSTILE in window.inner_text("main"), "the key is shown, as text"
         window.fill("#search", "ada")

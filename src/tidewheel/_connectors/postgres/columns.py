@@ -198,7 +198,7 @@ def _check_number(
         (least, most), size, wider = _NARROW[wanted.type], wanted.type, _WIDER[wanted.type]
         wrong = _outside(column, lambda number: least <= number <= most)
     elif wanted.type == "numeric" and wanted.precision is not None and wanted.scale is not None:
-        size, wider = f"numeric({wanted.precision}, {wanted.scale})", "numeric, with more digits or any number of them,"
+        size, wider = f"numeric({wanted.precision}, {wanted.scale})", "a larger numeric"
         # What is rounded up to one digit more is too large too.
         bound = Fraction(10) ** (wanted.precision - wanted.scale) - Fraction(10) ** -wanted.scale / 2
         wrong = _outside(column, lambda number: number != number or (isfinite(number) and abs(_exact(number)) < bound))
