@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
-from tidewheel._core.text import names_there
+from tidewheel._core.text import names_there, shortened
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
@@ -163,7 +163,13 @@ class MemoryRun(Closing):
         if unknown is not None:
             raise ValueError(f"job {self.job.name!r} has no source {unknown!r}; {names_there(unknown, names)}")
         for number, node in enumerate(sources):
-            records = list(inputs.get(node.name, ()))
+            given = inputs.get(node.name, ())
+            if isinstance(given, Mapping | str | bytes):
+                raise ConfigError(
+                    f"source {node.name!r}: it is given {shortened(given)}; its records are a list, "
+                    f"{{{node.name!r}: [RECORD, …]}}"
+                )
+            records = list(given)
             for start in range(self.partitions):
                 part = records[start * len(records) // self.partitions : (start + 1) * len(records) // self.partitions]
                 if part:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.memory.iterable import IterableSource
 from tidewheel._core import faults
+from tidewheel._core.text import shortened
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import check_clock, stuck
 from tidewheel._program.job import Job
@@ -52,9 +53,20 @@ def run_in_memory(
     if inputs is None:
         return run_script(job, parallelism=parallelism, partitions=partitions, state=state, clock=clock)
     batches = [inputs] if isinstance(inputs, Mapping) else list(inputs)
-    given: list[Step] = [Batch(each) if isinstance(each, Mapping) else each for each in batches]
-    todo: list[Step] = [*given, Flush() if flush else Finish()]
+    todo: list[Step] = [*map(_step, batches), Flush() if flush else Finish()]
     return play_in_memory(job, todo, parallelism, partitions, state, clock)
+
+
+def _step(given: Any) -> Step:
+    """Return what a test gives between two others: the records of a batch, or what happens there."""
+    if isinstance(given, Mapping):
+        return Batch(given)
+    if isinstance(given, PAUSE | RESCALE | CELL):
+        return given
+    raise ConfigError(
+        f"{shortened(given)} is neither a batch, such as {{'SOURCE': [RECORD, …]}}, nor a CELL, PAUSE or RESCALE; other markers "
+        "stand in the script of a ScriptedSource"
+    )
 
 
 def run_script(

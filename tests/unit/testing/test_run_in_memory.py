@@ -12,7 +12,7 @@ from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
-from tidewheel.testing import CELL, MemoryRun, run_in_memory
+from tidewheel.testing import CELL, CRASH, MemoryRun, run_in_memory
 
 
 def clicks(folder: Path, out=None) -> Job:
@@ -81,6 +81,20 @@ def test_a_sink_and_a_state_that_are_not_there_are_told_with_those_that_are(tmp_
         result.states["total"]
     assert "outs" not in result.outputs
     assert result.outputs.get("outs") is None
+
+
+@pytest.mark.parametrize("given", [{"user": "ada", "n": 3}, "ada"])
+def test_one_record_in_place_of_a_list_is_refused(tmp_path, given):
+    with pytest.raises(
+        ConfigError, match=r"source 'in': it is given .*ada.*; its records are a list, \{'in': \[RECORD"
+    ):
+        run_in_memory(clicks(tmp_path), {"in": given})
+
+
+@pytest.mark.parametrize("given", [("limit", 2), CRASH(), None])
+def test_what_is_neither_a_batch_nor_a_marker_is_refused(given):
+    with pytest.raises(ConfigError, match=r"is neither a batch, such as .* nor a CELL, PAUSE or RESCALE"):
+        run_in_memory(live(), [{"in": [1]}, given])
 
 
 def live(state: str = "memory:") -> Job:
