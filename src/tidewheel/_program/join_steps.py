@@ -90,8 +90,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         """Pair each message with those of `right` that have its key and are near in time, at the later of the two times.
 
         - `right`: another stream with keys of the same job.
-        - `before`, `after`: how much earlier and how much later than the message on the
-          left the one on the right may be.
+        - `before`, `after`: how much earlier and how much later than the message on the left the one on the right may be.
+          Without either, messages of the very same time are paired.
         - `how`: "inner" gives pairs alone. With "left", "right" or "full", a message of that side, or of both, that finds no
           partner is paired with None as soon as none can come.
         - `function`: called with both values; a `Joined` of them comes out without it.

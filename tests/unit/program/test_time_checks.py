@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tidewheel import Job, StatefulLogic, count, session, sum_, tumbling
 from tidewheel._cli import app
 from tidewheel._operators.time_checks import check_clock, doubts, stuck
+from tidewheel._program.running import run_on_spark
 from tidewheel.errors import GraphError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
@@ -101,7 +102,8 @@ def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_a
             begin()
     with pytest.warns(UserWarning, match=f"{text}.*any other run refuses"):
         run_in_memory(job)
-    # A test that gives the epochs itself, and what only looks at the program, need no clock.
+    # The end of a bounded run is after all time; a test may give the epochs itself.
+    run_on_spark(job, bounded=True)
     with MemoryRun(job) as run:
         run.batch({"in": ITEMS}, epoch=30)
     assert stuck(program(step, left=True).graph) is None
