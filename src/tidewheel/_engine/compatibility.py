@@ -13,6 +13,10 @@ from tidewheel._engine.stored_names import STATE, check_dropped, renamed
 from tidewheel._engine.window_change import WAYS, WindowPlace, way_to_another_window
 from tidewheel.errors import StateError
 
+_AGGREGATED = re.compile(r"(?:panes of |rows of )(windows [^:]*|sessions).*", re.DOTALL)
+_FOLDED = re.compile(r"^(windows|sessions)\b")
+_TUMBLING = re.compile(r"(of (\d+ ns)) every \2(?!\d)")
+
 
 def check_program(
     state: Manifest,
@@ -57,7 +61,7 @@ def check_program(
         if was.version < now.version and name not in upgrades:
             raise StateError(
                 f"operator {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
-                "one to the other; give upgrade="
+                "one to the other; give upgrade=, a function of a stored state and its version that returns today's state"
             )
         # Of aggregates, what goes on and what begins empty is a matter of their numbers, which the layout has.
         if was.version == now.version and not results_of(was.fields) and not results_of(now.fields):
@@ -88,7 +92,13 @@ def _furthest(state: Manifest) -> int | None:
 def _spelled(layout: str) -> str:
     """Return a layout for people, with its lengths of time as hours, minutes and seconds.
 
-    >>> _spelled("windows of 5400000000000 ns from 0"), _spelled("windows of 10 ns from 0")
-    ('windows of 1:30:00 from 0', 'windows of 10 ns from 0')
+    >>> _spelled("windows of 5400000000000 ns every 5400000000000 ns from 0")
+    'folded windows of 1:30:00'
+    >>> _spelled("panes of windows of 60000000000 ns every 10 ns from 5: rows:")
+    'aggregates of windows of 0:01:00 every 10 ns from 5 ns'
     """
+    layout = _AGGREGATED.sub(r"aggregates of \1", layout)
+    layout = _FOLDED.sub(r"folded \1", layout)
+    layout = _TUMBLING.sub(r"\1", layout)
+    layout = re.sub(r" from 0\b", "", re.sub(r" from (-?[1-9]\d*)", r" from \1 ns", layout))
     return re.sub(r"(\d+)000 ns", lambda length: str(timedelta(microseconds=int(length[1]))), layout)

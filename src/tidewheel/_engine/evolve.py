@@ -211,7 +211,9 @@ def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
 
 
 def _hint(error: Exception, was: OperatorInfo) -> str:
-    """Say how to read a field that was added with a default after the state of some keys was last written."""
+    """Say how to read what a stored state has: a record is a dict, and some keys may lack fields that came with a default."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, dict) and error.name in error.obj:
+        return f". A stored record comes to upgrade= as a dict: write state[{error.name!r}]"
     optional = {field.name for field in was.fields if field.name and not field.required}
     if isinstance(error, KeyError) and error.args and error.args[0] in optional:
         field = error.args[0]

@@ -260,7 +260,7 @@ def test_sessions_that_become_windows_of_one_length_are_refused():
 
     with MemoryRun(job(session("10 ns"))) as run:
         run.batch({"in": at(30)})
-    with pytest.raises(StateError, match=r"kept sessions for each key, and now keeps windows of 10 ns"):
+    with pytest.raises(StateError, match=r"kept folded sessions for each key, and now keeps folded windows of 10 ns"):
         MemoryRun(job(tumbling("10 ns")))
     MemoryRun(job(session("20 ns"))).close()
 

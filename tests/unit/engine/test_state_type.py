@@ -279,3 +279,9 @@ def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, aft
 def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
     with changed(before, after) as run:
         run.batch({"in": [{"user": "a", "at": 6}]})
+
+
+def test_an_upgrade_that_takes_a_stored_record_for_one_is_told_that_it_is_a_dict():
+    upgrade = {"version": 2, "upgrade": lambda state, version: Totals(state.count)}
+    with pytest.raises(StateError, match=r"operator 'step'.*comes to upgrade= as a dict: write state\['count'\]"):
+        changed(mapped(Totals()), mapped(Totals(), **upgrade))

@@ -157,7 +157,10 @@ def test_windows_of_an_earlier_version_go_on_and_other_lengths_are_refused_then(
     (new,) = started(fleet, "b", node=node(counted_by("100 ns")))
     new.step()
     new.coordinator.leave("b")
-    with pytest.raises(StateError, match=r"'counts' kept windows of 100 ns .*, and now keeps windows of 300 ns"):
+    with pytest.raises(
+        StateError,
+        match=r"'counts' kept folded windows of 100 ns .*, and now keeps folded windows of 300 ns",
+    ):
         started(fleet, "c", node=node(counted_by("300 ns")))
     new.coordinator.leave("c")
     fleet.send(100, keys=10)

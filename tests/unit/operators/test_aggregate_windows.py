@@ -101,7 +101,7 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
     with MemoryRun(job(tumbling("10 ns"), "5 ns")) as memory:
         memory.batch({"in": rows(("a", 1, 1), ("b", 12, 1))})
         memory.batch({})
-    with pytest.raises(StateError, match="operator 'w' kept panes of windows of 10 ns every 10 ns"):
+    with pytest.raises(StateError, match="operator 'w' kept aggregates of windows of 10 ns for each key"):
         MemoryRun(job(tumbling("20 ns"), "5 ns"))
     with MemoryRun(job(tumbling("10 ns"), "50 ns")) as memory:
         memory.batch({"in": rows(("a", 2, 1), ("b", 30, 1))})
