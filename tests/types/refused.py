@@ -46,6 +46,8 @@ job.cell("c2", int, default="100")  # error: cell
 job.cell("c3", list[str], default=[1])  # error: cell
 job.cell("c4", dict[str, float], default={"a": "b"})  # error: cell
 job.cell("c5", Order, default=3)  # error: cell
+job.cell("c6", 0.5)  # error: cell
+job.cell("c7", float, 0.5)  # error: cell
 orders.filter("f0", lambda order: order.cents > limit)  # error: JobCell
 orders.map("m0", lambda order: order.cents + limit)  # error: JobCell
 
