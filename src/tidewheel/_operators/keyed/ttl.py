@@ -38,7 +38,8 @@ def layout_of(ttl: Ttl | None) -> str:
 
 def waits_of(ttl: Ttl | None) -> str:
     """Return what does not happen to states with this ttl where no epoch ever comes."""
-    return "no state expires" if ttl is not None and ttl.clock == "event" else ""
+    by_event_time = ttl is not None and ttl.clock == "event"
+    return 'no state expires (with ttl_clock="wall" it would, by the time of day)' if by_event_time else ""
 
 
 def check_times(ttl: Ttl | None, inputs: tuple[bool | None, ...]) -> None:
