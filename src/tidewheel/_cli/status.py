@@ -15,6 +15,8 @@ _ENDED = {
     "killed": "its last run ended without saying so; was it killed?",
     "failed": "it failed",
 }
+_SHOWN = 3
+"""How many inputs of the clock are named: partitions may be many."""
 _STARTING = {
     "stopped": "it was stopped",
     "killed": "it was killed while it was starting",
@@ -63,7 +65,31 @@ def lines(status: JobStatus) -> list[str]:
             f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "
             f"{'behind' if status.behind_seconds >= 0 else 'ahead of'} the time of day"
         )
-    return text + _error(status)
+    return text + _clock_inputs(status) + _error(status)
+
+
+def _clock_inputs(status: JobStatus) -> list[str]:
+    """Return which inputs hold the clock back: those that gave no timestamp yet, or, of several, the furthest behind."""
+    silent = sorted(name for name, time in status.clock_inputs.items() if time is None)
+    if silent:
+        waits = "; the clock of the data waits for it until it counts as idle" if status.epoch is None else ""
+        return [f"no timestamp yet at: {_some(silent)}{waits}"]
+    times = sorted((time, name) for name, time in status.clock_inputs.items() if time is not None)
+    if len(times) < 2:
+        return []
+    return [
+        f"inputs of the clock, the furthest behind first: {_some([f'{name} {when(time)}' for time, name in times])}"
+    ]
+
+
+def _some(texts: list[str]) -> str:
+    """Return the first few of a list.
+
+    >>> _some(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
 
 
 def _life(status: JobStatus) -> str:

@@ -51,6 +51,9 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
     behind_seconds: float | None = None
     """How far that clock is behind the time of day."""
+    clock_inputs: dict[str, int | None] = {}
+    """How far each input of that clock has come, by the step and its partition; None: it has given no timestamp yet. Inputs that
+    have ended are not there."""
     state_bytes: int = 0
     """Of all files that the newest commit refers to."""
     run: str | None = None
@@ -89,6 +92,7 @@ def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
         parallelism=newest.parallelism,
         epoch=epoch,
         behind_seconds=None if epoch is None else (now - epoch) / 1e9,
+        clock_inputs={name: each.time for name, each in newest.frontiers.items() if each.time != MAX_TIME},
         state_bytes=sum(file.size for file in newest.files()),
     )
     return _with_holder(status, lease.holder)

@@ -28,6 +28,7 @@ from tidewheel._observe.records import Behind, CommitRecord
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._storage import open_store
 from tidewheel._time.duration import MAX_TIME
+from tidewheel._time.frontier import Frontier
 from tidewheel.errors import NotFound, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
@@ -89,6 +90,21 @@ def test_what_waits_in_the_sources_of_a_run_is_told_as_it_was_last_seen(job):
         assert "behind: 0 files not read yet" in lines(look(place(job), newest(job)))
     # It waits for a run, not for the job: what came since the end is not known.
     assert look(place(job), newest(job)).files_waiting is None
+
+
+def test_the_inputs_that_hold_the_clock_back_are_named():
+    one = NEWEST.replace(frontiers={"orders": Frontier(40 * SECOND)})
+    assert len(lines(status_of(one, FREE, 103 * SECOND))) == 4
+    two = NEWEST.replace(frontiers={"orders": Frontier(90 * SECOND), "payments": Frontier(40 * SECOND)})
+    assert lines(status_of(two, FREE, 103 * SECOND))[-1] == (
+        "inputs of the clock, the furthest behind first: payments 1970-01-01 00:00:40, orders 1970-01-01 00:01:30"
+    )
+    ended = NEWEST.replace(frontiers={"orders": Frontier(40 * SECOND), "payments": Frontier(MAX_TIME)})
+    assert status_of(ended, FREE, 103 * SECOND).clock_inputs == {"orders": 40 * SECOND}
+    silent = NEWEST.replace(epoch=None, frontiers={"orders": Frontier(90 * SECOND), "payments": Frontier(None, 5)})
+    assert lines(status_of(silent, FREE, 103 * SECOND))[-1] == (
+        "no timestamp yet at: payments; the clock of the data waits for it until it counts as idle"
+    )
 
 
 def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
