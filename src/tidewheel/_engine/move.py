@@ -143,7 +143,7 @@ def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> N
                 f"{takes.codec}, version {takes.version} in {target.id.stream_id!r}; bring both to the same first"
             )
         if gives is not None:
-            check_fields(name, gives.fields, takes.fields)
+            check_fields(name, gives.fields, takes.fields, upgradable=takes.kind != "window")
 
 
 class _Moving:
