@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidewheel import testing as testing
     from tidewheel._cells.live import JobCell
     from tidewheel._checkpoint.tools.state_reader import Found
+    from tidewheel._engine.job_status import JobStatus
     from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
     from tidewheel._operators.joins.join import Joined
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
@@ -42,6 +43,7 @@ __all__ = [
     "Found",
     "Job",
     "JobCell",
+    "JobStatus",
     "Joined",
     "KeyedStream",
     "Message",
@@ -83,6 +85,7 @@ _HOMES = {
     "Found": "_checkpoint.tools.state_reader",
     "Job": "_program.job",
     "JobCell": "_cells.live",
+    "JobStatus": "_engine.job_status",
     "Joined": "_operators.joins.join",
     "KeyedStream": "_program.keyed_stream",
     "Message": "_operators.logic",

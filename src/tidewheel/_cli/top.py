@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Annotated, Any
 
@@ -47,6 +48,7 @@ def top(
         str, typer.Option(metavar="TIME", callback=duration, help="How often to look; 100 ms at least.")
     ] = "1 s",
     once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same once, as JSON, for machines.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Show all jobs at a state URL, or one job with its operators and newest batches, until Ctrl-C.
@@ -58,6 +60,8 @@ def top(
         tidewheel top --state s3://bucket/state
 
         tidewheel top clicks --state s3://bucket/state
+
+        tidewheel top clicks --json | jq .hot_keys
     """
     pause = max(_LEAST_S, seconds(every, "--every"))
     site = Site(state, cells=cells)
@@ -68,6 +72,10 @@ def top(
         return all_jobs(jobs(site)) if job is None else one_job(site, job, plainly)
 
     try:
+        if as_json:
+            told = jobs(site) if job is None else overview(site, job) | {"batches": batches(site, job)["bars"]}
+            typer.echo(json.dumps(told))
+            return
         if once:
             out.print(look())
             return

@@ -23,6 +23,10 @@ class Steps(Generic[Value]):
         self.job = job
         self.port = port
 
+    def __repr__(self) -> str:
+        step = self.job.graph.nodes[self.port.node].name
+        return f"<{type(self).__name__} after {step!r} of job {self.job.name!r}>"
+
     def _then(self, name: str, operator: Operator) -> Port:
         return Port(self.job.graph.add(name, operator, (self.port,)).id)
 

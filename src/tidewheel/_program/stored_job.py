@@ -14,6 +14,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
+from tidewheel._core.urls import Url
 from tidewheel._fleet.fleet_state import holding, is_divided, newest
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.pins import Pin
     from tidewheel._checkpoint.tools.diff import TableDiff
     from tidewheel._checkpoint.tools.verify import Verification
+    from tidewheel._engine.job_status import JobStatus
 
     _Pins = list[Pin]
     _Diffs = list[TableDiff]
@@ -69,6 +71,19 @@ class StoredJob:
             if starting is None:
                 raise
             raise NotFound(starting) from None
+
+    def __repr__(self) -> str:
+        return f"<StoredJob {self.name!r}, state at {Url(self.store.url)}>"
+
+    def status(self, *, cells: str | None = None) -> JobStatus:
+        """Return whether the job runs, where and since when, how far it is and how late, as `tidewheel status` shows it.
+
+        A run on another machine is watched for a sign of life: up to 17 seconds if there is none. `cells` is where the job's
+        cells are, if not where its program said.
+        """
+        from tidewheel._engine.job_status import find, look
+
+        return look(*find(self.store, self.name, cells))
 
     # Checkpoints.
 

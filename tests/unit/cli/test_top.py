@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -48,6 +49,15 @@ def test_what_was_slow_is_told_of_a_job_that_has_ended(url):
     assert " 102 " in count
     assert "20%" in count
     assert "key 'ada' has 50% of the messages of by-user" in output
+
+
+def test_machines_get_the_same_as_json(url):
+    (row,) = json.loads(shown("--json", "--state", url))
+    assert (row["name"], row["state"]) == ("clicks", "failed")
+    told = json.loads(shown("clicks", "--json", "--state", url))
+    assert [each["name"] for each in told["operators"]]
+    assert [(each["key"], each["operator"]) for each in told["hot_keys"]] == [("'ada'", "by-user")]
+    assert told["batches"][-1]["sequence"] == 31
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

@@ -129,6 +129,7 @@ def test_a_run_is_seen_while_it_has_the_job(job):
         status = look(place(job), newest(job))
         assert (status.running, status.host, status.pid) == (True, socket.gethostname(), os.getpid())
         assert (status.run, status.events) == (run.run.token, 1)
+        assert StoredJob("job", state=job.state).status().run == status.run
     assert not look(place(job), newest(job)).running
 
 

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel import Job, KeyedStream, StatefulLogic, Stream, WindowedStream, codecs, count, sources, tumbling
+from tidewheel import (
+    Job,
+    KeyedStream,
+    StatefulLogic,
+    StoredJob,
+    Stream,
+    WindowedStream,
+    codecs,
+    count,
+    sinks,
+    sources,
+    tumbling,
+)
 from tidewheel.errors import GraphError
+from tidewheel.testing import run_in_memory
 
 
 def source(job: Job, name: str = "in") -> Stream:
@@ -100,6 +113,16 @@ def test_a_logic_may_say_some_of_its_types_or_none():
 
     assert issubclass(Counting, StatefulLogic)
     assert issubclass(Telling, StatefulLogic)
+
+
+def test_streams_and_stored_jobs_say_what_they_are():
+    one = Job("seen", state="memory:unit-streams-seen")
+    rows = source(one)
+    keyed = rows.key_by("by-user", "user")
+    assert repr(rows) == "<Stream after 'in' of job 'seen'>"
+    assert repr(keyed.sink("out", sinks.collect())) == "<KeyedStream after 'by-user' of job 'seen'>"
+    run_in_memory(one, {"in": [{"user": "ada"}]}, state=one.state)
+    assert repr(StoredJob("seen", state=one.state)) == "<StoredJob 'seen', state at memory:unit-streams-seen>"
 
 
 def test_a_function_that_cannot_be_called_as_its_step_calls_it_is_refused_when_the_graph_is_built():
