@@ -25,7 +25,7 @@ class _Dataclass(Protocol):
 
 # Of a cell whose type and default do not agree, a checker would make one of the type that both have in common, which is
 # `object`, or their union. These variables have no such types.
-Scalar = TypeVar("Scalar", bool, int, float, str, bytes, datetime, date, time, timedelta, UUID, Decimal)
+TypeOfDefault = TypeVar("TypeOfDefault", bool, int, float, str, bytes, datetime, date, time, timedelta, UUID, Decimal)
 Record = TypeVar("Record", bound=frozenset[Any] | tuple[Any, ...] | Enum | msgspec.Struct | _Dataclass)
 
 _IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"

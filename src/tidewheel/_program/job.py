@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from tidewheel._cells.live import JobCell, Record, Scalar
+from tidewheel._cells.live import JobCell, Record, TypeOfDefault
 from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.sink import Sink
@@ -236,6 +236,9 @@ class Job:
 
     @overload
     def cell(self, name: str, declared: type[V], *, default: None = None) -> JobCell[V | None]: ...
+    # Where no overload fits, mypy tells of the first that is near: of the one whose variable says what is wrong.
+    @overload
+    def cell(self, name: str, declared: type[TypeOfDefault], *, default: TypeOfDefault) -> JobCell[TypeOfDefault]: ...
     @overload
     def cell(self, name: str, declared: type[list[V]], *, default: Sequence[V]) -> JobCell[list[V]]: ...
     @overload
@@ -244,8 +247,6 @@ class Job:
     def cell(self, name: str, declared: type[set[V]], *, default: Set[V]) -> JobCell[set[V]]: ...
     @overload
     def cell(self, name: str, declared: type[Record], *, default: Record) -> JobCell[Record]: ...
-    @overload
-    def cell(self, name: str, declared: type[Scalar], *, default: Scalar) -> JobCell[Scalar]: ...
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
     def cell(self, name: str, declared: Any, *positional: Any, default: Any = None) -> JobCell[Any]:
