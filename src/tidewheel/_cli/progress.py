@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.text import Text
 
+from tidewheel._cli.stored import when
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.progress import FIRST_BATCH
 
@@ -133,6 +134,8 @@ class LineProgress(Progress):
             f"{result.job}: {how}; {self.counts()}{self._start()}, at sequence {result.sequence}",
             "yellow" if result.stopped else "green",
         )
+        if result.holding and result.event_count and not result.stopped:
+            self._print(_held_back(result), "dim")
 
     def counts(self) -> str:
         """Return what the run has done so far."""
@@ -194,6 +197,20 @@ class Start:
     def elapsed(self) -> float:
         """Return the seconds since the first phase began."""
         return sum(self._seconds.values()) + time.monotonic() - self._since
+
+
+def _held_back(result: RunResult) -> str:
+    """Return what the end of a run leaves for the next one, and why."""
+    where = ", ".join(result.holding)
+    if result.epoch is None:
+        return (
+            f"waiting in {where}: all there is, since the clock of the data waits for the first timestamp of each input; "
+            f"tidewheel status {result.job} names them, --bounded waits for none"
+        )
+    return (
+        f"waiting in {where}: whatever ends after {when(result.epoch)} UTC, the clock of the data; newer records move it, "
+        "and --bounded closes all"
+    )
 
 
 def line(batch: BatchProgress) -> str:

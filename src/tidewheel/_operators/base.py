@@ -198,6 +198,11 @@ class Operator(ABC):
         return None
 
     @property
+    def holds_back(self) -> bool:
+        """Whether results wait in it for the clock of the data, beside what it keeps."""
+        return False
+
+    @property
     def waits_for_epochs(self) -> str:
         """What does not happen, in words, where no epoch ever comes; empty: its results need none."""
         return ""

@@ -146,8 +146,12 @@ class Driver:
             self.telling.close()
             self.spark_folder.remove()
         head = getattr(self.run, "head", None) or self.run.checkpoints.latest()
-        sequence, events = (0, 0) if head is None else (head.sequence, head.event_count)
-        return RunResult(self.job.name, sequence, events, self.batches, self.stopping)
+        if head is None:
+            return RunResult(self.job.name, 0, 0, self.batches, self.stopping)
+        at_end = head.epoch == MAX_TIME
+        holding = tuple(node.name for node in self.job.graph.nodes if node.operator.holds_back and not at_end)
+        epoch = None if at_end else head.epoch
+        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self.stopping, epoch, holding)
 
     def _run(self) -> None:
         """Claim the job and run its batches to the end."""

@@ -74,6 +74,10 @@ class RunResult:
     batches: list[BatchProgress] = field(repr=False)
     stopped: bool = False
     """Whether it was asked to stop before its end."""
+    epoch: int | None = None
+    """The clock of the data at the end, in ns since 1970; None: there is none, or a bounded run has come to the end of time."""
+    holding: tuple[str, ...] = ()
+    """The operators in which results wait for that clock to go on: windows and joins. After a bounded run there are none."""
 
     def __str__(self) -> str:
         how = "stopped as asked" if self.stopped else "done"

@@ -235,6 +235,30 @@ def test_a_start_is_as_long_in_the_last_line_as_in_the_first_and_few_rows_have_n
     assert lines[-1] == "repl: done; 1 batch, 2 rows in 17.0 s, after a start of 35.0 s, at sequence 3"
 
 
+@pytest.mark.parametrize(
+    ("result", "last"),
+    [
+        (
+            RunResult("shop", 3, 2, [], False, 1_772_355_600 * 10**9, ("hours", "paid")),
+            "waiting in hours, paid: whatever ends after 2026-03-01 09:00:00 UTC, the clock of the data; newer records move it, "
+            "and --bounded closes all",
+        ),
+        (
+            RunResult("shop", 3, 2, [], False, None, ("paid",)),
+            "waiting in paid: all there is, since the clock of the data waits for the first timestamp of each input; tidewheel "
+            "status shop names them, --bounded waits for none",
+        ),
+        (RunResult("shop", 3, 2, [], True, None, ("paid",)), "shop: stopped as asked"),
+        (RunResult("shop", 3, 0, [], False, None, ("paid",)), "shop: done"),
+    ],
+    ids=["open", "no clock yet", "stopped", "no data"],
+)
+def test_the_end_of_a_run_says_what_waits_for_the_clock_of_the_data(result, last):
+    out = io.StringIO()
+    LineProgress(Console(file=out, width=400, highlight=False)).ended(result)
+    assert out.getvalue().splitlines()[-1].startswith(last)
+
+
 def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(program):
     script = RUN.format(program=program, end="")
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -103,12 +103,14 @@ def test_two_runs_with_available_now_leave_nothing_that_one_that_runs_on_would_h
 
     apart, labels = collect(), []
     for many in (3, 6, 6):
-        job(many, apart, "apart").run(
+        result = job(many, apart, "apart").run(
             trigger="available-now",
             spark=spark,
             local=f"{tmp_path}/local",
             progress=lambda batch: labels.append(str(batch).partition(",")[0]),
         )
+        # The latest event, and what it waits in.
+        assert (result.epoch, result.holding) == ({3: 12, 6: 47}[many] - 1, ("tens",))
     # The third run found nothing to do.
     assert labels == ["batch 0", "batch 1", "epoch", "batch 2", "batch 3", "epoch"]
     whole = collect()
@@ -118,3 +120,5 @@ def test_two_runs_with_available_now_leave_nothing_that_one_that_runs_on_would_h
         for _ in range(3):
             run.batch({})
     assert starts(apart) == starts(whole) == [(0, 2), (10, 1), (20, 1), (30, 1)]
+    ended = job(6, apart, "apart").run(bounded=True, spark=spark, local=f"{tmp_path}/local")
+    assert (starts(apart)[-1], ended.epoch, ended.holding) == ((40, 1), None, ())

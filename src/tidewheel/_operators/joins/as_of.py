@@ -32,6 +32,7 @@ class AsOfJoin(Join):
 
     tolerance: int | None
     kind = "as_of_join"
+    holds_back = True
     waits_for_epochs = "nothing comes out"
 
     def logic(self, timestamps: bool = False) -> AsOfLogic:

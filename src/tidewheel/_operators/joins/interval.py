@@ -36,8 +36,12 @@ class IntervalJoin(Join):
     wants_epochs = "all its messages are kept for ever"
 
     @property
+    def holds_back(self) -> bool:
+        return self.how != "inner"
+
+    @property
     def waits_for_epochs(self) -> str:
-        return "" if self.how == "inner" else "no message without a partner comes out"
+        return "" if not self.holds_back else "no message without a partner comes out"
 
     def logic(self, timestamps: bool = False) -> IntervalLogic:
         return IntervalLogic(self)

@@ -32,6 +32,7 @@ class WindowJoin(Join):
     kind = "window_join"
     ports = 2
     output_names = ("", "late")
+    holds_back = True
     waits_for_epochs = NO_WINDOW_CLOSES
 
     @property

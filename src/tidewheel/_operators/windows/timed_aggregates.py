@@ -28,6 +28,7 @@ class TimedAggregates(ColumnAggregates):
     ports = 2
     output_names = ("", "late")
     needs_time = True
+    holds_back = True
     waits_for_epochs = NO_WINDOW_CLOSES
 
     def __post_init__(self) -> None:

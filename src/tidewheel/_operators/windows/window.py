@@ -90,6 +90,7 @@ class WindowOperator(TimedOperator):
     ports = 2
     output_names = ("", "late")
     needs_time = True
+    holds_back = True
     waits_for_epochs = NO_WINDOW_CLOSES
 
     @property
