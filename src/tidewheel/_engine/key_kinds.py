@@ -66,9 +66,13 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def declared_kinds(plan: Plan) -> dict[str, str]:
-    """Return the types of keys that the program itself tells, by the `key_by` that makes them."""
-    types = {node.name: declared_type(plan, node) for node in plan.nodes if isinstance(node.operator, KeyBy)}
-    return {name: kind.__name__ for name, kind in types.items() if kind is not None}
+    """Return the types that the keys of each `key_by` have for certain, as the program itself tells."""
+    types = [(node, declared_type(plan, node)) for node in plan.nodes if isinstance(node.operator, KeyBy)]
+    return {
+        node.name: kind.__name__
+        for node, kind in types
+        if kind is not None and (kind is not float or _is_column_of_source(plan, node))
+    }
 
 
 def declared_type(plan: Plan, node: Node) -> type | None:
@@ -89,6 +93,13 @@ def declared_type(plan: Plan, node: Node) -> type | None:
     except (OperatorError, pa.ArrowException):
         return None
     return _PYTHON[value]
+
+
+def _is_column_of_source(plan: Plan, node: Node) -> bool:
+    """Tell whether keys are a column as its source has it: elsewhere, what is declared a float may be an int in Python."""
+    assert isinstance(node.operator, KeyBy)
+    port = node.inputs[0]
+    return isinstance(node.operator.key, str) and plan.nodes[port.node].shapes[port.port].kind in ("row", "dict")
 
 
 def check_joins(plan: Plan, kinds: Mapping[str, str], refusal: type[TidewheelError] = OperatorError) -> None:

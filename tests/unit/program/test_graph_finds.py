@@ -163,6 +163,16 @@ class Payment:
     at: datetime
 
 
+@dataclass
+class Priced:
+    cents: float
+    at: int
+
+
+def float_key(payment: Priced) -> float:
+    return payment.cents
+
+
 def text_key(payment: Payment) -> str:
     return str(payment.order)
 
@@ -192,3 +202,37 @@ def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
             GraphError, match=f"operator 'join': its left stream has keys of type str, its right one .* {found}"
         ):
             left.job.plan()
+
+
+@pytest.mark.parametrize(
+    "key", [float_key, lambda payment: payment.cents, "cents"], ids=["annotated", "field", "column"]
+)
+def test_a_join_of_ints_with_what_is_declared_a_float_pairs_them_as_they_are(key):
+    # To a type checker an int is a float.
+    job, out = Job("float", state="memory:float-keys"), collect()
+    left = job.source("in", files("in/", "json", schema="cents long, at long")).assign_timestamps(
+        "time", "at", unit="s"
+    )
+    keyed = left.limit_out_of_orderness("bound", "1 s")[0].key_by("by", "cents")
+    source = files("payments/", "json", schema="cents long, at long")
+    paid = (
+        job.source("payments", source)
+        .assign_timestamps("paid", "at", unit="s")
+        .limit_out_of_orderness("bound-paid", "1 s")[0]
+    )
+    right = paid.map("priced", lambda row: Priced(row.cents, row.at), returns=Priced).key_by("by-cents", key)
+    keyed.interval_join("join", right, function=lambda one, other: {"cents": one.cents}).sink("out", out)
+    run_in_memory(job, {"in": [{"cents": 7, "at": 1}], "payments": [{"cents": 7, "at": 1}]})
+    assert [record["cents"] for record in out.records] == [7]
+
+
+def test_a_join_of_a_column_of_ints_with_one_of_floats_is_found():
+    left = timed()
+    source = files("payments/", "json", schema="paid double, at timestamp")
+    payments = left.job.source("payments", source).assign_timestamps("paid", "at")
+    right = payments.limit_out_of_orderness("bound-paid", "1 s")[0].key_by("by-paid", "paid")
+    left.key_by("by-cents", "cents").interval_join("join", right).sink("out", collect())
+    with pytest.raises(
+        GraphError, match=r"operator 'join': its left stream has keys of type int, its right one .* float"
+    ):
+        left.job.plan()
