@@ -290,7 +290,32 @@ def test_one_column_of_nulls(harness, rows):
         ("n numeric(2, 4)", {}, [{"n": 0.01}], r"out of range .* numeric\(2, 4\)"),
         ("n real", {}, [{"n": 1.0}, {"n": 1e39}], "record {'n': 1e.39}.* is real; .* double precision and start again"),
         ("n real", {}, [{"n": 1e-60}], "out of range"),
+        ("n real", {}, pa.record_batch({"n": pa.array([10**60], pa.decimal256(76, 0))}), "out of range .* is real"),
+        (
+            "n numeric(5, 2)",
+            {},
+            pa.record_batch({"n": pa.array([1.0, 999.995], pa.float32())}),
+            r"out of range .* numeric\(5, 2\)",
+        ),
+        (
+            "n numeric(5, 2)",
+            {},
+            pa.record_batch({"n": pa.array([1.0, 1000.0], pa.float32()).cast(pa.float16())}),
+            "out of range in the record {'n': 1000.0}",
+        ),
+        (
+            "n numeric(3, 2)",
+            {},
+            pa.record_batch({"n": pa.array([decimal.Decimal("10.00")], pa.decimal32(5, 2))}),
+            "out of range in the record",
+        ),
         ("n varchar(3)", {}, [{"n": 999}, {"n": 1000}], "too long in the record {'n': 1000}"),
+        ("n varchar(3)", {}, [{"n": 0.5}, {"n": 0.25}], "too long in the record {'n': 0.25}"),
+        ("n varchar(3)", {}, [{"n": decimal.Decimal("1.50")}], "too long in the record"),
+        ("n varchar(4)", {}, [{"n": True}, {"n": False}], "too long in the record {'n': False}"),
+        ("n varchar(9)", {}, [{"n": datetime.date(2026, 1, 1)}], "too long in the record"),
+        ("n varchar(3)", {}, [{"n": b"a"}], "too long in the record"),
+        ("n varchar(3)", {}, [{"n": [1]}, {"n": [1, 2]}], r"too long in the record {'n': \[1, 2\]}"),
         (
             "shop text PRIMARY KEY, value int",
             {"mode": "upsert", "key": "shop"},
@@ -393,6 +418,26 @@ def test_numbers_that_just_fit_are_taken(harness, rows):
     assert first[4] == "999"
     assert (second[1].is_nan(), *second[2:]) == (True, -99_000, float("inf"), "-99")
     assert third == (3, None, None, 0.0, None)
+
+
+def test_numbers_of_the_types_that_arrow_does_not_compare_are_taken(harness, rows):
+    harness = harness("a numeric(5, 2), b numeric(3, 2), c numeric(6, 3), d numeric(5, 2)")
+    columns = {
+        "a": pa.array([1.5, None], pa.float32()).cast(pa.float16()),
+        "b": pa.array([decimal.Decimal("9.99"), None], pa.decimal32(5, 2)),
+        "c": pa.array([decimal.Decimal("999.999"), None], pa.decimal64(12, 3)),
+        "d": pa.array([999.994, None], pa.float32()),
+    }
+    harness.publish(2, harness.stage(2, pa.record_batch(columns)))
+    assert rows() == [tuple(map(decimal.Decimal, ("1.50", "9.99", "999.999", "999.99"))), (None,) * 4]
+
+
+def test_what_just_fits_as_text_is_taken(harness, rows):
+    harness = harness("a varchar(4), b varchar(5), c varchar(10), d varchar(26), e varchar(4), f varchar(5)")
+    moment = datetime.datetime(2026, 1, 1, 1, 2, 3, tzinfo=datetime.UTC)
+    fitting = {"a": 0.25, "b": False, "c": datetime.date(2026, 1, 1), "d": moment, "e": b"a", "f": [1, 2]}
+    harness.publish(2, harness.stage(2, [fitting]))
+    assert rows() == [("0.25", "false", "2026-01-01", "2026-01-01 01:02:03.000000", "\\x61", "[1,2]")]
 
 
 def test_a_number_in_a_column_of_texts_is_its_digits(harness, rows):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -177,11 +175,10 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
             f"{who}: the column {name!r} is null in the record {record}, and in {where} it is not null; give every record a "
             "value there, or drop the constraint and start again"
         )
-    if wanted.longest is not None and (_is_text(column.type) or kinds.is_integer(column.type)):
+    if wanted.longest is not None:
         # PostgreSQL cuts spaces off the end where only they are too many.
-        too_long = compute.greater(
-            compute.utf8_length(compute.utf8_rtrim(column.cast(pa.large_string()), " ")), wanted.longest
-        )
+        text = compute.utf8_rtrim(_text(_writable(name, column, who)), " ")
+        too_long = compute.greater(compute.utf8_length(text), wanted.longest)
         if compute.any(too_long).as_py():
             raise OperatorError(
                 f"{who}: the column {name!r} is too long in the record {_first_record(columns, too_long)}: in {where} it has at "
@@ -201,11 +198,12 @@ def _check_number(
         size, wider = f"numeric({wanted.precision}, {wanted.scale})", "a larger numeric"
         # What is rounded up to one digit more is too large too.
         bound = Fraction(10) ** (wanted.precision - wanted.scale) - Fraction(10) ** -wanted.scale / 2
-        wrong = _outside(column, lambda number: number != number or (isfinite(number) and abs(_exact(number)) < bound))
-    elif wanted.type == "float4" and kinds.is_float64(column.type):
-        size, wider, single = "real", "double precision", column.cast(pa.float32())
-        lost = compute.and_(compute.equal(single, 0.0), compute.not_equal(column, 0.0))
-        wrong = compute.or_(lost, compute.and_(compute.is_inf(single), compute.is_finite(column)))
+        wrong = _outside(column, lambda number: number != number or -bound < number < bound)
+    elif wanted.type == "float4" and (kinds.is_float64(column.type) or kinds.is_decimal(column.type)):
+        size, wider, double = "real", "double precision", column.cast(pa.float64())
+        single = double.cast(pa.float32())
+        lost = compute.and_(compute.equal(single, 0.0), compute.not_equal(double, 0.0))
+        wrong = compute.or_(lost, compute.and_(compute.is_inf(single), compute.is_finite(double)))
     else:
         return
     if wrong is not None and compute.any(wrong).as_py():
@@ -215,16 +213,33 @@ def _check_number(
         )
 
 
-def _outside(column: pa.Array, inside: Callable[[Any], bool]) -> pa.Array | None:
-    """Return which numbers are not inside of a range; None if all are, or null."""
-    if all(number is None or inside(number) for number in compute.min_max(column).as_py().values()):
+def _outside(column: pa.Array, inside: Callable[[Fraction | float], bool]) -> pa.Array | None:
+    """Return which numbers, as PostgreSQL reads them, are not inside of a range; None if all are, or null."""
+    ends = compute.min_max(_comparable(column))
+    if all(number is None or inside(number) for number in (_read(_text(ends[end]).as_py()) for end in ("min", "max"))):
         return None
-    return pa.array([number is not None and not inside(number) for number in column.to_pylist()])
+    return pa.array([number is not None and not inside(number) for number in map(_read, _text(column).to_pylist())])
 
 
-def _exact(number: int | float | Decimal) -> Fraction:
-    """Return a number as PostgreSQL reads it: of a float, its decimal digits."""
-    return Fraction(repr(number) if isinstance(number, float) else number)
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return numbers in a type that Arrow compares, with the same text."""
+    if kinds.is_float16(column.type):
+        return column.cast(pa.float64())
+    if kinds.is_decimal(column.type) and column.type.bit_width < 128:
+        return column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    return column
+
+
+def _text(values: Any) -> Any:
+    """Return a column or one value as the text that COPY gets."""
+    return values.cast(pa.large_string())
+
+
+def _read(text: str | None) -> Fraction | float | None:
+    """Return the number that PostgreSQL reads: of a float, its decimal digits, which may be less than it or more."""
+    if text is None:
+        return None
+    return float(text) if text.endswith(("nan", "inf")) else Fraction(text)
 
 
 def _is_text(kind: pa.DataType) -> bool:
