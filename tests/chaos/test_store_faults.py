@@ -124,7 +124,7 @@ def test_a_fault_at_any_operation_stops_the_job_and_loses_nothing(tmp_path, monk
     print(f"seed {SEED}")
     for number in itertools.count(1):
         # Every operation of the first batches, then some of the rest.
-        at = number if number <= 40 else number * 3 + draw.randrange(3)
+        at = number if number <= 48 else number * 3 + draw.randrange(3)
         url, out = f"file://{tmp_path}/{number}", tmp_path / f"out-{number}"
         faults = Faults(at, kind)
         with monkeypatch.context() as patching:
