@@ -292,6 +292,11 @@ def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
     try:
         return batch.columns
     except Exception as error:
+        if batch.shape.schema() is not None:
+            raise OperatorError(
+                f"operator {context.operator!r}: the values do not fit the type that is declared for them, "
+                f"{batch.shape.describe()}: {error}. Convert them in the step before it, or declare what they are"
+            ) from error
         raise OperatorError(
             f"operator {context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
             "operator before it returns (returns=…), or convert the values"

@@ -8,8 +8,10 @@ import datetime
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -28,6 +30,7 @@ VALUE = "value"
 
 _SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
 _SIMPLE = {*_SCALARS, type(None)}
+_WHOLE = {int, type(None)}
 _NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64}
 _ARROW: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -236,7 +239,28 @@ def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
                 return pa.array(np.fromiter(values, number, len(values)))
         if not _SIMPLE.issuperset(kinds):
             values = [_plain(value) for value in values]
+    if kind is not None:
+        _check_whole(values, kind)
     return pa.array(values, kind)
+
+
+def _check_whole(values: Iterable[Any], kind: pa.DataType) -> None:
+    """Refuse a number with a fraction where an integer is declared, however deep: Arrow would cut it off without a word."""
+    if pa.types.is_integer(kind):
+        values = values if isinstance(values, list) else list(values)
+        if not _WHOLE.issuperset(map(type, values)):
+            for value in values:
+                if isinstance(value, float | Decimal | np.floating) and value != value // 1:
+                    raise pa.ArrowInvalid(f"{value!r} is no whole number, and int is declared")
+    elif pa.types.is_list(kind):
+        _check_whole(chain.from_iterable(filter(None, values)), kind.value_type)
+    elif pa.types.is_map(kind):
+        maps = [each.items() if isinstance(each, dict) else each for each in filter(None, values)]
+        _check_whole((item for each in maps for _, item in each), kind.item_type)
+    elif pa.types.is_struct(kind):
+        records = [each for each in values if each is not None]
+        for field in kind:
+            _check_whole((_field(each, field.name) for each in records), field.type)
 
 
 def _field(value: Any, name: str) -> Any:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from decimal import Decimal
+
 import pytest
 
 from tidewheel.errors import GraphError
 from unit.operators.running import failure, run
+
+
+@dataclass
+class Whole:
+    n: int
+
+
+@dataclass
+class Tour:
+    places: list[Whole]
 
 
 def test_values_without_fields_are_the_column_value():
@@ -38,6 +51,34 @@ def test_values_that_do_not_fit_into_columns_say_what_to_do(values):
     text = failure(lambda s: s.map("m", lambda at: values[at]), list(range(len(values))))
     assert "operator 'out': the values do not fit into columns of one type" in text
     assert "returns=" in text
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (int, 2.5),
+        (int, Decimal("2.5")),
+        (int, float("nan")),
+        (Whole, Whole(2.5)),
+        (Tour, Tour([Whole(1), Whole(2.5)])),
+    ],
+    ids=str,
+)
+def test_a_fraction_where_an_int_is_declared_is_refused_and_not_cut_off(declared, value):
+    text = failure(lambda s: s.map("m", lambda _: value, returns=declared), [1])
+    assert "operator 'out': the values do not fit the type that is declared for them" in text
+    assert (
+        "is no whole number, and int is declared. Convert them in the step before it, or declare what they are" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "written"),
+    [(int, 2.0, 2), (int | None, None, None), (list[int], [2.0], [2]), (float, 2.5, 2.5), (int, 2**60, 2**60)],
+    ids=str,
+)
+def test_what_is_whole_is_written_as_the_int_that_is_declared(declared, value, written):
+    assert run(lambda s: s.map("m", lambda _: value, returns=declared), [1]).values() == [written]
 
 
 def test_a_stream_goes_on_behind_its_sink():
