@@ -33,6 +33,11 @@ class Steps:
         self._spans.append(Span(step, self._wall(self._since), self._wall(now)))
         self._since = now
 
+    def begun_earlier(self, seconds: float) -> None:
+        """Count the seconds before as part of the batch, and of none of its steps."""
+        self.began -= seconds
+        self._at -= round(seconds * 1e9)
+
     def published(self, sink: str, seconds: float) -> None:
         """Note how long a sink took."""
         self.sinks[sink] = self.sinks.get(sink, 0.0) + seconds

@@ -171,6 +171,15 @@ def source_offsets(text: str) -> list[str]:
     return offsets
 
 
+def planned_at(text: str) -> float:
+    r"""Return when a batch was planned whose offsets file this is, in seconds since 1970.
+
+    >>> planned_at('v1\n{"batchTimestampMs": 1500}\n7')
+    1.5
+    """
+    return float(json.loads(_lines(text)[1])["batchTimestampMs"] / 1000)
+
+
 def moved(text: str, positions: Sequence[int | None]) -> str:
     r"""Return the text of an offsets file whose lines come from these positions of the given one; None: no offset yet.
 

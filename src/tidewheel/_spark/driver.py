@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,7 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import doubts
 from tidewheel._spark import jvm
 from tidewheel._spark.batch_tasks import BatchTasks, Offered, rows_of
-from tidewheel._spark.checkpoint_folder import SparkFolder, source_offsets
+from tidewheel._spark.checkpoint_folder import SparkFolder, planned_at, source_offsets
 from tidewheel._spark.diagnosis import cause, readable
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
@@ -110,6 +111,8 @@ class Driver:
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
+        self._turned_at = 0.0
+        """When the query began to wait for its next batch, in seconds since 1970."""
 
     # The run, from its claim to its end.
 
@@ -300,6 +303,7 @@ class Driver:
         self.spark_folder.rebuild(head.spark, seen, continuation)
         faults.point(REBUILT)
         self._enter(FIRST_BATCH)
+        self._turned_at = time.time()
         query = self._query = self._start_query()
         try:
             self._await(query)
@@ -407,6 +411,7 @@ class Driver:
             self.failed_batch = batch
             raise
         finally:
+            self._turned_at = time.time()
             self._idle.set()
 
     def _run_batch(self, frame: DataFrame | None, batch: int, steps: Steps) -> None:
@@ -415,6 +420,8 @@ class Driver:
         if self._already_committed(batch, offsets):
             self.run.publish(self.spark)
             return
+        # Spark's own work on the batch counts; what was before the last one, or before this run, is not about it.
+        steps.begun_earlier(max(0.0, time.time() - max(planned_at(offsets), self._turned_at)))
         log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
         steps.done("offsets")
         offered = Offered(frame, log.offsets.get(batch - 1), offsets, fresh, self.spark_folder.logs)

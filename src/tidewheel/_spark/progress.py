@@ -25,7 +25,7 @@ class BatchProgress:
     keys: int
     """Keys whose state changed, over all operators."""
     seconds: float
-    """From the start of the batch to its output being visible."""
+    """From the planning of the batch to its output being visible; once Spark has told its durations, of the whole trigger."""
     commit_ms: float
     """Of these, the commit and the publishing."""
     parallelism: int
