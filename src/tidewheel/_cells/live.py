@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_origin
 from uuid import UUID
 
 import msgspec
@@ -120,11 +121,13 @@ def _check_type(name: str, declared: Any, default: Any) -> None:
     """Refuse what is no type, such as a default in its place."""
     try:
         msgspec.msgpack.Decoder(declared)
-        known = declared is not None
-    except TypeError:
-        known = False
-    if known:
-        return
+        if declared is not None:
+            return
+    except (TypeError, NameError) as error:
+        if isinstance(declared, type | UnionType) or get_origin(declared) is not None:
+            raise GraphError(
+                f"cell {name!r}: values of its type {type_name(declared)} cannot be stored: {error}"
+            ) from None
     value = default if default is not None else 0.5 if declared is None or callable(declared) else declared
     raise GraphError(
         f"cell {name!r}: its second argument is the type of its values, not {declared!r:.200}. Write "
@@ -177,7 +180,7 @@ def empty_cells(error: BaseException) -> str:
     if each is None or not _read_empty:
         return ""
     notes = (
-        f". The cell {name!r} is None: nobody has set it, and it has no default. Declare one with "
+        f". If that None is the cell {name!r}, which nobody has set and which has no default: declare one with "
         f"job.cell({name!r}, {type_name(cell.declared)}, default=…), or set it with tidewheel cells set {name} VALUE --job JOB"
         for name, cell in _read_empty.items()
     )

@@ -74,7 +74,7 @@ def top(
     try:
         if as_json:
             told = jobs(site) if job is None else overview(site, job) | {"batches": batches(site, job)["bars"]}
-            typer.echo(json.dumps(told))
+            typer.echo(json.dumps(_for_machines(told)))
             return
         if once:
             out.print(look())
@@ -87,6 +87,24 @@ def top(
         return
     finally:
         site.close()
+
+
+_AS_IN_STATUS = {"rows_behind": "rows_waiting", "files_behind": "files_waiting", "seconds_behind": "waiting_seconds"}
+_MOMENTS = ("now", "at", "committed_at", "worked_at", "since")
+
+
+def _for_machines(told: Any) -> Any:
+    """Return it with the names and units of `tidewheel status --json`: times in ns since 1970."""
+    if isinstance(told, list):
+        return [_for_machines(each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    return {
+        _AS_IN_STATUS.get(name, name): round(value * 1e9)
+        if name in _MOMENTS and isinstance(value, int | float)
+        else _for_machines(value)
+        for name, value in told.items()
+    }
 
 
 def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:

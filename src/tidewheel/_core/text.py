@@ -39,7 +39,7 @@ def listed(words: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(before), last)))
 
 
-def names_there(name: str, there: Collection[str]) -> str:
+def names_there(name: object, there: Collection[str]) -> str:
     """Return which names there are, and which of them may be meant by one that is not there.
 
     >>> names_there("order", ["orders", "payments"])
@@ -47,7 +47,7 @@ def names_there(name: str, there: Collection[str]) -> str:
     >>> names_there("order", [])
     'it has none'
     """
-    near = get_close_matches(name, there, 1)
+    near = get_close_matches(name, there, 1) if isinstance(name, str) else ()
     question = f". Did you mean {near[0]!r}?" if near else ""
     return f"it has {listed(map(repr, there)) if there else 'none'}{question}"
 

@@ -29,6 +29,7 @@ from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._cells.job_place import HOLDER, ORDERS
+from tidewheel._core.urls import Url
 from tidewheel._state.local_copies import boot_id
 from tidewheel.errors import HeldError
 
@@ -264,13 +265,20 @@ class LeaseWatch:
 def _held(job: str, holder: Holder) -> HeldError:
     here = this_process("")
     if holder.shares_clock(here) and (holder.pid, holder.process_started) == (here.pid, here.process_started):
-        return HeldError(
-            f"job {job!r} is held by run {holder.run} of this process; end that one first: run.stop(), then run.wait(), where "
-            "run is what job.start(…) returned. Or take it over with take_over=True, which stops it at its next commit"
-        )
+        return held_here(job, f"run {holder.run}")
     return HeldError(
         f"job {job!r} is held by {holder.describe()}; wait until it ends, or take it over with --take-over "
         "(take_over=True), which stops it at its next commit"
+    )
+
+
+def held_here(job: str, run: str = "a run", state: str | None = None) -> HeldError:
+    """Return the error of a second run in one process; `run` is the first, `state` where the job's state is, if that is known."""
+    place = "" if state is None else f", state={str(Url(state))!r}"
+    return HeldError(
+        f"job {job!r} is held by {run} of this process; end that one first: run.stop(), then run.wait(), where run is what the "
+        f"earlier job.start(…) returned, or StoredJob({job!r}{place}).stop(). Or take it over with take_over=True, which stops "
+        "it at its next commit"
     )
 
 

@@ -15,6 +15,8 @@ class Parts(tuple[Any, ...]):
 
     def how_to_choose(self) -> str:
         """Return what to write where one of the streams is meant."""
+        if not self:
+            return f"{self.step} gives no stream"
         return (
             f"{self.step} gives {len(self)} streams: {', '.join(self.names)} = ….{self.step}(…), and go on with "
             f"{self.names[0]}; or take one of them, ….{self.step}(…)[0]"

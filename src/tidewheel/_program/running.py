@@ -99,6 +99,10 @@ class RunStatus:
         return ": ".join(part for part in (self.state, self.phase, error) if part)
 
 
+_going: set[Run] = set()
+"""The runs that go on in the background of this process."""
+
+
 class Run:
     """A job that runs in the background: made by `Job.start`.
 
@@ -228,6 +232,7 @@ class Run:
             self._error = error
         finally:
             self._ended.set()
+            _going.discard(self)
             atexit.unregister(self._leave)
 
     def _leave(self) -> None:
@@ -241,8 +246,18 @@ def _cells(batch: BatchProgress) -> str:
     return "".join(f"<td>{html.escape(text)}</td>" for text in (label, *numbers, f"{batch.commit_ms:,.0f}"))
 
 
+def _check_free(job: Job) -> None:
+    """Refuse a second run beside one that this process has begun: its lease would refuse it too, though not before it starts."""
+    from tidewheel._engine.job_lease import held_here
+
+    for run in list(_going):
+        if (run.job.name, run.job.state) == (job.name, job.state) and not run._asked.is_set():
+            raise held_here(job.name, state=job.state)
+
+
 def in_background(run: Run) -> Run:
     """Let a run go on in a thread of its own, and return it."""
+    _going.add(run)
     # The thread ends with the process, and is told before: whoever leaves a REPL does not wait for ever.
     atexit.register(run._leave)
     threading.Thread(target=run._execute, name=f"tidewheel-run-{run.job.name}", daemon=True).start()
@@ -278,6 +293,8 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
     if not options.bounded:
         check_clock(job.graph)
     options.history_seconds  # noqa: B018  # It refuses what is no duration.
+    if not options.take_over:
+        _check_free(job)
 
     def driver() -> Driving:
         # Not before the run's own thread goes: importing Spark takes a moment.

@@ -85,6 +85,15 @@ class StoredJob:
 
         return look(*find(self.store, self.name, cells))
 
+    def stop(self, wait: Duration = "60 s", *, cells: str | None = None) -> bool:
+        """Ask the run that has the job, wherever it is, to commit and publish its batch and to end, as `tidewheel stop` does.
+
+        Return whether it has ended within `wait`, or nobody ran it. `cells` as for `status`.
+        """
+        from tidewheel._engine.job_status import find, stop
+
+        return stop(*find(self.store, self.name, cells), nanoseconds(wait, "wait") / 1e9)[1]
+
     # Checkpoints.
 
     def list(self) -> _States:

@@ -77,7 +77,7 @@ class RunResult:
     epoch: int | None = None
     """The clock of the data at the end, in ns since 1970; None: there is none, or a bounded run has come to the end of time."""
     holding: tuple[str, ...] = ()
-    """The operators in which results wait for that clock to go on: windows and joins. After a bounded run there are none."""
+    """The operators in which results may wait for that clock to go on: windows and joins. After a bounded run, none."""
 
     def __str__(self) -> str:
         how = "stopped as asked" if self.stopped else "done"

@@ -58,6 +58,11 @@ def test_machines_get_the_same_as_json(url):
     assert [each["name"] for each in told["operators"]]
     assert [(each["key"], each["operator"]) for each in told["hot_keys"]] == [("'ada'", "by-user")]
     assert told["batches"][-1]["sequence"] == 31
+    status = json.loads(CliRunner().invoke(app, ["status", "clicks", "--json", "--state", url]).output)
+    assert (told["committed_at"] // 10**6, told["rows_waiting"]) == (
+        status["committed_at"] // 10**6,
+        status["rows_waiting"],
+    )
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

@@ -149,6 +149,15 @@ def test_an_order_that_cannot_be_read_stops_nobody(job):
         assert not run.run.cells.told_to_stop(run.run.token)
 
 
+def test_a_stored_job_stops_the_run_that_has_it(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+        stored = StoredJob("job", state=job.state)
+        assert not stored.stop("1 ms")
+        assert run.run.cells.told_to_stop(run.run.token)
+    assert stored.stop()
+
+
 def test_stop_waits_until_the_run_has_let_go(job):
     began = threading.Event()
 

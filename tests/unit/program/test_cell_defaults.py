@@ -78,8 +78,8 @@ def with_empty_cell(*, reads: bool = True, dead: bool = False) -> Job:
 
 
 EMPTY = (
-    r"The cell 'limit' is None: nobody has set it, and it has no default\. Declare one with job\.cell\('limit', float, "
-    r"default=…\), or set it with tidewheel cells set limit VALUE --job JOB"
+    r"If that None is the cell 'limit', which nobody has set and which has no default: declare one with "
+    r"job\.cell\('limit', float, default=…\), or set it with tidewheel cells set limit VALUE --job JOB"
 )
 
 
@@ -88,9 +88,21 @@ def test_a_cell_without_a_value_is_named_where_none_leads_to_an_error():
         run_in_memory(with_empty_cell())
 
 
+@dataclass
+class Later:
+    at: Nowhere  # noqa: F821
+
+
+def test_a_type_that_cannot_be_stored_is_refused_with_the_reason():
+    with pytest.raises(
+        GraphError, match="cell 'c': values of its type Later cannot be stored: name 'Nowhere' is not defined"
+    ):
+        Job("types").cell("c", Later)
+
+
 def test_a_dead_letter_names_the_cell_without_a_value():
     [letter] = run_in_memory(with_empty_cell(dead=True)).outputs["dead"]
-    assert "The cell 'limit' is None" in letter["error"]
+    assert "If that None is the cell 'limit'" in letter["error"]
 
 
 def test_a_none_that_no_cell_gave_is_told_as_it_is():

@@ -10,8 +10,8 @@ import pytest
 
 import tidewheel
 from tidewheel import BatchProgress, Job, Run, RunResult, StoredJob
-from tidewheel._program.running import in_background, in_this_thread
-from tidewheel.errors import ConfigError, GraphError, NotFound, OperatorError
+from tidewheel._program.running import in_background, in_this_thread, run_on_spark
+from tidewheel.errors import ConfigError, GraphError, HeldError, NotFound, OperatorError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -66,6 +66,17 @@ def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
     run.stop()
     assert run.wait(IN_TIME).stopped
     assert str(run.status) == "stopped"
+
+
+def test_a_second_start_of_what_runs_in_this_process_is_refused_at_once():
+    run = running(Driver())
+    with pytest.raises(HeldError, match=r"a run of this process; .*StoredJob\('clicks', state='memory:unit-running'\)"):
+        job().start()
+    run_on_spark(job(), take_over=True)
+    run_on_spark(job("memory:unit-running-elsewhere"))
+    run.stop()
+    run_on_spark(job())  # It waits for the one that ends.
+    run.wait(IN_TIME)
 
 
 def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
