@@ -47,6 +47,36 @@ def checked_function(name: str, function: Any, *arguments: str) -> Any:
     return function
 
 
+def check_pair(name: str, function: Any) -> None:
+    """Refuse a function of a `stateful_map` whose annotations have its output and its state the wrong way round."""
+    try:
+        hints = typing.get_type_hints(function)
+        _, _, third, *_ = inspect.signature(function).parameters
+    except (TypeError, ValueError, NameError, AttributeError):
+        return  # It does not tell.
+    state, returned = hints.get(third), hints.get("return")
+    first, second = _pair_of(returned)
+    # Two classes of which one can stand for the other, as an int for a float, may well be meant.
+    if first is state and _are_apart(state, second):
+        raise GraphError(
+            f"operator {name!r}: its function returns the output first and the new state second, and is annotated to return its "
+            f"state, {state.__name__}, first: write tuple[{second.__name__}, {state.__name__}]"
+        )
+
+
+def _pair_of(returned: Any) -> tuple[Any, Any]:
+    """Return the two types of a pair; twice None if it is none."""
+    kinds = typing.get_args(returned) if typing.get_origin(returned) is tuple else ()
+    return kinds if len(kinds) == 2 else (None, None)
+
+
+def _are_apart(one: Any, other: Any) -> bool:
+    """Tell whether no value is of both classes, as far as is known."""
+    if not (isinstance(one, type) and isinstance(other, type)) or typing.get_args(one) or typing.get_args(other):
+        return False
+    return not (issubclass(one, other) or issubclass(other, one) or {one, other} <= {bool, int, float, complex})
+
+
 def checked_upgrade(name: str, upgrade: Any) -> Any:
     """Return what makes a step's state of that of an older version; refuse what cannot be called so."""
     reason = _not_callable_with(upgrade, ("state", "version")) if callable(upgrade) else f"{upgrade!r} is no function"

@@ -17,6 +17,7 @@ from tidewheel._operators.keyed.ttl_map import ExpiringMap, TtlMap
 from tidewheel._operators.logic import Message, Output, StatefulLogic
 from tidewheel._program.arguments import (
     Factory,
+    check_pair,
     checked_aggregates,
     checked_function,
     checked_state,
@@ -121,6 +122,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> result.outputs["out"], result.states["total"]
         ([{'user': 'ada', 'value': 250}, {'user': 'ada', 'value': 300}], {'ada': 300})
         """
+        check_pair(name, function)
         spec, ttl = self._state(
             name, checked_function(name, function, "key", "value", "state"), 2, state, default, **options
         )

@@ -115,6 +115,31 @@ def test_a_logic_may_say_some_of_its_types_or_none():
     assert issubclass(Telling, StatefulLogic)
 
 
+def swapped(key: str, value: dict, total: int) -> tuple[int, str]:
+    return total, str(value)
+
+
+def alike(key: str, value: dict, total: int) -> tuple[int, int | None]:
+    return total, total
+
+
+def numbers(key: str, value: dict, total: float) -> tuple[float, int]:
+    return total, 1
+
+
+def objects(key: str, value: dict, total: object) -> tuple[object, str]:
+    return total, "1"
+
+
+def test_a_function_that_returns_its_state_first_is_refused():
+    keyed = source(job()).key_by("k", "user")
+    with pytest.raises(GraphError, match=r"'s': its function returns the output first .* write tuple\[str, int\]"):
+        keyed.stateful_map("s", swapped, default=0)
+    for number, right in enumerate((alike, numbers, objects)):
+        assert keyed.stateful_map(f"r{number}", right, default=0)
+    assert keyed.stateful_map("l", lambda key, value, state: (state, value), default=0)
+
+
 def test_streams_and_stored_jobs_say_what_they_are():
     one = Job("seen", state="memory:unit-streams-seen")
     rows = source(one)
