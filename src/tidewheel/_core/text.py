@@ -9,7 +9,7 @@ from typing import Any
 
 from xxhash import xxh64_hexdigest
 
-_SPOKEN_AS_A_VOWEL = re.compile(r"[aeio]|u(?!u|ni|se)", re.IGNORECASE)
+_SPOKEN_AS_A_VOWEL = re.compile(r"[aeio]|u(?!u|ni|rl|sa|se)|hour", re.IGNORECASE)
 
 
 def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
@@ -55,7 +55,7 @@ def names_there(name: object, there: Collection[str]) -> str:
 def with_article(noun: str) -> str:
     """Return a noun with its indefinite article.
 
-    >>> with_article("Order"), with_article("window"), with_article("UUID")
-    ('an Order', 'a window', 'a UUID')
+    >>> [with_article(noun) for noun in ("Order", "window", "UUID", "URL", "hour")]
+    ['an Order', 'a window', 'a UUID', 'a URL', 'an hour']
     """
     return f"{'an' if _SPOKEN_AS_A_VOWEL.match(noun) else 'a'} {noun}"

@@ -18,7 +18,8 @@ def job_at(store: Store, job: str) -> StreamCheckpoints:
     checkpoints = StreamCheckpoints(store, job)
     if checkpoints.latest() is None:
         known = CheckpointStore(store).streams()
-        there = f"the jobs there are {', '.join(map(repr, known))}" if known else "there is no job at all"
+        nothing = "there is no job at all. If its state is elsewhere, say where, with --state (state=)"
+        there = f"the jobs there are {', '.join(map(repr, known))}" if known else nothing
         raise NotFound(
             f"there is no checkpoint of a job {job!r} at {store.url}: it has not been started there, or is still starting; "
             f"{there}"
