@@ -28,6 +28,11 @@ def outputs_of(state: Manifest) -> int:
     return state.sequence if state.outputs_of is None else state.outputs_of
 
 
+def owes_output(state: Manifest) -> bool:
+    """Tell whether a run has something to publish, or to take back, before it computes anything."""
+    return bool(state.outputs) or state.retract is not None
+
+
 def carried(base: Manifest) -> OutputFields:
     """Return the output fields of a commit that follows `base` and carries on what it owes."""
     return {

@@ -49,6 +49,10 @@ def lines(status: JobStatus) -> list[str]:
         f"{status.events:,} events so far, {'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
         f"state: {size(status.state_bytes)}, the files of the last commit",
     ]
+    if status.final_commit is not None:
+        text.append(
+            f"ended for good: a bounded run closed all windows with commit {status.final_commit}, and no run can add data"
+        )
     waiting = [
         f"{number:,} {unit}"
         for number, unit in ((status.rows_waiting, "rows"), (status.files_waiting, "files"))

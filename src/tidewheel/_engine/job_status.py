@@ -77,6 +77,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The run whose error it is: of a job that runs, perhaps an earlier one."""
     ended: Literal["stopped", "killed", "failed"] | None = None
     """How the last run ended: in order, without saying so, or with an error; None: it runs."""
+    final_commit: int | None = None
+    """The commit with which a bounded run has ended the job for good: no run can add data. None: the job is open."""
 
 
 def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
@@ -94,6 +96,7 @@ def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
         behind_seconds=None if epoch is None else (now - epoch) / 1e9,
         clock_inputs={name: each.time for name, each in newest.frontiers.items() if each.time != MAX_TIME},
         state_bytes=sum(file.size for file in newest.files()),
+        final_commit=newest.flushed,
     )
     return _with_holder(status, lease.holder)
 

@@ -20,7 +20,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._checkpoint.unpublished import is_void, outputs_of, settled, void_sinks
+from tidewheel._checkpoint.unpublished import is_void, outputs_of, owes_output, settled, void_sinks
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
@@ -30,6 +30,7 @@ from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, nex
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
+from tidewheel._engine.ended_job import check_open
 from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import clock_is_owed, is_idle, moved_on
@@ -177,11 +178,7 @@ class ChainRun(ABC):
 
     def check_open(self) -> None:
         """Refuse more data once a bounded run has ended the job."""
-        if self.flushed is not None:
-            raise StateError(
-                f"job {self.job.name!r} ended with a bounded run (sequence {self.flushed}): its windows are closed and later "
-                "data cannot be added. Give the new run another job name, or run without bounded=True"
-            )
+        check_open(self.checkpoints, self.store.url)
 
     def commit(
         self,
@@ -285,7 +282,7 @@ class ChainRun(ABC):
         Only the last commit of a run has no successor. After a crash this record is missing, so the next run publishes
         that output again. Where this commit fails, the same happens, and nothing is lost: so its errors are no failure.
         """
-        if not self._published or not (self.head.outputs or self.head.retract is not None or self._clock_ahead):
+        if not self._published or not (owes_output(self.head) or self._clock_ahead):
             return
         manifest = self.head.replace(
             id=CheckpointId(self.stream, self.head.sequence + 1),

@@ -21,6 +21,7 @@ from pyspark.util import InheritableThread
 from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
+from tidewheel._checkpoint.unpublished import owes_output
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.source import Files
 from tidewheel._connectors.source import Source
@@ -160,6 +161,7 @@ class Driver:
         """Claim the job and run its batches to the end."""
         self._enter("checking")
         self.run.reserve()
+        self._check_open()
         self.plan = self.run.plan
         for notice in self.run.notices:
             _LOG.warning("job %r: %s", self.job.name, notice)
@@ -186,6 +188,15 @@ class Driver:
         self.run.begin()
         self.telling.started()
         self._with_restarts()
+
+    def _check_open(self) -> None:
+        """Refuse to start a job that has ended for good, unless the run may do without data.
+
+        A bounded run that is repeated reads nothing more. What a crash left unpublished is published whatever comes next.
+        """
+        newest = self.run.checkpoints.head
+        if newest is not None and not self.options.bounded and not owes_output(newest):
+            self.run.check_open()
 
     def stop(self) -> None:
         """Let the batch that is running finish and commit, then end the run."""

@@ -118,6 +118,15 @@ def test_after_a_bounded_run_there_is_no_clock_that_could_be_late():
     assert status_of(NEWEST.replace(epoch=MAX_TIME), FREE, 103 * SECOND).behind_seconds is None
 
 
+def test_a_job_that_a_bounded_run_has_ended_says_so():
+    assert status_of(NEWEST, FREE, 103 * SECOND).final_commit is None
+    status = status_of(NEWEST.replace(flushed=6, epoch=MAX_TIME), FREE, 103 * SECOND)
+    assert status.final_commit == 6
+    assert lines(status)[-1].startswith(
+        "ended for good: a bounded run closed all windows with commit 6, and no run can add"
+    )
+
+
 def test_a_holder_of_an_earlier_version_has_no_time_since_when():
     earlier = {name: value for name, value in msgspec.structs.asdict(HOLDER).items() if name != "since"}
     assert status_of(NEWEST, LeaseState(msgspec.convert(earlier, Holder), True), 103 * SECOND).since is None

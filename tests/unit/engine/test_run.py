@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import ClassVar
 
 import pytest
 
 from tidewheel import Job, sinks
+from tidewheel._checkpoint.manifest import CheckpointId
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.stopped_job import StoppedJob, states
+from tidewheel._spark.driver import Driver
+from tidewheel._spark.options import RunOptions
 from tidewheel.errors import HeldError, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import Clock, MemoryRun
@@ -141,10 +145,81 @@ def test_an_ended_job_takes_no_more_data():
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
         run.flush()
-        with pytest.raises(StateError, match="ended with a bounded run"):
+        with pytest.raises(StateError, match="has ended for good: a run with --bounded"):
             run.batch(rows(2))
-    with MemoryRun(program.job()) as run, pytest.raises(StateError, match="Give the new run another job name"):
+    with MemoryRun(program.job()) as run, pytest.raises(StateError, match="or give the program another job name"):
         run.batch(rows(2))
+
+
+def test_the_ways_on_from_an_ended_job_are_told_and_lead_on():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        run.flush()
+        flushed = run.run.head.sequence
+    with MemoryRun(program.job()) as run:
+        with pytest.raises(
+            StateError, match=rf"with commit {flushed}, .*tidewheel reset program --state memory:"
+        ) as refused:
+            run.batch(rows(2))
+        assert f"`tidewheel checkpoints restore program {flushed - 1} --state {program.url}`" in str(refused.value)
+        restored = run.run.checkpoints
+    restore(restored, flushed - 1, keep_output=True)
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(2))
+    assert program.values() == [1, 3]
+
+
+def test_an_ended_job_does_not_point_to_a_checkpoint_that_is_not_kept():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        run.flush()
+        run.run.checkpoints.delete_before(run.run.head.sequence)
+        with pytest.raises(StateError, match=r"To go on, begin anew with `tidewheel reset"):
+            run.batch(rows(2))
+
+
+def started(job: Job, **options) -> list[str | None]:
+    """Return the phases that a start comes to before it would start Spark."""
+    phases: list[str | None] = []
+
+    def enter(phase: str | None) -> None:
+        phases.append(phase)
+        if phase == "Spark":
+            raise RuntimeError("Spark is not needed here")
+
+    with contextlib.suppress(RuntimeError):
+        Driver(job, job.plan(), RunOptions(on_phase=enter, **options)).execute()
+    return phases
+
+
+def test_an_ended_job_is_refused_before_spark_unless_a_run_needs_no_data(tmp_path):
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        run.flush()
+    for trigger in ("available-now", None):
+        with pytest.raises(StateError, match="'program' has ended for good"):
+            started(program.job(), trigger=trigger, local=str(tmp_path))
+    # A bounded run that is repeated has nothing more to read.
+    assert started(program.job(), bounded=True, local=str(tmp_path)) == ["checking", "Spark"]
+
+
+def test_what_the_end_of_a_job_left_unpublished_is_published_by_any_run(tmp_path):
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        run.batch(rows(1))
+        faults.arm("commit.created=raise")
+        with pytest.raises(InjectedFault):
+            run.batch(rows(2))
+        faults.arm("")
+        run.run.recall()
+        head = run.run.head
+        run.run.checkpoints.commit(
+            head.replace(id=CheckpointId("program", head.sequence + 1), flushed=head.sequence, outputs_of=head.sequence)
+        )
+    assert started(program.job(), trigger="available-now", local=str(tmp_path)) == ["checking", "Spark"]
 
 
 def test_a_renamed_operator_is_refused_before_anything_is_claimed():

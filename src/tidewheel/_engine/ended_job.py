@@ -1,0 +1,23 @@
+"""A job that a bounded run has ended for good: it takes no more data, unless somebody goes back before its end."""
+
+from __future__ import annotations
+
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel.errors import StateError
+
+
+def check_open(checkpoints: StreamCheckpoints, state: str) -> None:
+    """Refuse more data if the newest commit seen says that the job has ended, with the ways on; `state` is its state URL."""
+    newest = checkpoints.head
+    if newest is None or newest.flushed is None:
+        return
+    job, at = newest.id.stream_id, f"--state {state}"
+    # What is kept is unbroken: if that commit is gone, so are those before it.
+    before = newest.flushed - 1
+    kept = before in checkpoints.sequences()
+    back = f"go back before its end with `tidewheel checkpoints restore {job} {before} {at}`, " if kept else ""
+    raise StateError(
+        f"job {job!r} has ended for good: a run with --bounded (bounded=True) closed all its windows with commit "
+        f"{newest.flushed}, and no later run can add data. To go on, {back}begin anew with `tidewheel reset {job} {at}`, or "
+        "give the program another job name"
+    )
