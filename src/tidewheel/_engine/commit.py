@@ -20,7 +20,7 @@ from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
-from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, without_state
+from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, stored_kinds, without_state
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.state_type import declared_fields
@@ -180,17 +180,21 @@ def next_manifest(
     kind: Kind,
     progress: SourceProgress | None = None,
     operators: Mapping[str, OperatorInfo] | None = None,
+    former: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return the manifest that commits what the reports say.
 
     `progress` comes with each batch. `operators` replaces what is known of the operators with state; by default the plan's
-    are added to those of `base`. A computed commit has published all output before it; any other carries that on.
+    are added to those of `base`. `former` has the names in `base` of those that have another one now. A
+    computed commit has published all output before it; any other carries that on.
     """
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
     # An operator's name may have become that of a `key_by`: its own entries are made anew with each commit.
-    key_kinds = merged_kinds(without_state(base.key_kinds, base.operators), *(report.key_kinds for report in reports))
+    given = without_state(base.key_kinds, base.operators)
+    key_kinds = merged_kinds(given, *(report.key_kinds for report in reports), plan=plan)
     check_joins(plan, key_kinds)
+    state_kinds = kinds_of_state(plan, key_kinds, stored_kinds(base.key_kinds, base.operators, former or {}))
     manifest = base.replace(
         id=CheckpointId(base.id.stream_id, spec.sequence),
         kind=kind,
@@ -201,7 +205,7 @@ def next_manifest(
         cells=spec.cells,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
         former_operators={},
-        key_kinds={**key_kinds, **kinds_of_state(plan, key_kinds)},
+        key_kinds={**key_kinds, **state_kinds},
         shards=next_shards(base.shards, reports, base.n_shards),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,

@@ -119,16 +119,17 @@ def evolve(run: ChainRun) -> None:
     head = run.head
     fetch = opener(run.store, run.stream)
     files = DeltaFiles(run.store, head, run.token)
-    evolved = False
+    evolved, former = False, dict[str, str]()
     for stored, shards in _groups(head):
         change = _change(stored, run.plan, run.job.aliases)
         if change.renamed or change.upgraded or change.dropped:
             evolved = True
+            former |= change.renamed
             for shard in shards:
                 _evolve_shard(run.plan, stored, change, shard, head.shards[shard], fetch, files)
     if evolved:
         spec = run.spec(head.parallelism, "")
-        run.commit(spec, files.reports(), "upgrade", None, operators=operator_infos(run.plan))
+        run.commit(spec, files.reports(), "upgrade", None, operators=operator_infos(run.plan), former=former)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -25,8 +25,10 @@ SIMPLE = tuple(_PYTHON.values())
 """The types of keys that are no tuples."""
 
 
-def merged_kinds(known: Mapping[str, str], *more: Mapping[str, str]) -> dict[str, str]:
+def merged_kinds(known: Mapping[str, str], *more: Mapping[str, str], plan: Plan | None = None) -> dict[str, str]:
     """Return what is known of the types of keys, with more of it; an `OperatorError` where the two differ.
+
+    With a plan, the error names the steps that keep state by such keys.
 
     >>> merged_kinds({"by": "tuple"}, {"by": "tuple", "by/1": "int"})
     {'by': 'tuple', 'by/1': 'int'}
@@ -35,7 +37,7 @@ def merged_kinds(known: Mapping[str, str], *more: Mapping[str, str]) -> dict[str
     for kinds in more:
         for name, kind in kinds.items():
             if merged.setdefault(name, kind) != kind:
-                raise _mixed(name, (merged[name], kind))
+                raise _mixed(name, (merged[name], kind), () if plan is None else _keeping_state(plan, name))
     return merged
 
 
@@ -51,17 +53,26 @@ def kinds_by_name(operator: str, kinds: Mapping[str, Collection[str]]) -> dict[s
     return {f"{operator}{place}": kind for place, names in kinds.items() for kind in names}
 
 
-def kinds_of_state(plan: Plan, kinds: Mapping[str, str]) -> dict[str, str]:
+def kinds_of_state(plan: Plan, kinds: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the types of the keys of each operator with state, by its name: those of its `key_by`, of which `kinds` tells.
 
-    An operator whose inputs have keys of several types, or of types that are not known yet, is left out.
+    `stored` has those of the keys that it has state of, whichever `key_by` they came from: an `OperatorError` where keys of
+    another type come now. They hold while the types that come are not known. An operator whose inputs have keys of several types
+    is left out.
     """
     found: dict[str, str] = {}
     for node in plan.nodes:
         if node.operator.stateful:
+            kept = _places(node.name, stored or {})
             known = [_places(name, kinds) for name in sorted(plan.key_steps[node.id])]
-            if known and all(each == known[0] for each in known):
-                found |= {f"{node.name}{place}": kind for place, kind in known[0].items()}
+            if known and all(known):
+                if any(each != known[0] for each in known):
+                    continue
+                _check_stored(plan, node, kept, known[0])
+                kept |= known[0]
+            elif any(_differing(kept, each) for each in known):
+                continue
+            found |= {f"{node.name}{place}": kind for place, kind in kept.items()}
     return found
 
 
@@ -120,17 +131,53 @@ def without_state(kinds: Mapping[str, str], operators: Collection[str]) -> dict[
     return {name: kind for name, kind in kinds.items() if name.partition("/")[0] not in operators}
 
 
+def stored_kinds(kinds: Mapping[str, str], operators: Collection[str], former: Mapping[str, str]) -> dict[str, str]:
+    """Return what `kinds_of_state` told of operators, under the names that they have now; `former` has those they had.
+
+    >>> stored_kinds({"by": "str", "sum": "str"}, {"sum"}, {"total": "sum"})
+    {'total': 'str'}
+    """
+    names = {name: name for name in operators} | {was: name for name, was in former.items()}
+    parts = ((name.partition("/"), kind) for name, kind in kinds.items())
+    return {f"{names[name]}{slash}{place}": kind for (name, slash, place), kind in parts if name in names}
+
+
 def _places(operator: str, kinds: Mapping[str, str]) -> dict[str, str]:
     """Return the types of an operator's keys by the place in tuples."""
     return {name.removeprefix(operator): kind for name, kind in kinds.items() if name.partition("/")[0] == operator}
 
 
-def _mixed(name: str, kinds: Iterable[str]) -> OperatorError:
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the places of which both tell a type, and not the same."""
+    return sorted(place for place in one.keys() & other.keys() if one[place] != other[place])
+
+
+def _check_stored(plan: Plan, node: Node, stored: Mapping[str, str], present: Mapping[str, str]) -> None:
+    for place in _differing(stored, present):
+        steps = ", ".join(map(repr, sorted(plan.key_steps[node.id])))
+        raise OperatorError(
+            f"operator {node.name!r}: {_what(place[1:], 'the keys')} in its stored state are of type {stored[place]}, and those "
+            f"that {steps} gives are of type {present[place]}: none would find its state. Convert them in the key function; or, "
+            "if the stored state is not needed, give this operator a new name too"
+        )
+
+
+def _keeping_state(plan: Plan, key_by: str) -> list[str]:
+    """Return the names of the operators that have state by the keys of a `key_by`."""
+    name = key_by.partition("/")[0]
+    return [node.name for node in plan.nodes if node.operator.stateful and name in plan.key_steps[node.id]]
+
+
+def _what(place: str, keys: str) -> str:
+    return f"the numbers at place {place} of its tuple keys" if place else keys
+
+
+def _mixed(name: str, kinds: Iterable[str], keeping: Sequence[str] = ()) -> OperatorError:
     operator, _, place = name.partition("/")
-    what = f"the numbers at place {place} of its tuple keys" if place else "all keys"
+    also = f", and to the steps that keep state by its keys: {', '.join(map(repr, keeping))}" if keeping else ""
     # 1, 1.0 and True are one key to a Python dict and three to the store.
     return OperatorError(
-        f"operator {operator!r}: {what} must be of one type, not {' and '.join(sorted(kinds))}; convert them in the "
-        "key function. If earlier batches, or an import, had keys of another type, and their state is not needed, "
-        "give the operator a new name"
+        f"operator {operator!r}: {_what(place, 'all keys')} must be of one type, not {' and '.join(sorted(kinds))}; convert "
+        "them in the key function. If earlier batches, or an import, had keys of another type, and their state is not needed, "
+        f"give a new name to the operator{also}"
     )

@@ -189,6 +189,7 @@ class ChainRun(ABC):
         progress: SourceProgress | None = None,
         operators: Mapping[str, OperatorInfo] | None = None,
         steps: Steps | None = None,
+        former: Mapping[str, str] | None = None,
     ) -> bool:
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells.
 
@@ -201,7 +202,7 @@ class ChainRun(ABC):
             self.publish(spark)  # What the manifest says of all commits before it.
         if merged := self.merging.adopt(self.head):
             reports = [*reports, Report(0, 0, merged=merged)]
-        manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators)
+        manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators, former)
         if kind == "batch" and self._need_not_commit(manifest):
             self._clock_ahead |= manifest.epoch != self.head.epoch
             self._due_times.take(self.head.sequence, self.head.shards.keys(), self.head.sequence, reports)

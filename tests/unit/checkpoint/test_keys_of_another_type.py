@@ -22,9 +22,11 @@ def counted(keyed, name):
     keyed.stateful_map(name, lambda key, record, n: (n, n + 1), default=0).sink(f"{name}-out", discard(), key=False)
 
 
-def numbers(url: str, *, key=lambda record: record["n"]) -> Job:
+def numbers(url: str, *, key=lambda record: record["n"], by: str = "by", agg: str = "agg") -> Job:
     job = Job("numbers", state=url, n_shards=4)
-    counted(job.source("in", iterable([]), value=dict).key_by("by", key), "agg")
+    counted(job.source("in", iterable([]), value=dict).key_by(by, key), agg)
+    if agg == "renamed":
+        job.alias("renamed", "agg")
     return job
 
 
@@ -117,8 +119,47 @@ def test_a_key_by_may_take_the_name_of_an_operator_that_is_gone():
 def test_a_key_by_keeps_its_type():
     url = fresh()
     stored(numbers(url), {"n": 3})
-    with pytest.raises(OperatorError, match="'by': all keys must be of one type"):
+    with pytest.raises(
+        OperatorError, match=r"'by': all keys must be of one type.* that keep state by its keys: 'agg'$"
+    ):
         stored(numbers(url, key=lambda record: str(record["n"])), {"n": 3})
+
+
+def as_text(record):
+    return str(record["n"])
+
+
+@pytest.mark.parametrize("agg", ["agg", "renamed"])
+def test_state_keeps_the_type_of_its_keys_whatever_its_key_by_and_itself_are_called(agg):
+    url = fresh()
+    stored(numbers(url), {"n": 3})
+    # A batch without keys says nothing, and nothing is forgotten by it.
+    stored(numbers(url, key=as_text, by="by-text", agg=agg))
+    with pytest.raises(
+        OperatorError, match=f"'{agg}': the keys in its stored .* int, .* 'by-text' gives are of type str"
+    ):
+        stored(numbers(url, key=as_text, by="by-text", agg=agg), {"n": 3})
+    found = stored(numbers(url, by="by-number", agg=agg), {"n": 4})
+    assert found.get(agg, 3).found
+    assert found.get(agg, 4).found
+
+
+def test_the_numbers_in_tuple_keys_of_stored_state_keep_their_type():
+    url = fresh()
+    stored(numbers(url, key=lambda record: ("a", record["n"])), {"n": 3})
+    with pytest.raises(
+        OperatorError, match="'agg': the numbers at place 1 of its tuple keys in its stored state are of type int"
+    ):
+        stored(numbers(url, key=lambda record: ("a", float(record["n"])), by="by-float"), {"n": 3})
+
+
+def test_new_names_for_the_key_by_and_the_state_behind_it_begin_with_keys_of_another_type():
+    url = fresh()
+    stored(numbers(url), {"n": 3})
+    job = numbers(url, key=as_text, by="by-text", agg="texts")
+    with MemoryRun(job, allow_dropped_state=["agg"]) as run:
+        run.batch({"in": [{"n": 3}]})
+    assert StoredJob(job.name, state=url).get("texts", "3").found
 
 
 def test_a_look_up_by_text_passes_over_the_type_that_keys_do_not_have_and_over_no_other_failure():

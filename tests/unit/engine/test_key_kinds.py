@@ -22,6 +22,21 @@ def test_branches_that_part_and_meet_again_many_times_are_walked_once():
     assert kinds_of_state(job.plan(), {"by": "str"}) == {"count": "str"}
 
 
+def test_stored_keys_keep_their_type_until_it_is_known_that_others_come_too():
+    job = Job("two", state="memory:two", n_shards=4)
+    records = job.source("in", iterable([]), value=dict)
+    both = records.key_by("by-n", lambda r: r["n"]).union("both", records.key_by("by-t", lambda r: r["t"]))
+    both.stateful_map("count", lambda key, _, n: (n + 1, n + 1), default=0).sink("out", discard())
+    plan, stored = job.plan(), {"count": "str"}
+    assert kinds_of_state(plan, {}, stored) == kinds_of_state(plan, {"by-t": "str"}, stored) == stored
+    assert kinds_of_state(plan, {"by-n": "int"}, stored) == {}
+    assert kinds_of_state(plan, {"by-n": "int", "by-t": "str"}, stored) == {}
+    with pytest.raises(
+        OperatorError, match=r"'count': the keys in its stored state are of type str, .* are of type int"
+    ):
+        kinds_of_state(plan, {"by-n": "int", "by-t": "int"}, stored)
+
+
 def joined(name: str) -> Job:
     """Orders and payments, of which the keys may be numbers on one side and text on the other."""
     job = Job(name, state=f"memory:{name}", n_shards=4)
