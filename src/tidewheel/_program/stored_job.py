@@ -7,6 +7,7 @@ checkpoints are those of the runs, which are jobs of their own: `orders/17`.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -19,11 +20,9 @@ from tidewheel._fleet.fleet_state import holding, is_divided, newest
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
 from tidewheel._time.duration import Duration, nanoseconds
-from tidewheel.errors import NotFound
+from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    import os
-
     from tidewheel._cells.cell import CellWriter
     from tidewheel._checkpoint.garbage import Collected
     from tidewheel._checkpoint.pins import Pin
@@ -211,9 +210,13 @@ class StoredJob:
             yield from reader.scan(operator, _codec(type), prefix)
 
     def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
-        """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys."""
+        """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys.
+
+        `ConfigError`: the name of the file says that it is of another format.
+        """
         from tidewheel._checkpoint.tools.export import export
 
+        _check_parquet(os.fspath(path))
         with self._reading(at) as reader:
             return export(reader, operator, path, type)
 
@@ -251,3 +254,16 @@ class StoredJob:
 
 def _codec(type: Any) -> StateCodec | None:
     return None if type is None else msgpack_codec(type)
+
+
+def _check_parquet(path: str) -> None:
+    """Refuse a file whose name says that it is not Parquet: readers would believe the name."""
+    from tidewheel._connectors.files.extensions import format_by_name
+
+    format = format_by_name(os.path.basename(path))
+    if format not in (None, "parquet"):
+        better = os.path.join(os.path.dirname(path), os.path.basename(path).partition(".")[0] + ".parquet")
+        raise ConfigError(
+            f"an export is a Parquet file, and the name of {path} says {format}: call it {better}. For another format, convert "
+            f'that, with pandas.read_parquet("{better}").to_csv(…) for example'
+        )

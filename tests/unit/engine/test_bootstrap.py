@@ -58,6 +58,14 @@ def test_export_and_import_are_inverse(job, tmp_path):
     assert again.equals(TABLE)
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl.gz", "out.orc"])
+def test_an_export_is_not_written_under_the_name_of_another_format(job, tmp_path, name):
+    job.import_state("account", TABLE)
+    with pytest.raises(ConfigError, match=r"an export is a Parquet file, .* call it .*/out\.parquet"):
+        stored(job).export("account", tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 def test_pairs_do_too_and_replace_what_an_earlier_import_gave(job):
     job.import_state("account", TABLE)
     job.import_state("account", [("bob", {"balance": 7}), ("cid", {})])
