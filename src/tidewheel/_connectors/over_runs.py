@@ -24,6 +24,15 @@ def streams_of(job: str, runs: Sequence[int]) -> list[str]:
     return [f"{job}/{run}" for run in runs]
 
 
+def job_of(stream: str) -> str:
+    """Return the job that a stream is of: itself, or the one whose fleet it is a run of.
+
+    >>> job_of("orders"), job_of("orders/17")
+    ('orders', 'orders')
+    """
+    return stream.partition("/")[0]
+
+
 def over_stream(job: str) -> str:
     """Return the name of the over marker of a fleet.
 
@@ -39,8 +48,8 @@ def over_stream_of(stream: str) -> str | None:
     >>> over_stream_of("orders/17"), over_stream_of("orders")
     ('orders/over', None)
     """
-    job, slash, _ = stream.partition("/")
-    return over_stream(job) if slash else None
+    job = job_of(stream)
+    return None if job == stream else over_stream(job)
 
 
 def over_marker(runs: Sequence[int]) -> Marker:

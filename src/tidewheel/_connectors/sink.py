@@ -115,9 +115,10 @@ class Sink(ABC, Generic[Written]):
         """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
 
     def check(self, job: str, sink: str) -> None:
-        """Refuse, before the job starts, to add to what was published for this job and sink, where that does not go together.
+        """Refuse, before the first batch, to add to what was published for this job and sink, where that does not go together.
 
-        Raise a `ConfigError` that says what to do.
+        Raise a `ConfigError` that says what to do. It is called before the job starts, and again where output of the run before
+        was published at the start. In a fleet, `job` is `job/number`, and what any run of the job has published counts.
         """
 
     def stop(self, job: str) -> None:

@@ -276,6 +276,13 @@ class ChainRun(ABC):
         publish_output(self.plan, self.folder, self.head, spark, steps)
         self._published = True
 
+    def publish_left(self, spark: Any) -> None:
+        """Publish what a run before this one may have left; let the sinks refuse to go on with it where they cannot."""
+        self.publish(spark)
+        if self.head.outputs:
+            # It may be the first output that there is: at the start of the sinks there was none to go on with.
+            _check_published(self.plan, self.stream)
+
     def _record_end(self) -> None:
         """Commit that all output is published and taken back, if this run has done it, and how far silence has moved the clock.
 
@@ -407,6 +414,12 @@ def start_sinks(plan: Plan, stream: str) -> None:
     for node in plan.nodes:
         if isinstance(node.operator, SinkOperator):
             node.operator.sink.start(stream)
+    _check_published(plan, stream)
+
+
+def _check_published(plan: Plan, stream: str) -> None:
+    for node in plan.nodes:
+        if isinstance(node.operator, SinkOperator):
             node.operator.sink.check(stream, node.name)
 
 

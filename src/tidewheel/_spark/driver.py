@@ -303,7 +303,7 @@ class Driver:
         self.error = None
         self._enter("rebuilding")
         self.run.recall()
-        self.run.publish(self.spark)
+        self.run.publish_left(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
         head = self.run.head

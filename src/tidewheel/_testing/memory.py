@@ -82,7 +82,7 @@ class MemoryRun(Closing):
             self.run.begin()
             self.plan = self.run.plan
             start_sinks(self.plan, self.run.stream)
-            self.run.publish(None)
+            self.run.publish_left(None)
         except BaseException:
             self.run.release()
             raise

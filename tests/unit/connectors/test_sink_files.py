@@ -14,8 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
-from tidewheel import sinks
+from tidewheel import Job, sinks
+from tidewheel._core import faults
+from tidewheel._engine.run import PUBLISHING
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError, StorageError
+from tidewheel.sources import iterable
+from tidewheel.testing import MemoryRun
 
 
 @pytest.fixture
@@ -26,6 +30,12 @@ def folder(tmp_path):
 @pytest.fixture
 def harness(tmp_path, folder, harnessed):
     return harnessed(sinks.files(folder), str(tmp_path / "state"))
+
+
+@pytest.fixture
+def disarmed():
+    yield
+    faults.arm("")
 
 
 def visible(folder):
@@ -311,3 +321,37 @@ def test_another_format_in_the_same_folder_is_refused_with_both_and_the_ways_on(
     told = r"sink 'out': .*/out has parquet files .*writes json now.*another folder.*format='parquet'.*reset"
     with pytest.raises(ConfigError, match=told):
         sinks.files(folder, "json").check("orders", "out")
+
+
+def test_another_format_beside_the_output_of_another_run_of_the_fleet_is_refused(tmp_path, folder, harnessed):
+    harness = harnessed(sinks.files(folder), str(tmp_path / "state"), job="orders/1")
+    sinks.files(folder, "json").check("orders/2", "out")
+    harness.publish(2, harness.stage(2, [{"n": 1}]))
+    for run in ("orders/1", "orders/2"):
+        sinks.files(folder).check(run, "out")
+        with pytest.raises(ConfigError, match=r"has parquet files .*writes json now"):
+            sinks.files(folder, "json").check(run, "out")
+    sinks.files(folder).forget("orders", "out", [1])
+    with pytest.raises(ConfigError, match=r"has parquet files .*writes json now"):
+        sinks.files(folder, "json").check("orders/2", "out")
+    sinks.files(folder, "json").check("orders/2", "other")
+    sinks.files(folder, "json").check("orders-2/2", "out")
+
+
+def test_another_format_than_that_of_output_which_a_crash_left_is_refused(tmp_path, folder, disarmed):
+    def run(format, *numbers):
+        job = Job("orders", state=f"file:{tmp_path}/state")
+        job.source("in", iterable([])).sink("out", sinks.files(folder, format))
+        with MemoryRun(job) as run:
+            for n in numbers:
+                run.batch({"in": [{"n": n}]})
+
+    faults.arm(f"{PUBLISHING}=raise")
+    with pytest.raises(faults.InjectedFault):
+        run("json", 1)
+    faults.arm("")
+    assert visible(folder) == []
+    with pytest.raises(ConfigError, match=r"has json files .*writes parquet now"):
+        run("parquet", 2)
+    run("json", 2)
+    assert {path.rpartition(".")[2] for path in visible(folder)} == {"json"}

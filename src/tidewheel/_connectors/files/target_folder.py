@@ -23,7 +23,7 @@ from tidewheel._checkpoint.names import folder as folder_name
 from tidewheel._checkpoint.names import stream_of
 from tidewheel._connectors.files.formats import CheckedFile
 from tidewheel._connectors.files.places import Place
-from tidewheel._connectors.over_runs import is_over, over_stream_of
+from tidewheel._connectors.over_runs import is_over, job_of, over_stream_of
 from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
 
 HIDDEN = "_tidewheel"
@@ -47,9 +47,9 @@ class OutputFile(msgspec.Struct, frozen=True, array_like=True):
 class TargetFolder:
     """One sink's view of the folder that it writes to."""
 
-    def __init__(self, place: Place, job: str, sink: str) -> None:
-        self.place = place
-        self.prefix = f"{folder_name(job)}~{folder_name(sink)}"
+    def __init__(self, place: Place, stream: str, sink: str) -> None:
+        self.place, self.stream, self.job, self.sink = place, stream, job_of(stream), sink
+        self.prefix = f"{folder_name(stream)}~{folder_name(sink)}"
         self.own = f"{HIDDEN}/{self.prefix}"
         self.staging = f"{self.own}/staged"
 
@@ -147,11 +147,20 @@ class TargetFolder:
         return sorted(path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
 
     def format(self) -> str | None:
-        """Return the format of an output file of this sink; None if there is none. It costs a walk up to the first of them."""
-        if not self.marker():
+        """Return the format of an output file of this job and sink, of a fleet's from any run; None if there is none.
+
+        It costs a walk up to the first of them.
+        """
+        # A run of a fleet that has published nothing goes on with what others have.
+        if self.job == self.stream and not self.marker():
             return None
-        own = (path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
-        return next((path.rpartition(".")[2] for path in own), None)
+        return next(
+            (path.rpartition(".")[2] for path, prefix, _ in _outputs(self.place) if self._is_of_job(prefix)), None
+        )
+
+    def _is_of_job(self, prefix: str) -> bool:
+        stream, sink = (stream_of(part) for part in prefix.split("~"))
+        return job_of(stream) == self.job and sink == self.sink
 
     def remove(self) -> None:
         """Remove all files of this sink, the marker last: until then a new life of the job is told of the old one's output."""
