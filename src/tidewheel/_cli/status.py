@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 
 import typer
 
@@ -74,16 +75,32 @@ def lines(status: JobStatus) -> list[str]:
 
 def _clock_inputs(status: JobStatus) -> list[str]:
     """Return which inputs hold the clock back: those that gave no timestamp yet, or, of several, the furthest behind."""
-    silent = sorted(name for name, time in status.clock_inputs.items() if time is None)
-    if silent:
-        waits = "; the clock of the data waits for it until it counts as idle" if status.epoch is None else ""
-        return [f"no timestamp yet at: {_some(silent)}{waits}"]
-    times = sorted((time, name) for name, time in status.clock_inputs.items() if time is not None)
-    if len(times) < 2:
-        return []
-    return [
-        f"inputs of the clock, the furthest behind first: {_some([f'{name} {when(time)}' for time, name in times])}"
-    ]
+    inputs = _holding(status.clock_inputs, status.epoch)
+    silent = sorted(name for name, time in inputs.items() if time is None)
+    if silent and status.epoch is None:
+        return [f"no timestamp yet at: {_some(silent)}; the clock of the data waits for it until it counts as idle"]
+    text = [f"no timestamp yet at: {_some(silent)}"] if silent else []
+    times = sorted((time, name) for name, time in inputs.items() if time is not None)
+    if times and len(status.clock_inputs) > 1:
+        named = _some([f"{name} {when(time)}" for time, name in times])
+        text.append(f"inputs of the clock, the furthest behind first: {named}")
+    return text
+
+
+def _holding(inputs: Mapping[str, int | None], epoch: int | None) -> dict[str, int | None]:
+    """Return the inputs among which those are that hold the clock back.
+
+    What is behind the clock, or has given nothing, does so only where all others are ahead of it; else it is idle.
+
+    >>> _holding({"orders": 40, "refunds": None, "payments": 10}, 40)
+    {'orders': 40}
+    >>> _holding({"orders": 90, "refunds": None, "payments": 10}, 40)
+    {'refunds': None, 'payments': 10}
+    """
+    ahead = {name: time for name, time in inputs.items() if epoch is None or (time is not None and time >= epoch)}
+    if epoch is None or epoch in ahead.values() or not ahead:
+        return ahead
+    return {name: time for name, time in inputs.items() if name not in ahead}
 
 
 def _some(texts: list[str]) -> str:

@@ -107,6 +107,33 @@ def test_the_inputs_that_hold_the_clock_back_are_named():
     )
 
 
+@pytest.mark.parametrize(
+    ("frontiers", "told"),
+    [
+        (
+            {"orders": 40, "refunds": None},
+            ["inputs of the clock, the furthest behind first: orders 1970-01-01 00:00:40"],
+        ),
+        (
+            {"orders": 90, "refunds": 10, "payments": 40},
+            [
+                "inputs of the clock, the furthest behind first: payments 1970-01-01 00:00:40, orders 1970-01-01 00:01:30"
+            ],
+        ),
+        ({"orders": 90, "refunds": None}, ["no timestamp yet at: refunds"]),
+        (
+            {"orders": 90, "refunds": 10},
+            ["inputs of the clock, the furthest behind first: refunds 1970-01-01 00:00:10"],
+        ),
+        ({"orders": 10, "refunds": None}, []),
+    ],
+    ids=["idle from the first", "idle since long", "new", "back", "all idle"],
+)
+def test_of_the_inputs_behind_the_clock_those_are_named_that_hold_it_back(frontiers, told):
+    times = {name: Frontier(None if time is None else time * SECOND) for name, time in frontiers.items()}
+    assert lines(status_of(NEWEST.replace(frontiers=times), FREE, 103 * SECOND))[4:] == told
+
+
 def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
     status = status_of(NEWEST.replace(epoch=None), FREE, 103 * SECOND)
     assert (status.running, status.host, status.epoch, status.behind_seconds) == (False, None, None, None)
