@@ -6,6 +6,7 @@ import inspect
 import os
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
@@ -53,10 +54,32 @@ def user_place(error: BaseException) -> str:
 
 def line_being_run() -> str:
     """Return the line of the user's program that is at work in this thread, as `program.py:7`; empty if there is none."""
+    frame = _frame_being_run()
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def warn(text: str) -> None:
+    """Give a `UserWarning` at the line of the user's program that is at work in this thread, however deep this is called."""
+    frame = _frame_being_run()
+    if frame is None:
+        warnings.warn(text, stacklevel=2)
+        return
+    known = frame.f_globals
+    warnings.warn_explicit(
+        text,
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=known.get("__name__"),
+        registry=known.setdefault("__warningregistry__", {}),
+    )
+
+
+def _frame_being_run() -> FrameType | None:
     frame = inspect.currentframe()
     while frame is not None and (not _is_users(frame) or _is_installed(frame.f_code.co_filename)):
         frame = frame.f_back
-    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return frame
 
 
 def is_typed_in(line: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pyarrow as pa
 from tidewheel._connectors.memory.iterable import IterableSource
 from tidewheel._core import faults
 from tidewheel._core.text import shortened
+from tidewheel._core.user_code import warn
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import check_clock, stuck
 from tidewheel._program.job import Job
@@ -128,9 +128,7 @@ def _check_clock(job: Job, todo: Sequence[Step]) -> None:
     if not any(isinstance(step, Flush) for step in todo):
         check_clock(job.graph)
     elif text := stuck(job.graph):
-        warnings.warn(
-            f"{text}. Here the end of the test was such an end: any other run refuses the program", stacklevel=4
-        )
+        warn(f"{text}. Here the end of the test was such an end: any other run refuses the program")
 
 
 class _Lives:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, count, tumbling
 from tidewheel.cells import Encoding
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sinks import files as file_sink
-from tidewheel.sources import files
-from tidewheel.testing import CELL, CRASH, MemoryRun, run_in_memory
+from tidewheel.sources import files, iterable
+from tidewheel.testing import CELL, CRASH, MemoryRun, run_in_memory, run_script
 
 
 def clicks(folder: Path, out=None) -> Job:
@@ -139,3 +139,17 @@ def test_an_item_that_does_not_fit_is_named_with_its_source(tmp_path):
 def test_a_first_item_that_cannot_be_a_record_is_named_with_its_source(tmp_path):
     with pytest.raises(ConfigError, match=r"source 'in': the item {'user': <object .*} cannot be a record"):
         run_in_memory(clicks(tmp_path), {"in": [{"user": object()}]})
+
+
+def test_a_warning_stands_at_the_line_of_the_test_however_the_job_is_run():
+    job = Job("warned", state="memory:warned")
+    timed = job.source("in", iterable([{"n": 1}])).assign_timestamps("at", "n", unit="s").key_by("by", "n")
+    timed.window("w", tumbling("1 s"), n=count()).sink("out", collect())
+    for run in (
+        lambda: run_in_memory(job),
+        lambda: run_in_memory(job, {"in": [{"n": 1}]}),
+        lambda: run_script(job),
+    ):
+        with pytest.warns(UserWarning, match="any other run refuses") as warned:
+            run()
+        assert [(each.filename, each.lineno) for each in warned] == [(__file__, run.__code__.co_firstlineno)]
