@@ -107,13 +107,6 @@ class FunctionLogic(StatefulLogic[Any]):
         return self.function(message, state, output)
 
 
-def mentions(logic: StatefulLogic[Any], word: str) -> bool:
-    """Tell whether a text stands as it is in a method of the logic's class."""
-    classes = [each for each in type(logic).__mro__ if issubclass(each, StatefulLogic)]
-    codes = (getattr(method, "__code__", None) for each in classes[:-1] for method in vars(each).values())
-    return any(code is not None and word in code.co_consts for code in codes)
-
-
 def overrides(logic: StatefulLogic[Any], method: str) -> bool:
     """Tell whether the logic defines the method itself; what it does not define need not be called."""
     logic = getattr(logic, "wrapped", logic)

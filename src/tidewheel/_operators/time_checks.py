@@ -50,7 +50,8 @@ def doubts(graph: Graph) -> Iterator[str]:
                 f"{_called(node)}: no step of the program says how far time has come, so {amiss}. {_what_to_add(graph, node)}"
             )
         elif has_clock and node.operator.needs_time and node.operator.driven_by_time:
-            ports = _ways(graph, node, _is_clock)
+            ports = _not_waited_for(graph, node)
+            ports += [each for port in ports for each in _ways(graph, graph.nodes[port.node], _is_clock)]
             sources = sorted({graph.nodes[port.node].name for port in ports if _is_source(graph, port)})
             if sources:
                 yield (
@@ -65,9 +66,8 @@ def _called(node: Node) -> str:
 
 
 def _what_to_add(graph: Graph, node: Node) -> str:
-    """Return the line to add, and behind which steps: those that give its messages times and lead past every clock."""
-    passed = {graph.nodes[port.node].name: graph.nodes[port.node].operator for port in _ways(graph, node, _is_clock)}
-    times = sorted(name for name, operator in passed.items() if isinstance(operator, AssignTimestamps))
+    """Return the line to add, and behind which steps: those that give its messages times, and lead to no clock."""
+    times = sorted(graph.nodes[port.node].name for port in _not_waited_for(graph, node) if _gives_times(graph, port))
     where = " and behind ".join(map(repr, times)) or "assign_timestamps"
     return (
         f'Add limit_out_of_orderness behind {where}: on_time, late = timed.limit_out_of_orderness("bound", "1 minute"); then go '
@@ -84,6 +84,27 @@ def _is_clock(graph: Graph, port: Port) -> bool:
     return node.operator.input(node.name) is not None
 
 
+def _not_waited_for(graph: Graph, node: Node) -> list[Port]:
+    """Return where those of a node's messages get their times that pass no clock, and whose times no other branch leads into one.
+
+    Where nothing gives them times, it is their source.
+    """
+    clocks = [each for each in graph.nodes if each.operator.input(each.name) is not None]
+    taken_in = {port for clock in clocks for port in _ways(graph, clock, _begins_times)}
+    ways = _ways(graph, node, lambda graph, port: _is_clock(graph, port) or _gives_times(graph, port))
+    begins = [port for port in ways if _gives_times(graph, port) or _is_source(graph, port)]
+    return [port for port in begins if port not in taken_in]
+
+
+def _begins_times(graph: Graph, port: Port) -> bool:
+    """Tell whether a clock behind this output takes in other times than one before it: what waits for the clock moves none."""
+    return _gives_times(graph, port) or graph.nodes[port.node].operator.holds_back
+
+
+def _gives_times(graph: Graph, port: Port) -> bool:
+    return isinstance(graph.nodes[port.node].operator, AssignTimestamps)
+
+
 def _is_source(graph: Graph, port: Port) -> bool:
     return graph.nodes[port.node].operator.kind == "source"
 
@@ -94,7 +115,7 @@ def _brings_late(graph: Graph, port: Port) -> bool:
     if _is_clock(graph, port):
         return port.port == LATE
     # New times may be any. A window that takes late messages in emits corrections, which are of its own past.
-    return _is_source(graph, port) or isinstance(operator, AssignTimestamps) or operator.takes_late
+    return _is_source(graph, port) or _gives_times(graph, port) or operator.takes_late
 
 
 def _ends_late(graph: Graph, port: Port) -> bool:

@@ -44,20 +44,14 @@ class OnEpoch(StatefulLogic[int]):
 
 
 class OnTimer(StatefulLogic[int]):
-    clock = "event"
+    clock = "wall"
 
     def on_data(self, message, state, output):
-        output.set_timer(message.time + 5, clock=self.clock)
+        output.set_timer(output.now, clock=self.clock)
         return state
 
     def on_timer(self, timer, state, output):
         return None
-
-
-class OnWallTimer(OnTimer):
-    def on_data(self, message, state, output):
-        output.set_timer(output.now, clock="wall")
-        return state
 
 
 STUCK = {
@@ -75,14 +69,13 @@ DOUBTED = {
     "inner-join": lambda left, right: left.interval_join("op", right),
     "deduplicate": lambda left, right: left.deduplicate("op", "1 s"),
     "on-epoch": lambda left, right: left.stateful_op("op", OnEpoch(), default=0),
-    "timers": lambda left, right: left.stateful_op("op", OnTimer(), default=0),
 }
 FREE = {
     "aggregate": lambda left, right: left.aggregate("op", n=sum_("n")),
     "wall-ttl": lambda left, right: left.stateful_map(
         "op", lambda key, row, n: (n, n), default=0, ttl="1 s", ttl_clock="wall"
     ),
-    "wall-timers": lambda left, right: left.stateful_op("op", OnWallTimer(), default=0),
+    "wall-timers": lambda left, right: left.stateful_op("op", OnTimer(), default=0),
 }
 
 
@@ -142,6 +135,34 @@ def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
     assert "the messages of source 'right' pass no limit_out_of_orderness or generate_epochs" in doubt
     assert "behind 'right-at'" in doubt
     assert list(doubts(program(step, left=True, right=True).graph)) == []
+
+
+def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
+    job = Job("beside", state=f"memory:time-checks-{next(_places)}")
+    stream = timed(job, "in", bound=False)
+    stream.filter("some", lambda row: row.n).limit_out_of_orderness("bound", "1 s")[0].sink("side", discard())
+    stream.key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
+    assert list(doubts(job.graph)) == []
+    # A clock that only the results of the window would move never comes to it.
+    alone = Job("behind", state=f"memory:time-checks-{next(_places)}")
+    windows = timed(alone, "in", bound=False).key_by("by", "user").window("op", tumbling("10 ns"), n=count())
+    windows.limit_out_of_orderness("bound", "1 s")[0].sink("out", discard())
+    assert len(list(doubts(alone.graph))) == 1
+    # Times that are given anew are not those that the clock takes in.
+    anew = stream.assign_timestamps("anew", "n", unit="ns").key_by("by-anew", "user")
+    anew.window("other", tumbling("10 ns"), n=count()).sink("other-out", discard())
+    (doubt,) = doubts(job.graph)
+    assert doubt.startswith("operator 'other'")
+
+
+def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_clock_beside_it():
+    job = Job("beside", state=f"memory:time-checks-{next(_places)}")
+    left, right = timed(job, "in", bound=False), timed(job, "right", bound=False)
+    left.limit_out_of_orderness("bound", "1 s")[0].sink("side", discard())
+    left.union("all", right).key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
+    (doubt,) = doubts(job.graph)
+    assert "the messages of source 'right' pass" in doubt
+    assert "behind 'right-at':" in doubt
 
 
 def test_a_ttl_by_event_time_without_timestamps_is_found_when_the_graph_is_built():

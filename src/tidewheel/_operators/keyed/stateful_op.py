@@ -18,7 +18,7 @@ from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
-from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, mentions, overrides
+from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel._state.segments import UNREADABLE
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
@@ -56,11 +56,8 @@ class StatefulOp(Operator):
 
     @property
     def wants_epochs(self) -> str:
-        if overrides(self.logic, "on_epoch"):
-            return "its on_epoch is never called"
-        if overrides(self.logic, "on_timer") and not mentions(self.logic, "wall"):
-            return 'its timers never fire (those with clock="wall" would)'
-        return ""
+        # Of timers only a run can tell whether they are of the wall clock.
+        return "its on_epoch is never called" if overrides(self.logic, "on_epoch") else ""
 
     @property
     def driven_by_time(self) -> bool:
