@@ -79,7 +79,9 @@ def _are_apart(one: Any, other: Any) -> bool:
 
 def checked_upgrade(name: str, upgrade: Any) -> Any:
     """Return what makes a step's state of that of an older version; refuse what cannot be called so."""
-    reason = _not_callable_with(upgrade, ("state", "version")) if callable(upgrade) else f"{upgrade!r} is no function"
+    reason: str | None = f"{shortened(upgrade, 200)} is no function"
+    if callable(upgrade):
+        reason = _not_callable_with(upgrade, ("state", "version"))
     if upgrade is not None and reason is not None:
         raise GraphError(
             f"operator {name!r}: upgrade= is called with a stored state and the version that it has, and returns today's state, "
@@ -107,7 +109,7 @@ def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggre
     for label, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise GraphError(
-                f"operator {name!r}: {label}={aggregate!r} is not an aggregate; use sum_, count, min_, max_ or mean"
+                f"operator {name!r}: {label}={shortened(aggregate, 200)} is not an aggregate; use sum_, count, min_, max_ or mean"
             )
     return aggregates
 
@@ -141,6 +143,9 @@ def _check_default(name: str, spec: StateSpec, default: Any) -> None:
 
 def _may_be(value: Any, declared: Any) -> bool:
     kind = typing.get_origin(declared) or declared
+    if kind is typing.Annotated:
+        # What it says beside the type, such as a least value, holds for what is stored. A default need not be.
+        return _may_be(value, typing.get_args(declared)[0])
     if kind in (typing.Union, types.UnionType):
         return any(_may_be(value, member) for member in typing.get_args(declared))
     try:

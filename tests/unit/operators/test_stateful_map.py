@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import Counter, deque
-from typing import Any, NamedTuple, Optional, TypedDict
+from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,6 +171,8 @@ def test_a_default_that_is_not_of_the_declared_type_is_refused_when_the_graph_is
         (bool, 0),
         (deque, deque()),
         (dict[str, int], lambda: {}),
+        (Annotated[int, msgspec.Meta(gt=0)], 0),
+        (Annotated[int, msgspec.Meta(gt=0)] | None, 0),
     ],
 )
 def test_a_default_that_may_become_what_is_declared_is_taken(declared, default):

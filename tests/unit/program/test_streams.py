@@ -194,3 +194,10 @@ def test_an_upgrade_that_cannot_be_called_as_it_is_called_is_refused_with_an_exa
     told = r"operator 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
     with pytest.raises(GraphError, match=told):
         getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)
+
+
+def test_what_is_given_in_place_of_an_upgrade_is_told_in_short():
+    keyed = source(job()).key_by("k", "user")
+    with pytest.raises(GraphError, match="no function") as refused:
+        keyed.stateful_map("x", lambda first, second, third: None, version=2, upgrade=dict.fromkeys(range(9999)))
+    assert len(str(refused.value)) < 600
