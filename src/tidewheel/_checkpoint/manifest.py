@@ -86,7 +86,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class StateField(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One field of a declared state type. A type without fields is one field with an empty name."""
+    """One field of a state type. A type without fields is one field with an empty name; an undeclared record begins with one."""
 
     name: str
     """With dots, where a field is a record itself."""

@@ -13,7 +13,6 @@ from tidewheel._checkpoint.manifest import (
     OperatorInfo,
     SparkLog,
     StagedOutput,
-    StateField,
 )
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._checkpoint.shard_map import ShardMap
@@ -23,7 +22,7 @@ from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, stored_kinds, without_state
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.state_type import declared_fields
+from tidewheel._engine.state_type import told_fields
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.windows.window import WindowOperator
@@ -117,15 +116,12 @@ def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     for node in plan.nodes:
         if node.operator.stateful:
             spec = _told(node.operator)
-            declared: tuple[StateField, ...] = ()
-            if spec is not None and spec.codec is None:
-                declared = declared_fields(spec.type, spec.default)
             infos[node.name] = OperatorInfo(
                 node.operator.kind,
                 node.operator.codec_name,
                 1 if spec is None else spec.version,
                 fingerprint=node.operator.state_layout,
-                fields=result_fields(node.operator.results_kept) or declared,
+                fields=result_fields(node.operator.results_kept) or (() if spec is None else told_fields(spec)),
             )
     return infos
 

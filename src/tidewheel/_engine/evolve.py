@@ -247,7 +247,9 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
     # The stored state has the fields of its own time: the declared type may not fit it.
     decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
 
-    defaults = {} if spec.codec is not None else added_defaults(was.fields, spec.type)
+    defaults = (
+        {} if spec.codec is not None else added_defaults(was.fields, spec.hint if spec.type is None else spec.type)
+    )
 
     def upgrade(key: bytes, raw: bytes) -> bytes | None:
         try:

@@ -71,6 +71,12 @@ def expected_type(spec: StateSpec) -> Any:
     return _PLAIN.get(type(spec.factory()()))
 
 
+def record_fields(kind: Any) -> frozenset[str]:
+    """Return the names under which a record's fields are stored; none where it is no record."""
+    info = type_info(kind)
+    return frozenset(field.encode_name for field in info.fields) if isinstance(info, RECORDS) else frozenset()
+
+
 def check_columns(
     operator: str, expected: Any, columns: Mapping[str, pa.DataType | None], key: str, where: str
 ) -> None:

@@ -14,7 +14,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
-from tidewheel._engine.import_columns import StateColumns, check_columns, expected_type
+from tidewheel._engine.import_columns import StateColumns, check_columns, expected_type, record_fields
 from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
 from tidewheel._engine.key_kinds import merged_kinds
@@ -74,6 +74,9 @@ def import_state(
     plan = job.plan()
     spec = _spec(plan, operator)
     codec, expected = spec.resolved_codec(), expected_type(spec)
+    begun = record_fields(spec.hint)
+    if begun and expected is None and _format(rows) == "csv":
+        expected = spec.hint  # Where all is text, nothing else tells what it is to become.
     keys, columns = ImportedKeys(plan, operator, key_type), StateColumns(key, value)
 
     def check(fields: Mapping[str, pa.DataType | None], where: str) -> None:
@@ -90,7 +93,8 @@ def import_state(
         for name, content in _pairs(rows, columns, check) if text is None else text:
             try:
                 stored = to_stored(keys.checked(name))
-                state = codec.encode(_converted(content, None if spec.codec else expected, name, operator))
+                kind = spec.hint if expected is None and _has_fields(content, begun) else expected
+                state = codec.encode(_converted(content, None if spec.codec else kind, name, operator))
             except (StateError, OperatorError) as error:
                 raise error if text is None else StateError(f"{text.place}: {error}") from None
             entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
@@ -106,16 +110,17 @@ def import_state(
 
 def _text_rows(rows: Rows, columns: StateColumns, keys: ImportedKeys, check: _Check, expected: Any) -> TextRows | None:
     """Return the rows of CSV files or JSON lines; None: it is something else."""
-    if not isinstance(rows, str | os.PathLike):
-        return None
-    path = os.fspath(rows)
-    match text_format(path):
+    match _format(rows):
         case "csv":
-            return CsvRows(path, columns, keys, check, expected)
+            return CsvRows(os.fspath(rows), columns, keys, check, expected)
         case "json":
-            return JsonRows(path, columns, keys, check)
+            return JsonRows(os.fspath(rows), columns, keys, check)
         case _:
             return None
+
+
+def _format(rows: Rows) -> str | None:
+    return text_format(os.fspath(rows)) if isinstance(rows, str | os.PathLike) else None
 
 
 def _commit(run: JobRun, operator: str, entries: SortedRuns, key_kinds: dict[str, str]) -> None:
@@ -229,6 +234,11 @@ def _of_batches(table: _Columns, columns: StateColumns, check: _Check, where: st
 def _key(key: Any) -> Any:
     """Make a struct the tuple that it was exported from."""
     return tuple(map(_key, key.values())) if isinstance(key, dict) else key
+
+
+def _has_fields(value: Any, fields: frozenset[str]) -> bool:
+    """Tell whether a value is a record's fields, or some of them."""
+    return isinstance(value, dict) and bool(value) and fields.issuperset(value)
 
 
 def _converted(value: Any, expected: Any, key: Any, operator: str) -> Any:

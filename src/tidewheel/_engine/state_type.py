@@ -17,19 +17,23 @@ import msgspec
 from msgspec import inspect
 
 from tidewheel._checkpoint.manifest import StateField
+from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._values import Row
+from tidewheel._values.records import is_record
 from tidewheel.errors import StateError
 
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 _ANY = "Any"
 _EMPTY = (list, dict, set, tuple, frozenset)
-_PLAIN = (bool, int, float, str, bytes, bytearray, list, dict, set, tuple, frozenset, deque, Counter, OrderedDict)
-_KINDS = {
-    kind: kind.__name__.lower() for kind in (*_PLAIN, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID, Row)
-}
+_PLAIN = (bool, int, float, str, bytes, list, dict, set, tuple, frozenset)
+_TAGGED = (bytearray, deque, Counter, OrderedDict, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID, Row)
+_KINDS = {kind: kind.__name__.lower() for kind in (*_PLAIN, *_TAGGED)}
 """The types that a default can tell, and that are known to differ, by the names that declared ones have."""
-_NAMES = frozenset(_KINDS.values())
+_RECORD = "record"
+_NAMES = frozenset({*_KINDS.values(), _RECORD})
+PLAIN = frozenset(_KINDS[kind] for kind in _PLAIN)
+"""The built-in types by name. Others that are declared are read from several of them: a time from text, say."""
 _NUMBERS = frozenset({"bool", "int", "float"})
 _SERVES: dict[str, frozenset[str]] = {
     "bool": _NUMBERS | {"decimal"},
@@ -38,6 +42,7 @@ _SERVES: dict[str, frozenset[str]] = {
     "decimal": frozenset({"int"}),
     "counter": frozenset({"dict"}),
     "ordereddict": frozenset({"dict"}),
+    _RECORD: frozenset({"dict"}),
 }
 """As what else a state serves that is read as it is, without a declared type."""
 
@@ -68,10 +73,22 @@ def _declared_fields(declared: Any) -> tuple[StateField, ...]:
     """Do the work, once for each type: every commit asks."""
     try:
         fields = tuple(_fields(inspect.type_info(declared), "", True, ()))
-    except (TypeError, NotImplementedError):
+    except (TypeError, NameError, NotImplementedError):
         return ()  # A type of the user's own, which only a codec of the user's own can store.
     defaults = _encoded_defaults(declared, lasting=True)
     return tuple(msgspec.structs.replace(field, default=defaults.get(field.name)) for field in fields)
+
+
+def told_fields(spec: StateSpec) -> tuple[StateField, ...]:
+    """Return what a program tells of a state: the fields of its declared type, or what a default or a hint tells.
+
+    A record that is only hinted at has a field without a name before its own.
+    """
+    if spec.codec is not None:
+        return ()
+    if spec.type is None and is_record(spec.hint):
+        return (StateField("", _RECORD, required=False), *declared_fields(spec.hint))
+    return declared_fields(spec.type, spec.default if spec.hint is None else spec.hint)
 
 
 def check_fields(
@@ -83,8 +100,17 @@ def check_fields(
     """
     if not stored or not declared:
         return
-    if _by_default(stored) or _by_default(declared):
-        _check_kinds(operator, stored, declared, upgradable)
+    # A record that is no longer declared comes as what it is stored as.
+    if _is_record(stored) and _is_record(declared) and (by_default(stored) or not by_default(declared)):
+        declared = [field for field in declared if field.name]
+    elif by_default(stored) or by_default(declared):
+        if by_default(declared):
+            check_undeclared(operator, stored, stored, declared, upgradable)
+        elif _differ(stored, declared):
+            raise StateError(
+                f"operator {operator!r}: its state is stored as {_shown(stored)}, and the program declares {_shown(declared)}; "
+                f"declare the old type{ways_on(upgradable)}"
+            )
         return
     before = {field.name: field for field in stored}
     for field in declared:
@@ -115,35 +141,56 @@ def ways_on(upgradable: bool = True) -> str:
     return f"{upgrade}; or give the operator a new name, under which it begins without state (see docs/howto-change.md)"
 
 
-def _by_default(fields: Sequence[StateField]) -> bool:
-    """Tell whether only a default tells the type."""
-    return not fields[0].name and not fields[0].required
+def by_default(fields: Sequence[StateField]) -> bool:
+    """Tell whether the type is not declared: there are no fields, or a default or a hint tells them."""
+    return not fields or (not fields[0].name and not fields[0].required)
 
 
-def _check_kinds(operator: str, stored: Sequence[StateField], declared: Sequence[StateField], upgradable: bool) -> None:
-    """Refuse a type that has nothing in common with the stored one, where only a default tells one of them."""
-    before, after = _kinds(stored), _kinds(declared)
-    if _by_default(declared):
-        before |= {kind for was in before for kind in _SERVES.get(was, ())}
-    if before and after and not any(_widens(was, now) for was in before for now in after):
-        was, now = (_shown(fields) for fields in (stored, declared))
-        change, way = ("declares", "declare") if not _by_default(declared) else ("begins it as", "begin it as")
+def check_undeclared(
+    operator: str,
+    stored: Sequence[StateField],
+    was: Sequence[StateField],
+    now: Sequence[StateField],
+    upgradable: bool = True,
+) -> None:
+    """Refuse an undeclared type that is certainly not that of stored state, of which a program told before what it `was`."""
+    if stored and now and _differ(stored, now):
+        way = "begin it as the old type"
+        if not by_default(was):
+            way = f"declare {'the record' if was[0].name else was[0].type} again: undeclared, it is not read as what it was"
         raise StateError(
-            f"operator {operator!r}: its state is stored as {was}, and the program {change} {now}; {way} the old "
-            f"type{ways_on(upgradable)}"
+            f"operator {operator!r}: its state is stored as {_shown(stored)}, and the program begins it as {_shown(now)}; "
+            f"{way}{ways_on(upgradable)}"
         )
 
 
-def _kinds(fields: Sequence[StateField]) -> set[str]:
-    """Return the built-in types that a state may have; none where that is not known."""
+def _differ(stored: Sequence[StateField], declared: Sequence[StateField]) -> bool:
+    """Tell whether a type has certainly nothing in common with the stored one, where one of them is not declared.
+
+    Of one that is declared, but not built in, only the stored states tell.
+    """
+    known = _NAMES if by_default(declared) else PLAIN
+    before, after = _kinds(stored, known), _kinds(declared, known)
+    if by_default(declared):
+        before |= {kind for was in before for kind in _SERVES.get(was, ())}
+    return bool(before and after) and not any(_widens(was, now) for was in before for now in after)
+
+
+def _is_record(fields: Sequence[StateField]) -> bool:
+    return bool(fields[0].name) or (by_default(fields) and fields[0].type == _RECORD)
+
+
+def _kinds(fields: Sequence[StateField], known: frozenset[str]) -> set[str]:
+    """Return the types that a state may have; none where they are not among the known ones."""
     if fields[0].name:
         return {"dict", "list"}  # A record, as it is stored.
     kinds = {member.partition("[")[0] for member in _members(fields[0].type)} - {"none"}
-    return kinds if kinds <= _NAMES else set()
+    return kinds if kinds <= known else set()
 
 
 def _shown(fields: Sequence[StateField]) -> str:
-    return f"a record with the field {fields[0].name!r}" if fields[0].name else fields[0].type
+    named = next((field.name for field in fields if field.name), None)
+    return fields[0].type if named is None else f"a record with the field {named!r}"
 
 
 def added_defaults(stored: Sequence[StateField], declared: Any) -> dict[str, bytes]:

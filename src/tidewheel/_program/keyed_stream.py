@@ -246,10 +246,9 @@ class KeyedStream(WindowSteps[Key, Value]):
         values = self.job.graph.shape(self.port)
         # What is folded is of the type of the values; a record has to be declared to come back as one.
         declared = values.type if state is None and codec is None and values.kind == "record" else state
-        # Of values of a plain type nothing is declared, since a function may make others of them: it tells what they are like.
-        spec = StateSpec(
-            declared, values.type if values.kind == "scalar" else None, codec, version, checked_upgrade(name, upgrade)
-        )
+        # Of values of a plain type nothing is declared, since a function may make others of them.
+        hint = values.type if values.kind == "scalar" else None
+        spec = StateSpec(declared, None, codec, version, checked_upgrade(name, upgrade), hint)
         self.job.alias(name, *aliases)
         return KeyedStream(
             self.job, self._then(name, Reduce(checked_function(name, function, "one value", "another"), spec))

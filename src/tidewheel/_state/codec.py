@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from tidewheel._core.text import shortened
-from tidewheel._state.stored_types import Fit, same, stored_type
-from tidewheel._state.tagged import NotStorable, decode, untagged
+from tidewheel._state.stored_types import Fit, begun, same, stored_type
+from tidewheel._state.tagged import RECORD, NotStorable, decode, untagged
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
 
 
@@ -88,9 +88,10 @@ class _Msgpack(BulkCodec):
         self._type = declared
         self._encode = msgspec.msgpack.Encoder().encode
         try:
-            self._decode = msgspec.msgpack.Decoder(declared, ext_hook=untagged).decode
+            untag = _untag(declared)
+            self._decode = msgspec.msgpack.Decoder(declared, ext_hook=untag).decode
             self._decode_array: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(
-                list[declared | None], ext_hook=untagged
+                list[declared | None], ext_hook=untag
             ).decode
         except (TypeError, NameError) as error:
             raise ConfigError(
@@ -119,7 +120,7 @@ class _Msgpack(BulkCodec):
             raise self._refused(value, f"{shortened(value, 200)} would come back as {shortened(stored, 200)}")
 
     def _refused(self, value: Any, reason: str) -> OperatorError:
-        if self._type is Any:
+        if self._type is Any or begun(self._type) is not None:
             return OperatorError(
                 f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({reason}); keep built-in "
                 "types, declare the state's type, or choose another codec for this operator"
@@ -174,6 +175,15 @@ class _Msgpack(BulkCodec):
 
     def __repr__(self) -> str:
         return f"msgpack_codec({_called(self._type)})"
+
+
+def _untag(declared: Any) -> Callable[[int, memoryview], Any]:
+    """Return what reads extension types in a state of this type."""
+    begins = begun(declared)
+    if begins is None:
+        return untagged
+    record = msgpack_codec(begins.record)
+    return lambda code, data: record.decode(bytes(data)) if code == RECORD else untagged(code, data)
 
 
 class _Pickle:

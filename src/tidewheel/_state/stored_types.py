@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from tidewheel._state.tagged import NATIVE, tagged
+from tidewheel._state.tagged import NATIVE, tagged, tagged_record
 from tidewheel._values.records import field_types, is_record
 from tidewheel._values.row import Row
 
@@ -38,6 +38,29 @@ class Fit(IntEnum):
     """As `StoredType.tagged` gives them."""
     NATIVE = 2
     """As they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """Beside `Any`: what is undeclared begins as this record, which can be stored there beside all that is undeclared.
+
+    >>> begun(dict[str, undeclared(Begun)])
+    Begun(record=<class 'tidewheel._state.stored_types.Begun'>)
+    """
+
+    record: Any
+
+
+def undeclared(record: Any) -> Any:
+    """Return the type of what is undeclared and begins as a record."""
+    return typing.Annotated[Any, Begun(record)]
+
+
+def begun(declared: Any) -> Begun | None:
+    """Return as what the undeclared part of a type begins; None: it has none, or that is not known."""
+    if isinstance(declared, Begun):
+        return declared
+    return next(filter(None, map(begun, typing.get_args(declared))), None)
 
 
 class StoredType(ABC):
@@ -59,6 +82,8 @@ def stored_type(declared: Any) -> StoredType:
     if declared in _SCALARS:
         return _Scalar({declared})
     origin, arguments = typing.get_origin(declared) or declared, typing.get_args(declared)
+    if origin is typing.Annotated and isinstance(arguments[1], Begun):
+        return _BegunAs(arguments[1].record)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
     if origin in _CONTAINERS:
@@ -80,6 +105,19 @@ class _Undeclared(StoredType):
 
     def tagged(self, value: Any) -> Any:
         return tagged(value)
+
+
+class _BegunAs(_Undeclared):
+    def __init__(self, record: Any) -> None:
+        self.record, self.inner = record, stored_type(record)
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        records = [value for value in values if type(value) is self.record]
+        return min(self.inner.fit(records), Fit.TAGGED) if records else super().fit(values)
+
+    def tagged(self, value: Any) -> Any:
+        return tagged_record(self.inner.tagged(value)) if type(value) is self.record else tagged(value)
 
 
 class _Scalar(StoredType):

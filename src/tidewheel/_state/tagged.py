@@ -1,7 +1,8 @@
 """Tagged values: what msgpack does not hold as it is, as extension types, so that state comes back as it was written.
 
 A tagged value names one of the types below and never a class of a program: decoding state runs no code of whoever wrote it.
-Records (dataclasses, structs, named tuples) and enums therefore need a declared type, and are refused here.
+Records (dataclasses, structs, named tuples) and enums therefore need a declared type, and are refused here. The record as
+which an undeclared state begins is tagged as that: which one it is, the program knows that reads it.
 """
 
 from __future__ import annotations
@@ -86,8 +87,10 @@ _CODES = {
     "counter": 14,
     "ordered": 15,
     "divided": 16,
+    "record": 17,
 }
 """The extension types. A number keeps its meaning for as long as there is state."""
+RECORD = _CODES["record"]
 
 
 class Divided(msgspec.Struct, frozen=True):
@@ -117,6 +120,17 @@ def undivided(data: bytes) -> Divided:
     if not isinstance(state, Divided):
         raise ValueError(f"{with_article(type(state).__name__)} is no divided state")
     return state
+
+
+def tagged_record(content: Any) -> Ext:
+    """Return what to encode in place of the record as which an undeclared state begins; `content` is what is stored of it.
+
+    Without the program it is decoded as that.
+
+    >>> decode(_encode(tagged_record({"count": 1})))
+    {'count': 1}
+    """
+    return _ext("record", content)
 
 
 def _ext(name: str, content: Any) -> Ext:
@@ -226,6 +240,7 @@ _READ: dict[int, Callable[[Any], Any]] = {
     _CODES["counter"]: lambda flat: Counter(_read_pairs(flat)),
     _CODES["ordered"]: lambda flat: OrderedDict(_read_pairs(flat)),
     _CODES["divided"]: Divided,
+    RECORD: lambda content: content,
 }
 
 

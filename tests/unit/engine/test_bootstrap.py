@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -89,10 +90,10 @@ def test_what_cannot_be_imported_is_refused(job):
         job.import_state("account", "nowhere.parquet")
 
 
-def plain(tmp_path, **state) -> Job:
+def plain(tmp_path, function=lambda key, record, rank: (rank, rank), **state) -> Job:
     made = Job("ranks", state=f"file://{tmp_path}/state", n_shards=4)
     stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
-    stream.stateful_map("rank", lambda key, record, rank: (rank, rank), **state).sink("out", collect())
+    stream.stateful_map("rank", function, **state).sink("out", collect())
     return made
 
 
@@ -147,6 +148,37 @@ def test_a_default_tells_the_type_as_far_as_it_can(tmp_path):
     assert plain(tmp_path, default=0).import_state("rank", shares) == 1
     assert plain(tmp_path).import_state("rank", TABLE) == 2
     assert plain(tmp_path, default=dict).import_state("rank", TABLE) == 2
+
+
+def test_the_values_of_a_reduce_are_imported_as_they_are(tmp_path):
+    def latest(record: dict) -> datetime:
+        return datetime.fromisoformat(record["at"])
+
+    made = Job("latest", state=f"file://{tmp_path}/state", n_shards=4)
+    keyed = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    keyed.map("at", latest).reduce("latest", max).sink("out", collect())
+    assert made.import_state("latest", [("ada", datetime(2026, 3, 1)), ("bob", "not yet")]) == 2
+    assert dict(stored(made).scan("latest")) == {"ada": datetime(2026, 3, 1), "bob": "not yet"}
+
+
+@pytest.mark.parametrize("form", ["pairs", "table", "csv"])
+def test_fields_of_the_record_that_a_state_begins_as_are_imported_as_that_record(tmp_path, form):
+    rows = {"pairs": [("ada", {"balance": 7})], "table": pa.table({"key": ["ada"], "balance": [7]})}
+    rows["csv"] = str(tmp_path / "accounts.csv")
+    (tmp_path / "accounts.csv").write_text("key,balance\nada,7\n")
+    seen: list[Account] = []
+    made = plain(tmp_path, function=lambda key, record, account: (seen.append(account), account), default=Account())
+    made.import_state("rank", rows[form])
+    with MemoryRun(made) as run:
+        run.batch({"in": [{"user": "ada"}]})
+    assert seen == [Account(7)]
+
+
+@pytest.mark.parametrize("value", [7, {"other": 1}, {}])
+def test_a_record_that_a_state_begins_as_refuses_no_other_import(tmp_path, value):
+    made = plain(tmp_path, default=Account())
+    made.import_state("rank", [("ada", value)])
+    assert dict(stored(made).scan("rank")) == {"ada": value}
 
 
 def test_columns_that_a_record_lacks_or_has_otherwise_are_refused(job):

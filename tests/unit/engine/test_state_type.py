@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
+from unittest import mock
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from tidewheel import Job, KeyedStream, Stream, tumbling
+from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._engine.state_type import check_fields, declared_fields
 from tidewheel._values.row import row_class
 from tidewheel.errors import StateError
@@ -33,6 +35,11 @@ class Totals:
     count: int = 0
     inner: Inner | None = None
     parts: list[Inner] = field(default_factory=list)
+
+
+@dataclass
+class Empty:
+    pass
 
 
 class Nested(msgspec.Struct):
@@ -118,7 +125,6 @@ def test_a_changed_record_is_refused_by_field(after, told):
         (declared_fields(None, 0.5), declared_fields(None, Decimal(0))),
         (declared_fields(None, {}), declared_fields(None, Counter)),
         (declared_fields(None, []), declared_fields(None, deque(maxlen=3))),
-        (declared_fields(None, 0), declared_fields(UUID)),
         (declared_fields(None, row_class(("a",))(1)), declared_fields(None, {})),
     ],
 )
@@ -145,6 +151,10 @@ def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, af
         (declared_fields(None, 0), declared_fields(None, Decimal(0))),
         (declared_fields(None, Decimal(0)), declared_fields(Decimal)),
         (declared_fields(None, Counter()), declared_fields(None, {})),
+        *(
+            (declared_fields(None, before), declared_fields(after))
+            for before, after in [(0, Decimal), (0.0, Decimal), ("", datetime), ("", UUID), (datetime.min, int)]
+        ),
         ((), declared_fields(None, {})),
         (declared_fields(None, 0), ()),
     ],
@@ -229,6 +239,10 @@ def folded(default: Any, **options: Any) -> Callable[[KeyedStream], Stream]:
     return lambda keyed: keyed.window("step", tumbling("10 s"), lambda s, v: s, default=default, **options)
 
 
+def counted(keyed: KeyedStream) -> Stream:
+    return keyed.window("step", tumbling("10 s"), lambda s, v: 1 if isinstance(s, Empty) else s + 1, default=Empty())
+
+
 def reduced(keyed: KeyedStream) -> Stream:
     return keyed.map("times", lambda event: event["at"]).reduce("step", max)
 
@@ -240,15 +254,30 @@ def expiring(keyed: KeyedStream) -> Stream:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (mapped(0), mapped(Totals()), "stored as int, and the program declares a record with the field 'count'"),
-        (mapped(0), mapped(Totals), "stored as int, and the program declares a record with the field 'count'"),
-        (mapped(lambda: 0), mapped(""), "stored as int, and the program begins it as str"),
+        (mapped(0), mapped(Totals()), "stored as int, and the program begins it as a record with the field 'count'"),
+        (mapped(0), mapped(Totals), "stored as int, and the program begins it as a record with the field 'count'"),
+        (
+            mapped(0),
+            mapped(UUID(int=0), state=UUID),
+            "key 'a': stored state does not fit the declared type UUID .*upgrade=",
+        ),
+        (mapped("soon"), mapped(UUID(int=0), state=UUID), "key 'a': stored state does not fit the declared type UUID"),
+        (mapped(Totals()), mapped(Empty()), "stored with the field 'count', which the program no longer declares"),
+        (
+            mapped(Totals(), state=Totals),
+            mapped(Totals()),
+            "stored as a record with the field 'count', and the program begins it as a record .*; declare the record again",
+        ),
         (
             mapped(lambda: 0),
             mapped("", state=str),
             "key 'a': stored state does not fit the declared type str .*upgrade=",
         ),
-        (mapped(set(), state=set[int]), mapped(set()), "stored as list, and the program begins it as set"),
+        (
+            mapped(set(), state=set[int]),
+            mapped(set()),
+            r"stored as list, and the program begins it as set; declare set\[int\] again.*upgrade=",
+        ),
         (reduced, mapped({}), "stored as int, and the program begins it as dict.*upgrade="),
         (folded(0), folded({}), "stored as int, and the program begins it as dict.*a new name"),
         (folded(0), folded(Totals(), state=Totals), "stored as int, and the program declares a record"),
@@ -266,11 +295,24 @@ def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, aft
     [
         (mapped(0), mapped(None)),
         (mapped(lambda: 0), mapped(lambda: "")),
+        (mapped(lambda: 0), mapped("")),
+        (mapped(lambda: 0), mapped(datetime.min)),
+        (mapped(lambda: 0.5), mapped(Decimal(0))),
+        (mapped(lambda: {}), mapped(Counter())),
+        (mapped(lambda: 0), mapped(Empty())),
+        (mapped(0), mapped(Decimal(0), state=Decimal)),
+        (mapped(0.0), mapped(Decimal(0), state=Decimal)),
+        (mapped("2026-03-01T00:00:00Z"), mapped(datetime.min, state=datetime)),
+        (mapped(str(UUID(int=7))), mapped(UUID(int=0), state=UUID)),
+        (mapped(Totals(3)), mapped(Totals())),
+        (mapped(Totals(3)), mapped({})),
+        (folded(Totals()), folded(Totals(), state=Totals)),
         (mapped(set()), mapped(set(), state=set[int])),
         (mapped((0, 1)), mapped((0, 1), state=tuple[int, int])),
         (mapped(Totals()), mapped(Totals, state=Totals)),
         (mapped(0, state=int), mapped(0.5, state=float)),
         (reduced, mapped(0)),
+        (counted, counted),
         (folded(0), folded(0)),
         (folded(0, state=int), folded(0, state=float)),
         (folded(Totals()), folded(record(count=(int, 0))())),
@@ -279,6 +321,20 @@ def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, aft
 def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
     with changed(before, after) as run:
         run.batch({"in": [{"user": "a", "at": 6}]})
+
+
+def test_a_sample_is_looked_for_in_a_few_files_and_not_in_all_of_a_large_state():
+    url = f"memory:told-{next(_names)}"
+    made = Job("told", state=url, n_shards=64)
+    keyed = made.source("in", lambda spark: None).key_by("k", "user")
+    keyed.stateful_map("sum", lambda k, v, s: (None, s), default=0).sink("o", discard())
+    with MemoryRun(made, parallelism=64) as run:
+        run.batch({"in": [{"user": str(n)} for n in range(1000)]})
+        reader = StateReader(run.run.store, run.run.head)
+        assert reader.sample("sum", 8) is not None
+        with mock.patch.object(reader, "_fetch", wraps=reader._fetch) as fetch:
+            assert reader.sample("other", 8) is None
+        assert fetch.call_count == 8
 
 
 def test_an_upgrade_that_takes_a_stored_record_for_one_is_told_that_it_is_a_dict():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import Counter, deque
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 from unittest import mock
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Row
 from tidewheel._state.codec import pickle_codec
-from tidewheel.errors import GraphError
+from tidewheel.errors import GraphError, OperatorError
 from unit.operators.running import failure, run
 
 
@@ -23,6 +24,16 @@ from unit.operators.running import failure, run
 class Total:
     count: int = 0
     sum: int = 0
+
+
+@dataclasses.dataclass
+class Empty:
+    pass
+
+
+@dataclasses.dataclass
+class Unresolved:
+    other: NotThere | None = None  # noqa: F821
 
 
 class Color(enum.Enum):
@@ -186,6 +197,46 @@ def test_a_record_as_default_declares_the_type(default):
 
     ran = run(keyed(step, default=default), [1, 3])
     assert ran.values() == [1, 4]
+
+
+class Rare(msgspec.Struct, array_like=True):
+    n: int = 0
+
+
+@dataclasses.dataclass
+class Tagged:
+    n: int = 0
+    seen: Any = (1, frozenset({2}))
+
+
+@pytest.mark.parametrize("dead_letter", [False, True])
+@pytest.mark.parametrize("default", [Empty(), Empty, Total(), Rare(), Unresolved()])
+@pytest.mark.parametrize(
+    "kept", [7, 0.5, "text", {"n": 1}, {"count": 1, "sum": 2}, {}, [1, (2, 3)], {4, 5}, datetime(2026, 3, 1)]
+)
+def test_a_record_as_default_may_stand_for_nothing_yet_and_never_be_stored(kept, default, dead_letter):
+    def step(key, n, state):
+        return f"{type(state).__name__} {state!r}", kept
+
+    ran = run(keyed(step, default=default), [2], [4, 6], dead_letter=dead_letter)
+    begun = default() if isinstance(default, type) else default
+    assert ran.values() == [f"{type(state).__name__} {state!r}" for state in (begun, kept, kept)]
+    assert not ran.dead
+
+
+@pytest.mark.parametrize("dead_letter", [False, True])
+@pytest.mark.parametrize("record", [Total, Rare, Tagged])
+def test_a_record_as_default_is_stored_beside_other_values(record, dead_letter):
+    def step(key, n, state):
+        return repr(state), record(n) if isinstance(state, dict) else {"n": n}
+
+    ran = run(keyed(step, default=record), [2], [4], [6], [8], dead_letter=dead_letter)
+    assert ran.values() == [repr(state) for state in (record(), {"n": 2}, record(4), {"n": 6})]
+
+
+def test_a_record_as_default_that_has_no_form_in_msgpack_is_refused_where_it_is_stored():
+    with pytest.raises(OperatorError, match="Unresolved needs a declared type"):
+        run(keyed(lambda key, n, state: (n, state), default=Unresolved()), [1])
 
 
 def test_the_annotation_of_the_state_declares_its_type():

@@ -21,7 +21,7 @@ from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.key_lookup import KeyLookup
-from tidewheel._state.references import ShardParts
+from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.segments import SUFFIX, segment_key, whole
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.tagged import is_divided
@@ -134,6 +134,17 @@ class StateReader:
         """Yield every key of an operator with its encoded state."""
         for shard, stored, value in self._entries(operator, prefix):
             yield from_stored(stored), self._whole(operator, shard, stored, value)
+
+    def sample(self, operator: str, files: int) -> tuple[Any, bytes] | None:
+        """Return a key of an operator with its encoded state; None if there is none in as many files, and the rest of a shard."""
+        opened: set[FileRef] = set()
+        for shard in sorted(self.manifest.shards):
+            if len(opened) >= files:
+                break
+            opened |= self.manifest.shards[shard].files()
+            for stored, value in self._stored(operator, shard):
+                return from_stored(stored), self._whole(operator, shard, stored, value)
+        return None
 
     def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield an operator's encoded state of one shard, with its stored keys, ascending."""

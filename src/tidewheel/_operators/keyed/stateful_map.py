@@ -18,9 +18,10 @@ from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import KeyBatch
+from tidewheel._state.stored_types import undeclared
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel._values.records import is_record
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import ConfigError, GraphError, OperatorError
 
 _IMMUTABLE = (bool, int, float, str, bytes, type(None), frozenset)
 
@@ -35,10 +36,19 @@ class StateSpec:
     version: int = 1
     upgrade: Callable[[Any, int], Any] | None = None
     """Makes today's state of one that an earlier version of the program stored."""
+    hint: Any = None
+    """The type that states have unless the function makes others, where none is declared. It makes no state and refuses none."""
+
+    @property
+    def stored_type(self) -> Any:
+        """The declared type, or what is known of an undeclared one: a record that is only hinted at can be stored too."""
+        if self.type is not None:
+            return self.type
+        return undeclared(self.hint) if is_record(self.hint) else Any
 
     def resolved_codec(self) -> StateCodec:
-        """Return the chosen codec, or msgpack for the declared type."""
-        return self.codec or msgpack_codec(Any if self.type is None else self.type)
+        """Return the chosen codec, or msgpack for the type."""
+        return self.codec or msgpack_codec(self.stored_type)
 
     def factory(self) -> Callable[[], Any]:
         """Return what makes the state of a new key.
@@ -77,13 +87,23 @@ def state_spec(
 ) -> StateSpec:
     """Return the state's description; where no type was given, it is that of the function's annotation.
 
-    Without either, a record that the state begins as tells it: undeclared, it could not be stored.
+    Without either, a record as which the state begins is a hint: it may stand for "nothing yet", and never be stored.
     """
     declared = type_ if type_ is not None else parameter(function, position)
-    if declared is None and codec is None:
-        made = default if isinstance(default, type) else type(default)
-        declared = made if is_record(made) else None
-    return StateSpec(declared, default, codec, version, upgrade)
+    hint = _begun_record(default) if declared is None and codec is None else None
+    return StateSpec(declared, default, codec, version, upgrade, hint)
+
+
+def _begun_record(default: Any) -> Any:
+    """Return the type of a default that is a record and can be stored, or None."""
+    made = default if isinstance(default, type) else type(default)
+    if not is_record(made):
+        return None
+    try:
+        msgpack_codec(made)
+    except ConfigError:
+        return None
+    return made
 
 
 @dataclass(frozen=True)

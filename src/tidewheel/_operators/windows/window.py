@@ -105,8 +105,7 @@ class WindowOperator(TimedOperator):
         return layout == super().state_layout
 
     def spec(self) -> StateSpec:
-        folded = Any if self.folded.type is None else self.folded.type
-        return StateSpec(dict[int, tuple[int, int, folded]], dict)  # type: ignore[valid-type]
+        return StateSpec(dict[int, tuple[int, int, self.folded.stored_type]], dict)  # type: ignore[name-defined]
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return (ANY if self.fold.result is None else ROW, inputs[0])
