@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
 import msgspec
 import pytest
 
 from fleet_nodes import Fleet, MemoryNode, started
+from tidewheel import Job, KeyedStream, Stream, sum_, tumbling
+from tidewheel._fleet.run import fingerprint
 from tidewheel.errors import FencedError, StateError
+from tidewheel.sinks import discard
+
+
+@dataclass
+class Total:
+    n: int = 0
+    s: str = ""
 
 
 @pytest.fixture
@@ -46,3 +61,43 @@ def test_a_batch_that_changed_a_shard_of_another_run_is_refused(fleet):
     a.finish((spec, reports, ends))
     b.step()
     fleet.check_exact()
+
+
+def mapped(default: Any, **options: Any) -> Callable[[KeyedStream], Stream]:
+    return lambda keyed: keyed.stateful_map("s", lambda key, value, state: (value, state), default=default, **options)
+
+
+def folded(default: Any, **options: Any) -> Callable[[KeyedStream], Stream]:
+    return lambda keyed: keyed.window("s", tumbling("1 s"), lambda state, value: state, default=default, **options)
+
+
+def reduced(keyed: KeyedStream) -> Stream:
+    def latest(event) -> datetime:
+        return datetime.min
+
+    return keyed.map("m", latest).reduce("s", max)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (mapped(0), "94b687cad52436cd"),
+        (mapped({}), "909825a070f62cb2"),
+        (mapped(0, version=2, upgrade=lambda state, version: state), "5d2cb1dffbd7f90e"),
+        (mapped(Total(), state=Total), "792437ad770ce8fc"),
+        (mapped(Total(7), state=Total), "792437ad770ce8fc"),
+        (mapped(datetime.min, state=datetime), "2660c28aa97f438e"),
+        (lambda keyed: keyed.reduce("s", max, state=datetime), "ce90e04cec08a21a"),
+        (lambda keyed: keyed.window("s", tumbling("1 s"), n=sum_("n")), "31eb2319897fa1d2"),
+        *((mapped(default), "b920772173819349") for default in (None, lambda: 0, datetime.min, Decimal(0), Total())),
+        *((folded(default), "dbc84d603fbb7933") for default in (None, 0, datetime.min, Total())),
+        (folded(Total(), state=Total), "dbc84d603fbb7933"),
+        (reduced, "b9c60e7496a5a913"),
+    ],
+)
+def test_a_program_has_the_fingerprint_that_nodes_of_earlier_versions_have_of_it(step, expected):
+    # A node with another fingerprint is refused beside living ones: a new version could not be rolled out node by node.
+    job = Job("p", state="memory:fingerprints", n_shards=4)
+    events = job.source("in", lambda spark: None).assign_timestamps("at", "at", unit="s")
+    step(events.limit_out_of_orderness("b", "0 s")[0].key_by("k", "user")).sink("o", discard())
+    assert fingerprint(job.plan(), 4) == expected
