@@ -40,7 +40,8 @@ def reset(
     """Remove a job's state, so that its next start is its first. Shows what goes, and asks.
 
     Checkpoints, savepoints and state go, and the job's cells are emptied. What its sinks published stays, unless
-    `--output` says otherwise. A job that runs is refused.
+    `--output` says otherwise. The figures of its runs, which `top` and the page show, stay until they are too old
+    (`run --history`). A job that runs is refused.
 
     For example:
 

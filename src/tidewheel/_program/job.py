@@ -249,7 +249,7 @@ class Job:
     def cell(self, name: str, declared: type[Record], *, default: Record) -> JobCell[Record]: ...
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
-    def cell(self, name: str, declared: Any, *positional: Any, default: Any = None) -> JobCell[Any]:
+    def cell(self, name: str, declared: Any = None, *positional: Any, default: Any = None) -> JobCell[Any]:
         """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
 
         Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with `StoredJob.cell`. Each

@@ -62,6 +62,13 @@ def test_a_value_in_place_of_the_type_is_refused_with_what_to_write(given, meant
         Job("live").cell("t", given)
 
 
+def test_a_cell_without_a_type_is_refused_with_what_to_write():
+    with pytest.raises(
+        GraphError, match=r"cell 't': its second argument is the type .* Write job\.cell\('t', float, default=0\.5"
+    ):
+        Job("live").cell("t", default=0.5)
+
+
 def test_a_default_without_its_name_is_refused_with_what_to_write():
     with pytest.raises(GraphError, match=r"cell 't': its default is given by name: default=0\.5"):
         Job("live").cell("t", float, 0.5)
