@@ -62,11 +62,11 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     # Batches.
     ("commits", "counter", "Commits of this process.", ("kind",)),
     ("events", "counter", "Records that the sources gave, over the whole life of the job.", ()),
-    ("batch_seconds", "histogram", "From the start of a batch to its output being visible.", ()),
+    ("batch_seconds", "histogram", "From the planning of a batch to its output being visible.", ()),
     (
         "batch_step_seconds",
         "histogram",
-        "The parts of that: offsets, read (waiting for the sources' rows), tasks, commit, publish.",
+        "The parts of that: offsets, read (waiting for the sources' rows), tasks, commit, publish; the rest is Spark's.",
         ("step",),
     ),
     ("batch_tasks", "gauge", "Tasks of the last batch: the parallelism, or 1 if it was small.", ()),

@@ -75,7 +75,7 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 0.0
     """From the batch's start to its output being visible."""
     steps: dict[str, float] = {}
-    """Of these, the seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; their sum is about `seconds`."""
+    """Of these, the seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; the rest is Spark's own work on the batch."""
     rows: int = 0
     """Records that the sources gave."""
     rows_in: dict[str, int] = {}
