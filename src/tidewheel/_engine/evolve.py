@@ -15,11 +15,12 @@ from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
+from tidewheel._engine.changed_default import former_defaults, with_defaults
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.state_type import added_defaults
+from tidewheel._engine.state_type import added_defaults, told_fields
 from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.window_change import window_places
 from tidewheel._operators.base import Conversion
@@ -110,6 +111,20 @@ def conversions(
     return found
 
 
+def changed_defaults(
+    plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, bytes]]:
+    """Return the operators with fields that have another default now, with the encoded ones that stored states stand for."""
+    former = renamed(stored, operator_infos(plan), aliases)
+    found = {}
+    for node in plan.nodes:
+        was = stored.get(former.get(node.name, node.name))
+        defaults = {} if was is None else _former_defaults(node, was)
+        if defaults:
+            found[node.name] = defaults
+    return found
+
+
 def evolve(run: ChainRun) -> None:
     """Commit the state under today's names and versions, if it is not so already.
 
@@ -162,7 +177,15 @@ def _change(stored: Mapping[str, OperatorInfo], plan: Plan, aliases: Mapping[str
 
 
 def _differs(was: OperatorInfo, now: OperatorInfo, node: Node) -> bool:
-    return was.version != now.version or _converts(node, was)
+    return was.version != now.version or _converts(node, was) or bool(_former_defaults(node, was))
+
+
+def _former_defaults(node: Node, was: OperatorInfo) -> dict[str, bytes]:
+    """Return the defaults of fields that stored states stand for and that the program has changed; an upgrade= gets them too."""
+    spec = state_of(node)
+    if spec is None or was.version != spec.version:
+        return {}
+    return former_defaults(was.fields, told_fields(spec))
 
 
 def _converts(node: Node, was: OperatorInfo) -> bool:
@@ -199,7 +222,7 @@ def _evolve_shard(
             if emptied:
                 continue
             upgrade = None if slash else _upgrade(nodes[name], stored[old])
-            changed = items(table) if upgrade is None else _upgraded(items(table), upgrade)
+            changed = items(table) if upgrade is None else _upgraded(items(table), upgrade, moved=name != old)
             if name != old:
                 changed = (item for item in changed if item[1] is not None)
             files.add(shard, f"{name}{slash}{rest}", changed)
@@ -224,8 +247,10 @@ def _hint(error: Exception, was: OperatorInfo) -> str:
     return ""
 
 
-def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade) -> Iterator[Item]:
-    return ((key, upgrade(key, value)) for key, value in items)
+def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade, moved: bool) -> Iterator[Item]:
+    """Yield the items of a table as they are to be written: all that are moved to another one, else those that change."""
+    pairs = ((key, value, upgrade(key, value)) for key, value in items)
+    return ((key, upgraded) for key, value, upgraded in pairs if moved or upgraded != value)
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
@@ -240,22 +265,23 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
         convert = conversion.convert
         if convert is not None:
             return lambda _, raw: convert(raw)
-    spec = state_of(node)
+    spec, defaults = state_of(node), _former_defaults(node, was)
+    if spec is not None and defaults:
+        declared = spec.type is not None
+        return lambda _, raw: with_defaults(raw, defaults, declared=declared)
     if spec is None or spec.upgrade is None or was.version == spec.version:
         return None
     codec, user = spec.resolved_codec(), spec.upgrade
     # The stored state has the fields of its own time: the declared type may not fit it.
     decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
 
-    defaults = (
-        {} if spec.codec is not None else added_defaults(was.fields, spec.hint if spec.type is None else spec.type)
-    )
+    added = {} if spec.codec is not None else added_defaults(was.fields, spec.hint if spec.type is None else spec.type)
 
     def upgrade(key: bytes, raw: bytes) -> bytes | None:
         try:
             state = decode(raw)
             if isinstance(state, dict):
-                state.update({name: decode(default) for name, default in defaults.items() if name not in state})
+                state.update({name: decode(default) for name, default in added.items() if name not in state})
             value = user(state, was.version)
             encoded = None if value is None else codec.encode(value)
             if encoded is not None:

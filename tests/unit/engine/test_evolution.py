@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from tidewheel import Job, StoredJob
+from tidewheel._checkpoint.manifest import StateField
 from tidewheel._checkpoint.tools.state_reader import StateReader
+from tidewheel._engine.changed_default import former_defaults
 from tidewheel._engine.stopped_job import states
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, GraphError, StateError
@@ -153,6 +156,50 @@ def test_an_upgrade_gets_the_defaults_of_the_program_that_stored_the_state(url):
         "bob": Unlimited(4, 10),
         "eve": Unlimited(0, 1000),
     }
+
+
+@pytest.mark.parametrize("given", ["state", "default"])
+@pytest.mark.parametrize("name", ["total", "renamed"])
+def test_another_default_of_a_field_is_for_new_keys_and_states_that_lack_it_keep_the_one_of_their_time(
+    url, name, given
+):
+    aliases = {} if name == "total" else {"aliases": ["total"]}
+
+    def declared(kind: type) -> dict:
+        return {"default": kind} if given == "default" else {"default": None, "state": kind}
+
+    def keep(key, record, state):
+        return None, state
+
+    send(total(url, function=keep, **declared(Plain)), ("ada", 3), ("bob", 4))
+    send(total(url, function=keep, **declared(Limited)), ("ada", 5))
+    job = total(url, name, function=keep, **declared(Unlimited), **aliases)
+    with MemoryRun(job) as run:
+        assert run.run.notices == [
+            f"operator {name!r}: stored states that lack 'limit' (10) get the default of before, and new keys begin with today's"
+        ]
+        assert run.run.head.kind == "upgrade"
+        run.batch({"in": [{"user": "eve", "amount": 1}]})
+    assert {key: state["limit"] for key, state in StoredJob("orders", state=url).scan(name)} == {
+        "ada": 10,
+        "bob": 10,
+        "eve": 1000,
+    }
+    with MemoryRun(job) as run:
+        assert (run.run.notices, run.run.head.kind) == ([], "claim")
+
+
+def test_a_default_that_is_the_same_set_in_another_order_has_not_changed():
+    one, other = (tuple_of("frozenset[str]", msgspec.msgpack.encode(each)) for each in (["a", "b"], ["b", "a"]))
+    assert former_defaults(one, other) == {}
+    assert former_defaults(one, tuple_of("frozenset[str]", msgspec.msgpack.encode(["a"])))
+    assert former_defaults(*(tuple_of("list[str]", msgspec.msgpack.encode(each)) for each in (["a", "b"], ["b", "a"])))
+    # A field that is gone, or had no default, stands for nothing.
+    assert former_defaults(one, ()) == former_defaults(tuple_of("str", None), tuple_of("str", b"\xa1a")) == {}
+
+
+def tuple_of(type: str, default: bytes | None) -> tuple[StateField, ...]:
+    return (StateField("field", type, default is None, default),)
 
 
 def test_newer_state_and_state_without_a_way_are_refused_before_anything_is_claimed(url):
