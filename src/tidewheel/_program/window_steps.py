@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from tidewheel._core.text import shortened
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.stateful_map import state_spec
@@ -113,6 +115,11 @@ class WindowSteps(JoinSteps[Key, Value]):
             raise GraphError(
                 f"operator {name!r}: {windows!r} is no kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
             )
+        for label, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate) and get_close_matches(label, ["allowed_lateness"], cutoff=0.5):
+                raise GraphError(
+                    f"operator {name!r}: a window has no {label}=; did you mean allowed_lateness={shortened(aggregate, 60)}?"
+                )
         nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
         operator: Operator
         if add is not None:

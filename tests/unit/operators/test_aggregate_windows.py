@@ -14,8 +14,9 @@ from tidewheel import Job, Message, count, max_, mean, min_, session, sliding, s
 from tidewheel._operators.aggregates.packed_rows import PackedRows
 from tidewheel._operators.aggregates.partial_results import key_batch_of
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
-from tidewheel.errors import StateError
+from tidewheel.errors import GraphError, StateError
 from tidewheel.sinks import collect
+from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from unit.operators.running import failure, run
 
@@ -137,3 +138,13 @@ def test_sessions_that_were_stored_as_maps_are_rewritten():
     places, columns = PackedRows(table, 6, "w").read(key_batch_of(pa.array(["a", "b"]), 1))
     assert places.tolist() == [0, 0]
     assert [column.tolist() for column in columns] == [[10, 40], [25, 55], [0, 2], [2, 1], [0, 2.5], [0, 0]]
+
+
+@pytest.mark.parametrize("label", ["lateness", "allow_lateness"])
+def test_a_misspelt_lateness_is_not_told_as_a_wrong_aggregate(label):
+    job = Job("misspelt", state="memory:misspelt", n_shards=4)
+    keyed = job.source("in", iterable([]), value=dict).key_by("by", "k")
+    with pytest.raises(
+        GraphError, match=rf"operator 'w': a window has no {label}=; did you mean allowed_lateness='1 day'\?"
+    ):
+        keyed.window("w", tumbling("1 h"), n=count(), **{label: "1 day"})
