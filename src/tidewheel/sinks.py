@@ -15,6 +15,8 @@
 | `console` | at least once |
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from tidewheel._connectors.delta.sink import delta
 from tidewheel._connectors.files.sink import files, whole_files
 from tidewheel._connectors.functions.for_each import for_each
@@ -27,6 +29,7 @@ from tidewheel._connectors.mqtt.sink import mqtt
 from tidewheel._connectors.nats.sink import nats
 from tidewheel._connectors.postgres.sink import postgres
 from tidewheel._connectors.sink import Sink
+from tidewheel._core.text import no_attribute
 
 __all__ = [
     "Sink",
@@ -43,3 +46,8 @@ __all__ = [
     "postgres",
     "whole_files",
 ]
+
+if not TYPE_CHECKING:  # To a type checker, a module with such a function would have every name.
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_attribute(__name__, name, __all__)

@@ -42,6 +42,14 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         tidewheel.jobs  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "meant"), [("sinks", "postgresql", "postgres"), ("sources", "kafka_topic", "kafka")]
+)
+def test_a_misspelt_sink_or_source_is_told_with_the_one_that_was_meant(module, name, meant):
+    with pytest.raises(AttributeError, match=rf"has no '{name}'; did you mean '{meant}'\? There are .*files"):
+        getattr(importlib.import_module(f"tidewheel.{module}"), name)
+
+
 def test_dir_shows_the_public_names_and_modules_alone():
     assert sorted(dir(tidewheel)) == sorted([*tidewheel.__all__, "__version__"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -59,3 +59,14 @@ def with_article(noun: str) -> str:
     ['an Order', 'a window', 'a UUID', 'a URL', 'an hour']
     """
     return f"{'an' if _SPOKEN_AS_A_VOWEL.match(noun) else 'a'} {noun}"
+
+
+def no_attribute(module: str, name: str, names: Sequence[str]) -> AttributeError:
+    """Return the error for a name that a module does not have, with the one that was meant.
+
+    >>> no_attribute("tidewheel.sinks", "postgresql", ["files", "postgres"]).args
+    ("module 'tidewheel.sinks' has no 'postgresql'; did you mean 'postgres'? There are files, postgres",)
+    """
+    near = get_close_matches(name, names, 1)
+    meant = f"did you mean {near[0]!r}? There" if near else "there"
+    return AttributeError(f"module {module!r} has no {name!r}; {meant} are {', '.join(names)}", name=name)
