@@ -158,6 +158,16 @@ def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:
 
 
 @contextmanager
+def unpinned_after() -> Iterator[None]:
+    """Let a batch pin values meanwhile; after it no cell has one, in a process that does other things too."""
+    try:
+        yield
+    finally:
+        _pinned.clear()
+        _read_empty.clear()
+
+
+@contextmanager
 def given(values: Mapping[str, Any]) -> Iterator[None]:
     """Make these the values that functions see meanwhile, as a test gives them; of other cells they see the default."""
     global _defaults_hold

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tidewheel._cells.live import unpinned_after
 from tidewheel._connectors import kept_logs
 from tidewheel._core import pickling
 from tidewheel._engine import wire
@@ -58,7 +59,7 @@ def reports_here(
 ) -> list[bytes]:
     """Run these levels of a batch in this process, as the task of this number would, and return their reports."""
     task = TaskIdentity(number, secrets.randbits(2 * _RANDOM_BITS - 1))
-    with _alone:
+    with _alone, unpinned_after():
         return _reports(_levels(program, digest, spec, levels, task, iter(()), splits))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tidewheel._cells.live import unpinned_after
 from tidewheel._checkpoint.manifest import Manifest, SparkLog
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
@@ -127,7 +128,8 @@ class MemoryRun(Closing):
 
     def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))
-        rows = self._levels(spec, splits, first)
+        with unpinned_after():
+            rows = self._levels(spec, splits, first)
         batch_reports = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
         check_reports(batch_reports, levels, spec.parallelism)
         self.run.commit(spec, batch_reports, kind, None, self._progress() if kind == "batch" else None)

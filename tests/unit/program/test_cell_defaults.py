@@ -62,6 +62,15 @@ def test_a_value_in_place_of_the_type_is_refused_with_what_to_write(given, meant
         Job("live").cell("t", given)
 
 
+def test_after_a_run_in_this_process_a_cell_has_no_value_outside_of_functions():
+    job = Job("over")
+    limit = job.cell("limit", int, default=1)
+    job.source("in", sources.iterable([1, 2])).filter("large", lambda n: n > limit.value).sink("out", sinks.collect())
+    assert run_in_memory(job).outputs["out"] == [{"value": 2}]
+    with pytest.raises(RuntimeError, match="the cell 'limit' has a value inside the functions of a running job only"):
+        limit.value  # noqa: B018
+
+
 def test_a_cell_without_a_type_is_refused_with_what_to_write():
     with pytest.raises(
         GraphError, match=r"cell 't': its second argument is the type .* Write job\.cell\('t', float, default=0\.5"
