@@ -10,19 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._core.text import shortened
+from tidewheel._observe.records import ENOUGH_FOR_SHARES
 from tidewheel._values import Batch
 
-SHARE = 0.1
-"""A key with more than this share of the messages is told."""
-_TOLD = 3
-"""How many keys of a `key_by` are told at most."""
-_SENT = 10
-"""How many a task reports: a key that is hot in the whole batch is among these in some tasks."""
+_NOTED_SHARE = 0.05
+"""A key with more than this share of a batch is noted: over several batches it may have a share that is worth telling."""
+_NOTED = 10
+"""How many keys of a `key_by` are noted at most, and how many a task reports."""
 _FIRST, _LATER = 256, 32
 """How many messages are looked at when messages come at once: of the first few times, and of all others."""
 _FIRST_TIMES = 4
-_FEW = 100
-"""Of fewer messages a share says nothing."""
 _HELD = 10_000
 _LONGEST = 60
 
@@ -64,14 +61,14 @@ class KeySample:
         """Return the most frequent keys of each `key_by`, as Python shows them, each with about how many messages it has."""
         return {
             operator: {
-                shortened(key, _LONGEST, told_apart=True): float(times) for key, times in counter.most_common(_SENT)
+                shortened(key, _LONGEST, told_apart=True): float(times) for key, times in counter.most_common(_NOTED)
             }
             for operator, counter in self._counters.items()
         }
 
 
 def hot_keys(found: Iterable[Mapping[str, Counts]], messages: Mapping[str, int]) -> dict[str, Counts]:
-    """Return the keys with a large share of a batch, given what its tasks found and how many messages each `key_by` had.
+    """Return the keys with a share of a batch worth noting, from what its tasks found and how many messages each `key_by` had.
 
     >>> hot_keys([{"by": {"7": 200.0, "8": 30.0}}, {"by": {"7": 100.0}}], {"by": 1000})
     {'by': {'7': 0.3}}
@@ -85,7 +82,7 @@ def hot_keys(found: Iterable[Mapping[str, Counts]], messages: Mapping[str, int])
     hot = {}
     for operator, counter in sums.items():
         total = messages.get(operator, 0)
-        if total >= _FEW:
-            shares = {key: min(1.0, round(times / total, 3)) for key, times in counter.most_common(_TOLD)}
-            hot[operator] = {key: share for key, share in shares.items() if share > SHARE}
+        if total >= ENOUGH_FOR_SHARES:
+            shares = {key: min(1.0, round(times / total, 3)) for key, times in counter.most_common(_NOTED)}
+            hot[operator] = {key: share for key, share in shares.items() if share > _NOTED_SHARE}
     return {operator: shares for operator, shares in hot.items() if shares}

@@ -53,6 +53,10 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     traceback: str = ""
 
 
+ENOUGH_FOR_SHARES = 100
+"""Of fewer messages, shares of keys say nothing, and are not noted."""
+
+
 class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """The figures of one commit. Mappings are by operator unless it says otherwise; absent names stand for 0.
 
@@ -122,7 +126,7 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     merged_bytes: int = 0
     """Bytes of changes that were merged with each other beside the batches, and adopted by this commit."""
     hot: dict[str, dict[str, float]] = {}
-    """By `key_by`, the keys with more than a tenth of its messages, as Python shows them, each with its share; by a sample."""
+    """By `key_by`, the keys with more than a twentieth of its messages, as Python shows them, with their shares; by a sample."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):

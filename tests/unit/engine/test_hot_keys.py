@@ -79,6 +79,11 @@ def test_shares_are_of_all_tasks_and_few_messages_have_none():
     assert hot_keys(found, {"by": 99}) == {}
 
 
+def test_keys_of_an_even_batch_are_all_noted_since_shares_are_those_of_several_batches():
+    found = [{"by": {str(key): 125.0 - key for key in range(8)}}]
+    assert len(hot_keys(found, {"by": 1000})["by"]) == 8
+
+
 @pytest.mark.parametrize("key", ["user", lambda record: record["user"]])
 def test_a_hot_key_is_in_the_history_of_a_run(key):
     url = f"memory:hot-{next(_fresh)}"

@@ -131,3 +131,18 @@ def test_a_key_is_hot_that_has_a_large_share_of_all_the_last_commits():
     rarely = CommitRecord(2, 2 * SECOND, rows=100, rows_out={"by": 100})
     assert hot_keys([often, rarely]) == [{"operator": "by", "key": "'u7'", "share": 0.3}]
     assert hot_keys([]) == []
+
+
+def test_the_share_of_a_key_is_that_of_all_batches_which_are_large_enough_for_shares():
+    one = CommitRecord(
+        1, SECOND, rows=100, rows_out={"by": 100}, hot={"by": {"a": 0.3, "b": 0.26, "c": 0.24, "d": 0.2}}
+    )
+    two = CommitRecord(
+        2, SECOND, rows=100, rows_out={"by": 100}, hot={"by": {"d": 0.28, "c": 0.27, "a": 0.25, "b": 0.2}}
+    )
+    small = CommitRecord(3, SECOND, rows=50, rows_out={"by": 50})
+    assert [(each["key"], round(each["share"], 3)) for each in hot_keys([one, two, small])] == [
+        ("a", 0.275),
+        ("c", 0.255),
+        ("d", 0.24),
+    ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tidewheel._observe.backlog import Backlog, backlog
-from tidewheel._observe.records import CommitRecord, OperatorRecord
+from tidewheel._observe.records import ENOUGH_FOR_SHARES, CommitRecord, OperatorRecord
 
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
@@ -14,6 +15,10 @@ RECENT_NS = 60 * 10**9
 QUIET_SECONDS = 60.0
 """After so long without a batch that had rows, the rate is 0."""
 _FEW = 5
+_HOT = 0.1
+"""A key with more than this share of the messages is told."""
+_HOT_KEYS = 3
+"""How many keys of a `key_by` are told at most."""
 
 
 def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
@@ -92,18 +97,21 @@ def operator_figures(
 
 
 def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
-    """Return the keys with a large share of the messages of the `last` commits, the largest share first."""
+    """Return the keys with a large share of the messages of the `last` commits, a few of each `key_by`, the largest first."""
     shares: dict[tuple[str, str], float] = {}
     for record in last:
         for operator, keys in record.hot.items():
             for key, share in keys.items():
                 shares[operator, key] = shares.get((operator, key), 0.0) + share * record.rows_out.get(operator, 0)
-    found = []
-    for (operator, key), messages in shares.items():
-        total = sum(record.rows_out.get(operator, 0) for record in last)
-        if total and messages > 0.1 * total:
+    told: Counter[str] = Counter()
+    found: list[dict[str, Any]] = []
+    for (operator, key), messages in sorted(shares.items(), key=lambda each: -each[1]):
+        rows = (record.rows_out.get(operator, 0) for record in last)
+        total = sum(each for each in rows if each >= ENOUGH_FOR_SHARES)
+        if total and messages > _HOT * total and told[operator] < _HOT_KEYS:
+            told[operator] += 1
             found.append({"operator": operator, "key": key, "share": messages / total})
-    return sorted(found, key=lambda each: -float(each["share"]))
+    return sorted(found, key=lambda each: -each["share"])
 
 
 def bar(record: CommitRecord) -> dict[str, Any]:
