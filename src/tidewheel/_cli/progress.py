@@ -134,6 +134,12 @@ class LineProgress(Progress):
             f"{result.job}: {how}; {self.counts()}{self._start()}, at sequence {result.sequence}",
             "yellow" if result.stopped else "green",
         )
+        for operator, number in result.late.items():
+            messages = "1 message" if number == 1 else f"{number:,} messages"
+            self._print(
+                f"{messages} came too late for {operator}, and no step reads them: give its late stream a sink",
+                "yellow",
+            )
         if result.holding and result.event_count and not result.stopped:
             self._print(_held_back(result), "dim")
 

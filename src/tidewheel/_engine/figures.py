@@ -150,7 +150,7 @@ def record_of(
     rows_in = {name: number for name, number in counts.items() if name in names}
     staged = {output.sink: output.rows for output in manifest.outputs}
     rows_out = {**added({}, (report.emitted for report in reports)), **staged}
-    labelled = {label: _labelled(counts, label) for label in ("late", "dropped", "dead")}
+    own = {label: labelled(counts, label) for label in ("late", "dropped", "dead")}
     seconds = dict(steps.seconds)
     reading = min(max((report.reading for report in reports), default=0.0), seconds.get("tasks", 0.0))
     if "tasks" in seconds:
@@ -172,9 +172,9 @@ def record_of(
         rows_in=rows_in,
         rows_out=rows_out,
         busy=_summed(report.busy for report in reports),
-        late=labelled["late"],
-        dropped=labelled["dropped"],
-        dead=added(labelled["dead"], (report.dead for report in reports)),
+        late=own["late"],
+        dropped=own["dropped"],
+        dead=added(own["dead"], (report.dead for report in reports)),
         changed=_by_operator(added({}, (report.changed for report in reports))),
         stored=sizes.totals,
         shards={operator: dict(shards) for operator, shards in sizes.by_shard.items()} if whole else {},
@@ -211,7 +211,7 @@ def operator_records(plan: Plan) -> tuple[OperatorRecord, ...]:
     )
 
 
-def _labelled(counts: Mapping[str, int], label: str) -> dict[str, int]:
+def labelled(counts: Mapping[str, int], label: str) -> dict[str, int]:
     """Return the counters that operators keep under a label, such as `by-user/late`, by operator."""
     found = ((name.rpartition("/"), number) for name, number in counts.items())
     return {operator: number for (operator, _, own), number in found if operator and own == label}

@@ -170,6 +170,16 @@ class Graph:
         name = names[port.port] if names else f"output {port.port}"
         return f"{node.name} ({name})" if name else node.name
 
+    def unread(self, output: str) -> set[str]:
+        """Return the names of the operators that have an output of this name which no step reads."""
+        read = {port for node in self.nodes for port in node.inputs}
+        return {
+            node.name
+            for node in self.nodes
+            for number, name in enumerate(node.operator.output_names)
+            if name == output and Port(node.id, number) not in read
+        }
+
     def mermaid(self) -> str:
         """Return the graph as a Mermaid flow chart."""
         lines = ["flowchart LR"]

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
+from tidewheel._engine.figures import labelled
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun, start_sinks
@@ -106,6 +108,7 @@ class Driver:
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
         self._polls = 0
+        self._late: Counter[str] = Counter()
         self._read_by_spark = False
         """Whether tasks could not read a batch as Spark would, so that Spark's own rows must be at hand from then on."""
         self._interrupts = Interrupts(self)
@@ -154,8 +157,11 @@ class Driver:
             return RunResult(self.job.name, 0, 0, self.batches, self.stopping)
         at_end = head.epoch == MAX_TIME
         holding = tuple(node.name for node in self.job.graph.nodes if node.operator.holds_back and not at_end)
-        epoch = None if at_end else head.epoch
-        return RunResult(self.job.name, head.sequence, head.event_count, self.batches, self.stopping, epoch, holding)
+        epoch, unread = None if at_end else head.epoch, self.job.graph.unread("late")
+        late = {name: number for name, number in self._late.items() if number and name in unread}
+        return RunResult(
+            self.job.name, head.sequence, head.event_count, self.batches, self.stopping, epoch, holding, late
+        )
 
     def _run(self) -> None:
         """Claim the job and run its batches to the end."""
@@ -491,6 +497,8 @@ class Driver:
             sum(report.rejected for report in found),
             kind=kind,
         )
+        for report in found:
+            self._late.update(labelled(report.counts, "late"))
         self.batches.append(progress)
         del self.batches[:-_KEEP_BATCHES]
         self._enter(None)

@@ -78,6 +78,8 @@ class RunResult:
     """The clock of the data at the end, in ns since 1970; None: there is none, or a bounded run has come to the end of time."""
     holding: tuple[str, ...] = ()
     """The operators in which results may wait for that clock to go on: windows and joins. After a bounded run, none."""
+    late: dict[str, int] = field(default_factory=dict)
+    """By operator, how many messages came too late for it in this run, where no step reads them."""
 
     def __str__(self) -> str:
         how = "stopped as asked" if self.stopped else "done"

@@ -248,12 +248,16 @@ def test_a_start_is_as_long_in_the_last_line_as_in_the_first_and_few_rows_have_n
             "waiting in paid: all there is, since the clock of the data waits for the first timestamp of each input; tidewheel "
             "status shop names them, --bounded waits for none",
         ),
+        (
+            RunResult("shop", 3, 2, [], late={"hours": 21}),
+            "21 messages came too late for hours, and no step reads them: give its late stream a sink",
+        ),
         (RunResult("shop", 3, 2, [], True, None, ("paid",)), "shop: stopped as asked"),
         (RunResult("shop", 3, 0, [], False, None, ("paid",)), "shop: done"),
     ],
-    ids=["open", "no clock yet", "stopped", "no data"],
+    ids=["open", "no clock yet", "late", "stopped", "no data"],
 )
-def test_the_end_of_a_run_says_what_waits_for_the_clock_of_the_data(result, last):
+def test_the_end_of_a_run_says_what_waits_for_the_clock_of_the_data_and_what_was_too_late(result, last):
     out = io.StringIO()
     LineProgress(Console(file=out, width=400, highlight=False)).ended(result)
     assert out.getvalue().splitlines()[-1].startswith(last)

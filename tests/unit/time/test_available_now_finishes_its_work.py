@@ -120,5 +120,6 @@ def test_two_runs_with_available_now_leave_nothing_that_one_that_runs_on_would_h
         for _ in range(3):
             run.batch({})
     assert starts(apart) == starts(whole) == [(0, 2), (10, 1), (20, 1), (30, 1)]
-    ended = job(6, apart, "apart").run(bounded=True, spark=spark, local=f"{tmp_path}/local")
-    assert (starts(apart)[-1], ended.epoch, ended.holding) == ((40, 1), None, ())
+    items.append({"k": "x", "at": 2})
+    ended = job(7, apart, "apart").run(bounded=True, spark=spark, local=f"{tmp_path}/local")
+    assert (starts(apart)[-1], ended.epoch, ended.holding, ended.late) == ((40, 1), None, (), {"bound": 1})
