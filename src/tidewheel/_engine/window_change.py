@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,8 @@ class WindowPlace:
     """How far, in ns, records may be ahead of the clock of the data; None: only the program's function knows."""
     time: str = "event.at"
     """How the time of a record is written in the program."""
+    shared: bool = False
+    """Whether other steps read the output of such a `key_by`, so that its name is not free for the old window's alone."""
 
 
 def window_places(plan: Plan) -> dict[str, WindowPlace]:
@@ -62,6 +65,8 @@ def window_places(plan: Plan) -> dict[str, WindowPlace]:
     told = bool(epochs) and all(each.function is None for each in epochs)
     disorder = max(each.bound for each in epochs) if told else None
 
+    readers = Counter(port.node for node in plan.nodes for port in node.inputs)
+
     def key_step(node: Node) -> Node:
         while node.operator.kind != "key_by":
             node = nodes[node.inputs[0].node]
@@ -69,7 +74,8 @@ def window_places(plan: Plan) -> dict[str, WindowPlace]:
 
     def place(node: Node) -> WindowPlace:
         steps = [key_step(nodes[port.node]) for port in node.inputs]
-        return WindowPlace(tuple(step.name for step in steps), disorder, _time(nodes, steps[0].inputs[0]))
+        shared = any(readers[step.id] > 1 for step in steps)
+        return WindowPlace(tuple(step.name for step in steps), disorder, _time(nodes, steps[0].inputs[0]), shared)
 
     return {node.name: place(node) for node in plan.nodes if node.operator.kind in WAYS}
 
@@ -93,6 +99,8 @@ def way_to_another_window(
     """
     moment = cut(*layouts, clock, place.disorder)
     by, right = place.key_steps[0], place.key_steps[-1]
+    # A window's state is under its own name, whatever the key_by before it is called.
+    old = "-old" if place.shared else ""
     after = "after all that was read, and a window of each kind begins there"
     shown = f"datetime.fromisoformat({moment.isoformat()!r})" if moment is not None else "…"
     lines, streams = WAYS[kind]
@@ -101,9 +109,9 @@ def way_to_another_window(
         lines=lines.format(
             name=repr(name),
             new=repr(f"{name}-2"),
-            by=repr(by),
+            by=repr(f"{by}{old}"),
             by_2=repr(f"{by}-2"),
-            right=repr(right),
+            right=repr(f"{right}{old}"),
             right_2=repr(f"{right}-2"),
             time=place.time,
         ),

@@ -170,6 +170,14 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
     assert "window('tens', …)        # as it was" in said
     assert "window('tens-2', …)    # as it is now" in said
     assert "`tidewheel state keys changing tens` prints" in said
+
+    def shared(events):
+        keyed = events.key_by("by-k", "k")
+        keyed.window("tens", tumbling("20 ns"), n=count()).sink("out", out)
+        keyed.aggregate("all", n=count()).sink("out-3", out)
+
+    with pytest.raises(StateError, match=r"before\.key_by\('by-k-old', …\)\.window\('tens', …\)"):
+        MemoryRun(job(shared))
     with MemoryRun(job(both)) as run:
         run.batch(at(26, 38, 41))
         run.batch(at(59, 85))
