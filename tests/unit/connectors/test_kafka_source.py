@@ -15,6 +15,7 @@ from tidewheel._connectors.kafka.spark_connector import is_there, spark_options
 from tidewheel._connectors.kafka.topic_ids import is_id
 from tidewheel.errors import ConfigError, ConnectorError, GraphError, TidewheelError
 from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
+from waiting import eventually
 
 PASSWORD = "hunter2-and-more"
 
@@ -114,8 +115,9 @@ def test_a_log_that_stays_open_gives_each_range_the_records_of_its_offsets(kafka
         for _ in range(size):
             producer.produce(topic.name, b"x")
         producer.commit_transaction(30)
+        # The broker ends a transaction a moment after it has promised to.
+        eventually(lambda at=at, size=size: log.end({})[partition] == at + size + 1, "the end of the transaction")
         end = log.end({})[partition]
-        assert end == at + size + 1
         there += range(at, at + size)
         assert read(at, end) == [offset for offset in there if offset >= at]
         at = end
