@@ -1,4 +1,4 @@
-"""A small HTTP server in a thread of a process that does something else: it answers GET, and says nothing of its own."""
+"""A small HTTP server in a thread of a process that does something else: it answers GET."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
 from tidewheel._core.closing import Closing
+from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError
+
+_LOG = logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
@@ -30,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class HttpEndpoint(Closing):
-    """Serves until the block ends. Port 0 takes a free one; `port` says which."""
+    """Serves until the block ends. Port 0 takes a free one; `port` says which, and so does the log."""
 
     def __init__(self, host: str, port: int, answer: Callable[[str, str], Answer], what: str) -> None:
         """Listen; a `ConfigError` if the port is taken or the host is none of this machine's.
@@ -43,6 +46,9 @@ class HttpEndpoint(Closing):
         except (OSError, OverflowError) as error:
             raise ConfigError(f"cannot serve {what} on port {port} of {host}: {error}; choose another port") from error
         self.host, self.port = host, int(self._server.server_address[1])
+        if port == 0:
+            # Nobody else knows where it is; told as loudly as what must not be missed.
+            _LOG.warning("%s: at %s", what, self.url)
         self._thread = threading.Thread(target=self._server.serve_forever, name=f"tidewheel-{what}", daemon=True)
 
     @property

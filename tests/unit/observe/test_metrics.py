@@ -222,3 +222,8 @@ def test_the_docs_list_the_metrics_that_there_are():
     assert [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), text.strip()) for name, kind, labels, text in rows] == [
         (metric.name + suffix.get(metric.kind, ""), metric.kind, metric.labels, metric.help) for metric in METRICS
     ]
+
+
+def test_a_port_that_was_left_to_the_machine_is_told(caplog):
+    with MetricsEndpoint(Metrics("told"), 0) as endpoint:
+        assert f"metrics: at http://127.0.0.1:{endpoint.port}" in caplog.messages
