@@ -161,7 +161,9 @@ class CsvSplit(Split):
         if numbers and _has_loose_space(text, self.form.separator.encode()):
             raise ReadBySpark(f"{self.path} has a space beside a value")
         if b'"' in text and (b"\\" in text or not _quotes_are_plain(text, ord(self.form.separator))):
-            raise ReadBySpark(f"{self.path} has a quote or an escape inside of a value")
+            raise ReadBySpark(
+                f"{self.path} has a quote or an escape inside of a value; Spark takes doubled ones for one with escape='\"' alone"
+            )
 
 
 def _blocks(path: str) -> Iterator[bytes]:
