@@ -65,7 +65,8 @@ class StateSpec:
                     kind()
                 except TypeError:
                     raise GraphError(
-                        f"a new key's state of type {kind.__name__} cannot be made from nothing; give default="
+                        f"a new key's state of type {kind.__name__} cannot be made from nothing; give default=, a "
+                        f"{kind.__name__}, or state={kind.__name__} | None, with which it begins as None"
                     ) from None
                 return kind
             return lambda: None
