@@ -12,6 +12,7 @@ import msgspec
 
 from tidewheel._core.text import listed, shortened
 from tidewheel._operators.aggregates.functions import Aggregate
+from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.keyed.stateful_map import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._state.timers import Clock
@@ -49,13 +50,8 @@ def checked_function(name: str, function: Any, *arguments: str) -> Any:
 
 def check_pair(name: str, function: Any) -> None:
     """Refuse a function of a `stateful_map` whose annotations have its output and its state the wrong way round."""
-    try:
-        hints = typing.get_type_hints(function)
-        _, _, third, *_ = inspect.signature(function).parameters
-    except (TypeError, ValueError, NameError, AttributeError):
-        return  # It does not tell.
-    state, returned = hints.get(third), hints.get("return")
-    first, second = _pair_of(returned)
+    state = parameter(function, 2)
+    first, second = _pair_of(returned(function))
     # Two classes of which one can stand for the other, as an int for a float, may well be meant.
     if first is state and _are_apart(state, second):
         raise GraphError(
@@ -64,9 +60,9 @@ def check_pair(name: str, function: Any) -> None:
         )
 
 
-def _pair_of(returned: Any) -> tuple[Any, Any]:
+def _pair_of(annotation: Any) -> tuple[Any, Any]:
     """Return the two types of a pair; twice None if it is none."""
-    kinds = typing.get_args(returned) if typing.get_origin(returned) is tuple else ()
+    kinds = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else ()
     return kinds if len(kinds) == 2 else (None, None)
 
 
