@@ -20,7 +20,7 @@ def check_clock(graph: Graph) -> None:
 def stuck(graph: Graph) -> str | None:
     """Return what to say where an operator waits for a clock that no step moves; None if there is none."""
     waiting = next((node for node in graph.nodes if node.operator.waits_for_epochs), None)
-    if waiting is None or _has_clock(graph):
+    if waiting is None or _clocks(graph):
         return None
     return (
         f"{_called(waiting)}: no step of the program says how far time has come, so {waiting.operator.waits_for_epochs} before "
@@ -42,7 +42,7 @@ def check_lateness(graph: Graph) -> None:
 
 def doubts(graph: Graph) -> Iterator[str]:
     """Yield what may be a mistake: operators that lack a clock, and messages that the clock does not wait for."""
-    has_clock = _has_clock(graph)
+    has_clock = bool(_clocks(graph))
     for node in graph.nodes:
         amiss = node.operator.wants_epochs
         if not has_clock and amiss:
@@ -75,12 +75,16 @@ def _what_to_add(graph: Graph, node: Node) -> str:
     )
 
 
-def _has_clock(graph: Graph) -> bool:
-    return any(node.operator.input(node.name) is not None for node in graph.nodes)
+def _clocks(graph: Graph) -> list[Node]:
+    """Return the steps that move the clock."""
+    return [node for node in graph.nodes if _moves_clock(node)]
 
 
 def _is_clock(graph: Graph, port: Port) -> bool:
-    node = graph.nodes[port.node]
+    return _moves_clock(graph.nodes[port.node])
+
+
+def _moves_clock(node: Node) -> bool:
     return node.operator.input(node.name) is not None
 
 
@@ -89,8 +93,7 @@ def _not_waited_for(graph: Graph, node: Node) -> list[Port]:
 
     Where nothing gives them times, it is their source.
     """
-    clocks = [each for each in graph.nodes if each.operator.input(each.name) is not None]
-    taken_in = {port for clock in clocks for port in _ways(graph, clock, _begins_times)}
+    taken_in = {port for clock in _clocks(graph) for port in _ways(graph, clock, _begins_times)}
     ways = _ways(graph, node, lambda graph, port: _is_clock(graph, port) or _gives_times(graph, port))
     begins = [port for port in ways if _gives_times(graph, port) or _is_source(graph, port)]
     return [port for port in begins if port not in taken_in]
