@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3
+from tidewheel._checkpoint import format_2, format_3, format_4
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -22,6 +22,8 @@ from tidewheel._checkpoint.manifest import (
     Manifest,
     OperatorInfo,
     PinnedCell,
+    Position,
+    SeenFile,
     Span,
     SparkLog,
     SparkSource,
@@ -36,7 +38,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 4
+VERSION = 5
 OLDEST = 2
 """The oldest version that is read."""
 
@@ -85,7 +87,8 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     carried_epoch: int | None
     delivered_epoch: int | None
     behind: list[tuple[_Count, int | None]]
-    source_offsets: list[tuple[str, int | str]]
+    source_offsets: list[tuple[str, Position]]
+    source_kinds: list[tuple[str, str]]
     operator_states: list[tuple[str, bytes]]
     metadata: list[tuple[str, str]]
     n_shards: int
@@ -96,6 +99,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     key_kinds: list[tuple[str, str]]
     shards: list[_Slot]
     driver: ShardParts
+    seen: tuple[SeenFile, ...]
     outputs: tuple[StagedOutput, ...]
     outputs_of: int | None
     published: int
@@ -115,7 +119,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     fleet: _Fleet | None
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(_Body).decode
 
 
@@ -160,7 +164,9 @@ def _upgraded(body: bytes, version: int) -> bytes:
     """Return a body of an earlier format as one of today's; `msgspec.DecodeError` if it is none."""
     if version <= 2:
         body = format_2.upgraded(body)
-    return format_3.upgraded(body) if version <= 3 else body
+    if version <= 3:
+        body = format_3.upgraded(body)
+    return format_4.upgraded(body) if version <= 4 else body
 
 
 def _body(state: Manifest) -> _Body:
@@ -178,6 +184,7 @@ def _body(state: Manifest) -> _Body:
         delivered_epoch=state.delivered_epoch,
         behind=_pairs(state.behind),
         source_offsets=_pairs(state.source_offsets),
+        source_kinds=_pairs(state.source_kinds),
         operator_states=_pairs(state.operator_states),
         metadata=_pairs(state.metadata),
         n_shards=state.n_shards,
@@ -188,6 +195,7 @@ def _body(state: Manifest) -> _Body:
         key_kinds=_pairs(state.key_kinds),
         shards=[_slot(group) for group in ShardMap.of(state.shards, state.n_shards).groups],
         driver=state.driver,
+        seen=state.seen,
         outputs=state.outputs,
         outputs_of=state.outputs_of,
         published=state.published,
@@ -246,6 +254,7 @@ class _Reading:
             delivered_epoch=body.delivered_epoch,
             behind=named("behind", body.behind),
             source_offsets=named("source_offsets", body.source_offsets),
+            source_kinds=named("source_kinds", body.source_kinds),
             operator_states=named("operator_states", body.operator_states),
             metadata=named("metadata", body.metadata),
             n_shards=body.n_shards,
@@ -258,6 +267,7 @@ class _Reading:
             key_kinds=named("key_kinds", body.key_kinds),
             shards=self._slots(body.shards),
             driver=body.driver,
+            seen=body.seen,
             outputs=body.outputs,
             outputs_of=body.outputs_of,
             published=body.published,

@@ -123,6 +123,23 @@ class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     savepoint: str
 
 
+Position = int | str | list[Any] | dict[str, Any]
+"""How far a source is read: a plain value, as JSON has them, that means something to that source only."""
+
+
+class SeenFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A file that a source has taken: it is never read again."""
+
+    source: str
+    path: str
+    """The path or URL, as the source lists it; with a prefix where one source has several lists of files."""
+    number: int
+    """Files are numbered in the order in which the source took them; several may have the same number."""
+    modified_ms: int
+    """When the file was modified last, in ms since 1970."""
+    size: int
+
+
 class SparkSource(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What one line of Spark's offsets belongs to."""
 
@@ -181,8 +198,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """The epoch that the operators got last."""
     behind: dict[int, int | None] = {}
     """The shards that came from a holder whose clock was behind, each with the epoch that it got last."""
-    source_offsets: dict[str, int | str] = {}
-    """By source: a plain number, or the connector's own JSON text."""
+    source_offsets: dict[str, Position] = {}
+    """By source: its position."""
+    source_kinds: dict[str, str] = {}
+    """By source: what its position is of (`Source.kind`)."""
     operator_states: dict[str, bytes] = {}
     """States held in the manifest itself, opaque; sharded state is in `shards`."""
     metadata: dict[str, str] = {}
@@ -199,7 +218,9 @@ class Manifest(msgspec.Struct, frozen=True):
     shards: Mapping[int, ShardParts] = {}
     """A `ShardMap` once it is in a store: its pages are read when they are first needed."""
     driver: ShardParts = ShardParts()
-    """The driver's own tables, kept as one more shard."""
+    """The driver's own tables, kept as one more shard: the files that sources have seen."""
+    seen: tuple[SeenFile, ...] = ()
+    """The newest files that sources have seen, which are not in `driver` yet."""
     outputs: tuple[StagedOutput, ...] = ()
     outputs_of: int | None = None
     """The commit whose output `outputs` is; `None`: this one's own."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, Position
 from tidewheel.errors import CorruptError, StateError
 
 _HEADER = struct.Struct("<QQQ")
@@ -48,7 +48,7 @@ def from_seed(stream_id: str, data: bytes, created_at: int = 0) -> Manifest:
     for _ in range(reader.count("operators", smallest=8)):
         name = reader.name("operator", operators)
         operators[name] = reader.blob(f"the state of operator {name!r}")
-    sources: dict[str, int | str] = {}
+    sources: dict[str, Position] = {}
     for _ in range(reader.count("sources", smallest=12)):
         name = reader.name("source", sources)
         sources[name] = reader.number(_U64, f"the offset of source {name!r}")
@@ -118,7 +118,7 @@ class _Reader:
         start = self._take(length, what)
         return bytes(self._data[start : self._at])
 
-    def name(self, what: str, taken: dict[str, bytes] | dict[str, int | str]) -> str:
+    def name(self, what: str, taken: dict[str, bytes] | dict[str, Position]) -> str:
         start = self._at
         try:
             name = self.blob(f"the name of {'an' if what[0] == 'o' else 'a'} {what}").decode()

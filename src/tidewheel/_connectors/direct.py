@@ -8,39 +8,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-
+from tidewheel._connectors.split import Split
 from tidewheel.errors import ConfigError
 
 READER = "TIDEWHEEL_READER"
 """The variable of the environment that chooses the reader for all sources of all jobs of a process."""
 
-_MOST_READERS = 4
-"""How many tasks may read the same: the work of reading grows with them, that of a shuffle does not."""
-
 
 class ReadBySpark(Exception):
     """Raised by a split that cannot promise to give the values that Spark would; the batch is then read by Spark."""
-
-
-class Split(ABC):
-    """A part of a batch that one task reads. It is small, and it can be pickled."""
-
-    size: int
-    """How much work it is, in bytes; splits are compared by it."""
-    reading: ClassVar[Literal["once", "dear", "cheap"]] = "once"
-    """Whether several tasks may each read it: not at all, at the price of its work, or for less than a shuffle costs."""
-
-    @abstractmethod
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records, in the columns of the source, in the order of the source."""
-
-    def narrowed(self, names: Collection[str]) -> Split:
-        """Return a split that gives these columns of the records alone, where that is less work; else this one."""
-        return self
 
 
 class ListedFile(NamedTuple):
@@ -103,32 +82,3 @@ def told_readers(why_spark: Mapping[str, str | None]) -> dict[str, str]:
     if other is None:
         return dict.fromkeys(why_spark, "arrow")
     return {name: f"spark, because {why or f'source {other!r} is'}" for name, why in why_spark.items()}
-
-
-def may_be_shared(splits: Sequence[Split], tasks: int) -> bool:
-    """Tell whether it takes less time to have all of these read by each of so many tasks than to have each read once.
-
-    Where each is read once, its records are divided by their keys, and cross a shuffle.
-    """
-    if not 1 < tasks <= _MOST_READERS:
-        return False
-    # The other tasks would wait for the one that reads.
-    alone = len(splits) == 1 and splits[0].reading != "once"
-    return alone or all(split.reading == "cheap" for split in splits)
-
-
-def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """Return the positions of these sizes as at most `tasks` hands of about equal sum, each in ascending order.
-
-    The largest go first, each to the hand that is smallest so far.
-
-    >>> dealt([5, 9, 1, 4], 2)
-    [[1, 2], [0, 3]]
-    """
-    hands: list[list[int]] = [[] for _ in range(min(tasks, len(sizes)))]
-    sums = [0] * len(hands)
-    for position in sorted(range(len(sizes)), key=lambda position: (-sizes[position], position)):
-        smallest = sums.index(min(sums))
-        hands[smallest].append(position)
-        sums[smallest] += sizes[position] + 1
-    return [sorted(hand) for hand in hands]

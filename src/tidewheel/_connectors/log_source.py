@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source, Unread
@@ -85,7 +86,7 @@ class PartitionedSource(Source):
 
         return DirectStream(self.reader(), columns)
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         positions: Positions = json.loads(str(offsets))
         with closing(self.opener()) as log:
             end = log.end(positions)

@@ -1,12 +1,18 @@
-"""What a source is: a function from a Spark session to a streaming DataFrame."""
+"""The interface of a source: positions, the splits between two positions, and a reader that lists them.
+
+A run owns the positions. It asks each source's reader for its newest position within the limits of a batch, reads the splits
+between two positions in its tasks, and commits the new position under the source's name with the batch's results.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
+from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._connectors.direct import DirectReader
+from tidewheel._connectors.split import Split
 from tidewheel._values import ROW, Shape
 from tidewheel._values.type_variables import Record
 
@@ -29,8 +35,46 @@ class Unread(NamedTuple):
     """When the oldest of what waits came, in seconds since 1970; None: that is known only by looking again and again."""
 
 
+class SourceReader(ABC):
+    """Reads one source for one run, in the driver. The same two positions always give the same records."""
+
+    schema: pa.Schema
+    """The columns of the records."""
+
+    @abstractmethod
+    def start(self) -> Position:
+        """Return where a job begins that has read nothing."""
+
+    @abstractmethod
+    def end(self, start: Position) -> Position:
+        """Return where the batch ends that begins at `start`, within the source's limits.
+
+        `start` itself means that there is nothing new.
+        """
+
+    def freeze(self) -> None:  # noqa: B027
+        """Ignore everything that arrives from now on: the run ends when it has read what is there."""
+
+    @abstractmethod
+    def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
+        """Return the splits between two positions, in the order of the source, enough to keep this many tasks busy."""
+
+    def recall(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
+        """Restore what the newest commit holds of the files that this source has seen. Called once, before anything else."""
+
+    def seen(self, start: Position, end: Position) -> list[SeenFile]:
+        """Return the files that a batch between these positions has seen first, for its commit. `source` may be empty."""
+        return []
+
+    def committed(self, position: Position) -> None:  # noqa: B027
+        """Release what the source keeps only for positions before this one: it is committed."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release connections and other resources."""
+
+
 class Source(ABC, Generic[Record]):
-    """Gives a streaming DataFrame. Every streaming source of Spark can be one.
+    """Where records come from. A source opens a reader; a streaming DataFrame of the user's is read by Spark instead.
 
     `Source[Order]` gives orders where the program declares no type (`Job.source(…, value=…)`). A source without a type gives
     rows.
@@ -38,6 +82,18 @@ class Source(ABC, Generic[Record]):
 
     shape: Shape = ROW
     """What its records look like where the program declares nothing."""
+
+    kind: ClassVar[str] = ""
+    """What its positions are of, such as `kafka-log`. It is recorded: a source of another kind cannot continue them."""
+
+    def open(self) -> SourceReader:
+        """Open the reader, in the driver. Raise a `ConfigError` or `ConnectorUnavailable` if the source cannot be read."""
+        raise NotImplementedError(f"{type(self).__name__} has no reader of its own")
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether the run reads this source itself; otherwise a streaming query of Spark reads it."""
+        return type(self).open is not Source.open
 
     @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
@@ -73,7 +129,7 @@ class Source(ABC, Generic[Record]):
         reader = self.direct(pa.schema(fields))
         return reader if isinstance(reader, str) else None
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         """Return what is there, by partition, and not read by a job that stands at these offsets; empty: it cannot tell.
 
         A thread of its own asks this every few seconds. It may fail: then it is asked again.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch, Split
+from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch
+from tidewheel._connectors.split import Split
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

@@ -11,6 +11,7 @@ from tidewheel._checkpoint.manifest import (
     Kind,
     Manifest,
     OperatorInfo,
+    Position,
     SparkLog,
     StagedOutput,
 )
@@ -137,7 +138,7 @@ class SourceProgress(msgspec.Struct, frozen=True):
 
     batch: int
     """Spark's number of the batch."""
-    source_offsets: dict[str, int | str] = {}
+    source_offsets: dict[str, Position] = {}
     spark: SparkLog | None = None
     driver: ShardParts = ShardParts()
 

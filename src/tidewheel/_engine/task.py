@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from tidewheel._cells.live import empty_cells, pin
 from tidewheel._checkpoint.names import folder, state_file
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.sink import Staging
+from tidewheel._connectors.split import Split
 from tidewheel._core import faults
 from tidewheel._core.user_code import user_traceback
 from tidewheel._engine import report as reports

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, Position
 from tidewheel._checkpoint.tools.fork import shared_parts
 from tidewheel._checkpoint.unpublished import carried, outputs_of
 from tidewheel._connectors.inbox.base import Inbox
@@ -222,7 +222,7 @@ def check_inbox(state: Manifest, inbox: Inbox) -> None:
             check_identity(identity_of(json.loads(text)), inbox)
 
 
-def _positions(offsets: Mapping[str, int | str]) -> dict[int, int]:
+def _positions(offsets: Mapping[str, Position]) -> dict[int, int]:
     """Return the positions by shard in the offsets of the one source that a job in a fleet has."""
     found: dict[int, int] = {}
     for text in offsets.values():

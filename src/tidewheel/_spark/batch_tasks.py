@@ -9,7 +9,8 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._connectors.direct import ReadBySpark, may_be_shared
+from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.split import may_be_shared
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._engine import report as reports

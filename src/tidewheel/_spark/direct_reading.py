@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, as_chosen, dealt, told_readers
+from tidewheel._checkpoint.manifest import Position
+from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, as_chosen, told_readers
 from tidewheel._connectors.schema import arrow_schema
+from tidewheel._connectors.split import dealt
 from tidewheel._engine.plan import Plan, columns_read, known_columns
 from tidewheel._engine.task import SourceSplit
 from tidewheel._operators.stateless.source import SourceOperator
@@ -39,7 +41,7 @@ class DirectReading:
         self.told = told_readers(why)
         """In words who reads each source, by its name."""
 
-    def begin(self, offsets: Mapping[str, int | str]) -> None:
+    def begin(self, offsets: Mapping[str, Position]) -> None:
         """Let the sources that have no offset yet take note of where they begin."""
         for name, reader in self.readers.items():
             if _offset(offsets.get(name)) is None:
@@ -47,8 +49,8 @@ class DirectReading:
 
     def splits(
         self,
-        start: Mapping[str, int | str],
-        end: Mapping[str, int | str],
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
         lines: Sequence[str],
         logs: Mapping[str, int],
         tasks: int,
@@ -95,7 +97,7 @@ def hands_of(splits: Sequence[SourceSplit], tasks: int) -> list[list[SourceSplit
     return [[splits[position] for position in hand] for hand in hands] or [[]]
 
 
-def _offset(text: int | str | None) -> Any:
+def _offset(text: Position | None) -> Any:
     return None if text is None or text == "-" else json.loads(str(text))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidewheel._checkpoint.manifest import SparkLog, SparkSource
+from tidewheel._checkpoint.manifest import Position, SparkLog, SparkSource
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, dropped, letting_go, renamed
 from tidewheel.errors import StateError
 
@@ -168,7 +168,7 @@ def _streams_of(kinds: Sequence[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{len(kinds)} streams ({', '.join(kinds)})"
 
 
-def offsets_by_name(offsets: Sequence[str], lines: Sequence[SourceLine]) -> dict[str, int | str]:
+def offsets_by_name(offsets: Sequence[str], lines: Sequence[SourceLine]) -> dict[str, Position]:
     """Return the offsets of each source of the program; those of one that reads several streams are one text, a line each."""
     texts_by_name: dict[str, list[str]] = {}
     for line, text in zip(lines, offsets, strict=True):

@@ -9,6 +9,7 @@ from tidewheel._checkpoint.manifest import (
     Manifest,
     OperatorInfo,
     PinnedCell,
+    SeenFile,
     Span,
     SparkLog,
     SparkSource,
@@ -25,6 +26,9 @@ numbers = st.integers(-(2**63), 2**63 - 1)
 checksums = st.integers(0, 2**64 - 1)
 fields = st.lists(st.builds(StateField, names, names, st.booleans()), max_size=2).map(tuple)
 spans = st.builds(Span, counts, counts)
+positions = st.recursive(
+    numbers | names, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2), max_leaves=4
+)
 places = st.builds(JobPlace, names, names, st.none() | names)
 
 
@@ -52,7 +56,8 @@ def checkpoint_states(draw):
         delivered_epoch=draw(st.none() | numbers),
         behind=draw(st.dictionaries(counts, st.none() | numbers, max_size=2)),
         host=draw(names),
-        source_offsets=draw(st.dictionaries(names, numbers | names, max_size=3)),
+        source_offsets=draw(st.dictionaries(names, positions, max_size=3)),
+        source_kinds=draw(st.dictionaries(names, names, max_size=3)),
         operator_states=draw(st.dictionaries(names, st.binary(max_size=20), max_size=3)),
         metadata=draw(st.dictionaries(names, names, max_size=3)),
         n_shards=draw(st.sampled_from([1, 64, 1024])),
@@ -66,6 +71,7 @@ def checkpoint_states(draw):
         key_kinds=draw(st.dictionaries(names, names, max_size=2)),
         shards=draw(st.dictionaries(st.integers(0, 1023), parts, max_size=4)),
         driver=draw(parts),
+        seen=tuple(draw(st.lists(st.builds(SeenFile, names, names, counts, counts, counts), max_size=2))),
         outputs=tuple(
             draw(
                 st.lists(
@@ -133,7 +139,8 @@ def full_state() -> Manifest:
         batch=1,
         event_count=77,
         epoch=0,
-        source_offsets={"log": 8192, "topic": '{"t":{"0":5}}'},
+        source_offsets={"log": 8192, "topic": {"t/0": 5}},
+        source_kinds={"log": "files", "topic": "kafka-log"},
         operator_states={"window": b"\x00\xff"},
         metadata={"version": "1.2"},
         host="h1",
@@ -147,6 +154,7 @@ def full_state() -> Manifest:
         operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (StateField("total", "int", True),))},
         shards={0: parts, 1: ShardParts(None, (PartRef(delta, 2, 10, 1),))},
         driver=ShardParts(None, (PartRef(delta, 2, 5, 1),)),
+        seen=(SeenFile("log", "/in/a.json", 3, 1_700_000_000_000, 12),),
         outputs=(StagedOutput("files", 10, (b"t1", b"t2")),),
         key_kinds={"by-user": "str"},
         outputs_of=1,

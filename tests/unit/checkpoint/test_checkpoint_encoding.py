@@ -34,6 +34,16 @@ FORMAT_3 = (
     "Q5uAXy9JfN37BQyJSxuNwkdS4uBc2oMZJx5crMIlqZaRK4IZp/VcHjr82Mw="
 )
 
+# The same as format 4 had it.
+FORMAT_4 = (
+    "VElERVdDS1AEAAEAggIAAJcBAAAAAAAAKLUv/WCCAW0MAJbYVztwadMBqapfg4UcPTDOdbvBljkdr//vROVAxO5JSyLRlnv9EdtWuq3V"
+    "81/DiyChZwStqgtE3DT9f8skA0wASgBFAC/ygBhFpa0R03nf3PNM0AolJzjvGk0CiQPiyEgc7chgUGRFO3tH4GOhE/vX+H3bHATDiAvr"
+    "jbCXKWXOGVBQAcKFgIxna6xUyingKARRz1h5RDAsC3eNDX+YoQH0qSLKPuCDZfGbs157r22xGu0FAcWk876JoL13bUJTEptR084qXLoa"
+    "kAQlqix26lTRtGBepNhRWwkOOJAHCPbuEHP5Iea6fwbXBQQl73sA7S10Yu8N7Fn4lpOc2ft7B7DwDvEzR/p5YD/PO9g4pZRZ7pjBsYP2"
+    "G1sOGvC2jAP8CVSUoJ1B/Oz+G1DkquD3Bn73XgHp6xsNolyTy9IkFJVOcepYsF7Y9wHs+x4rleKE01SsUcX5x/NiR8lr+eSKrtdkbg8A"
+    "QLZSi5uAXy+Jfd3bBAx0aRo+MWIU7pISEufoHnxB8ZB1FdZJtYxcEczC0IAo3AOZRg=="
+)
+
 
 @given(checkpoint_states())
 def test_what_is_encoded_comes_back_whole(state):
@@ -172,9 +182,11 @@ def test_a_change_of_a_page_that_is_not_there_is_refused(change):
         decode(_sealed(body))
 
 
-@pytest.mark.parametrize("stored", [FORMAT_2, FORMAT_3])
-def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored):
-    assert decode(base64.b64decode(stored), "orders") == full_state().replace(sinks={})
+@pytest.mark.parametrize(("stored", "lacking"), [(FORMAT_2, {"sinks": {}}), (FORMAT_3, {"sinks": {}}), (FORMAT_4, {})])
+def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored, lacking):
+    old_positions = {"log": 8192, "topic": '{"t":{"0":5}}'}
+    expected = full_state().replace(source_offsets=old_positions, source_kinds={}, seen=(), **lacking)
+    assert decode(base64.b64decode(stored), "orders") == expected
 
 
 @pytest.mark.parametrize("position", [2, 99, -1, 2**63, None])
@@ -211,7 +223,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 
 def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
-    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 4; go on with the Tidewheel that wrote it"):
+    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 5; go on with the Tidewheel that wrote it"):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 
 

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
 from tidewheel import Job, StoredJob
-from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch, dealt, may_be_shared
+from tidewheel._connectors.direct import ListedFile, ReadBySpark, SourceBatch
 from tidewheel._connectors.files.direct import FilesReader, readable
 from tidewheel._connectors.files.json_split import JsonSplit
 from tidewheel._connectors.files.orc_split import OrcSplit
 from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._spark.batch_tasks import BatchTasks, Ran
 from tidewheel._spark.workers_beside import WorkersBeside
 from tidewheel.errors import ConfigError, StorageError, TidewheelError

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tidewheel import Job
-from tidewheel._connectors.direct import Split
+from tidewheel._connectors.split import Split
 from tidewheel._core import pickling
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec

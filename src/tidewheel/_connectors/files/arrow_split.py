@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.arrow_types import fits, spark_type
 from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
 from tidewheel._connectors.files.fitting import Fitting
+from tidewheel._connectors.split import Split
 from tidewheel.errors import TidewheelError
 
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"

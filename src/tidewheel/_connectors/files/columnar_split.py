@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from tidewheel._connectors.direct import Split
 from tidewheel._connectors.files.listed import gone
+from tidewheel._connectors.split import Split
 from tidewheel.errors import TidewheelError
 
 ROWS = 250_000

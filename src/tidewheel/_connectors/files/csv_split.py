@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.extensions import SEPARATORS, names_columns
 from tidewheel._connectors.files.listed import LISTING, gone
 from tidewheel._connectors.files.text_times import as_text, has_text, with_times
+from tidewheel._connectors.split import Split
 
 _BLOCK = 8 * 1024 * 1024
 _PLAIN = (

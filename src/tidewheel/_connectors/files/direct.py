@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch, Split
+from tidewheel._connectors.direct import DirectReader, ReadBySpark, SourceBatch
 from tidewheel._connectors.files.arrow_split import ArrowSplit, in_parts
 from tidewheel._connectors.files.csv_split import CsvForm, CsvSplit, why_not_csv
 from tidewheel._connectors.files.json_split import JsonSplit, why_not_json
@@ -16,6 +16,7 @@ from tidewheel._connectors.files.listed import LISTING, size_of
 from tidewheel._connectors.files.orc_split import OrcSplit, why_not_orc
 from tidewheel._connectors.files.parquet_split import ParquetSplit, by_row_groups
 from tidewheel._connectors.files.paths import local_path
+from tidewheel._connectors.split import Split
 
 _LARGE = 32 * 1024 * 1024
 """Files above this many bytes may be read by several tasks."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import json
 
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.listed import gone
 from tidewheel._connectors.files.text_times import as_text, has_text, with_times
+from tidewheel._connectors.split import Split
 
 _PLAIN = (pa.types.is_int32, pa.types.is_int64, pa.types.is_float64, pa.types.is_string, pa.types.is_boolean, has_text)
 """Types of columns for which Arrow and Spark agree on every text that is taken here."""

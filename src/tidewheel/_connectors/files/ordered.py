@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidewheel._checkpoint.manifest import Position as SourcePosition
 from tidewheel._connectors.files.extensions import check_format, check_header, inferred_format, is_there, no_folder
 from tidewheel._connectors.files.json_columns import absent_columns
 from tidewheel._connectors.files.waiting import unread_files, visible
@@ -107,7 +108,7 @@ class OrderedFiles(Source):
         files = f"{self.format} files" if self.format else "files"
         return f"{files} in {self.path}, in the order of their names"
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: SourcePosition) -> Mapping[str, Unread]:
         last = msgspec.json.decode(str(offsets), type=Position).file
         return unread_files(visible(self.path, deep=False), lambda entry: entry.name > last)
 

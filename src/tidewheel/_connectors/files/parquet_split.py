@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from tidewheel._connectors.direct import ReadBySpark, Split
+from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
 from tidewheel._connectors.files.fitting import Fitting, widens
+from tidewheel._connectors.split import Split
 
 _LEGACY_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source, Unread
@@ -111,7 +112,7 @@ class InboxSource(Source):
 
         return DirectStream(self._reader(), columns)
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         return unread_events(self.url, offsets)
 
     def load(self, spark: SparkSession) -> DataFrame:
@@ -134,7 +135,7 @@ class InboxSource(Source):
         return InboxReader(settings, arrow_schema(self._columns()))
 
 
-def unread_events(url: str | Url, offsets: int | str) -> dict[str, Unread]:
+def unread_events(url: str | Url, offsets: Position) -> dict[str, Unread]:
     """Return by shard what an inbox holds that a job has not read which stands at these offsets."""
     from tidewheel._connectors.inbox import lag, open_inbox
     from tidewheel._connectors.inbox.offsets import positions_of

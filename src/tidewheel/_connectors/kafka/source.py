@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.kafka import spark_connector
 from tidewheel._connectors.kafka.client import connection
@@ -95,7 +96,7 @@ class KafkaSource(PartitionedSource):
         by_spark = self._by_spark or self.connector == "spark"
         return "Spark's own connector reads it" if by_spark else super().direct(columns)
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         if self._by_spark:
             offsets = json.dumps(spark_connector.positions_of(str(offsets)))
         return {name: found for name, found in super().unread(offsets).items() if not is_id(name)}

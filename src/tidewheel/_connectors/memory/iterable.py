@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source, Unread
@@ -72,7 +73,7 @@ class IterableSource(Source[Any]):
 
         return DirectStream(IterableReader(self._path, self.batch_size or 0, self.partitions), columns)
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         position = int(json.loads(str(offsets))["position"])
         return {"items": Unread(len(self.items) - position, position, len(self.items))}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.mqtt.bridge import Bridging
 from tidewheel._connectors.mqtt.client import mqtt_broker
 from tidewheel._connectors.schema import spark_schema
@@ -87,7 +88,7 @@ class MqttSource(Source):
     def describe(self) -> str:
         return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
 
-    def unread(self, offsets: int | str) -> Mapping[str, Unread]:
+    def unread(self, offsets: Position) -> Mapping[str, Unread]:
         """Return what the buffer holds. What the broker holds for the client no MQTT client can ask."""
         from tidewheel._connectors.inbox.source import unread_events
 
