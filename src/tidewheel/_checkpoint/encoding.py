@@ -31,9 +31,9 @@ from tidewheel._checkpoint.manifest import (
 )
 from tidewheel._checkpoint.pages import LoadPage
 from tidewheel._checkpoint.shard_map import Group, ShardMap
-from tidewheel._checkpoint.transfer import Transfer
+from tidewheel._checkpoint.transfer import Transfer, TransferId
 from tidewheel._core.undecodable import UNDECODABLE
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import Count, FileName, FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
@@ -47,11 +47,21 @@ _SMALL = 64 * 1024
 _K = TypeVar("_K", int, str)
 _V = TypeVar("_V")
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_File = tuple[str, _Count, _Count]
+# Names that become part of a path have a pattern, and numbers that become the size of something have a limit: whoever may
+# write the store must not reach beyond it. `\Z`, since `$` accepts a line break behind it.
+_Token = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]*\Z", max_length=200)]
+"""The token of a run, as `names` takes it into names of files."""
+_Lineage = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_]*\Z", max_length=100)]
+"""Part of the name of the folder that holds local copies."""
+_SourceFile = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,18}/[0-9]{1,18}\Z")]
+"""A file of Spark's log of a source: the number of the log and the number of the batch."""
+_Shards = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+_Tasks = Annotated[int, msgspec.Meta(ge=0, le=65_536)]
+_Count = Count
+_File = tuple[FileName, _Count, _Count]
 _Slot = tuple[_File | None, msgspec.Raw]
 """The page of a group of shards, and its patch."""
-_Revoked = tuple[str, int, int, ShardParts]
+_Revoked = tuple[_Token, int, int, ShardParts]
 """To which run, term, position, state."""
 
 
@@ -59,7 +69,7 @@ class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     query: str
     offsets: list[tuple[int, str]]
     commits: list[tuple[int, str]]
-    files: list[tuple[str, str]]
+    files: list[tuple[_SourceFile, str]]
     seen: tuple[str, ...]
     sources: tuple[SparkSource, ...]
     logs: _Count
@@ -69,7 +79,7 @@ class _Fleet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     held: list[tuple[_Count, HeldShard]]
     revoked: list[tuple[_Count, _Revoked]]
     terms: list[tuple[_Count, int]]
-    closed_by: str | None
+    closed_by: _Token | None
 
 
 class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -79,7 +89,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     sequence: int
     created_at: int
     kind: Kind
-    run: str
+    run: _Token
     host: str
     batch: int | None
     event_count: int
@@ -91,8 +101,8 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     source_kinds: list[tuple[str, str]]
     operator_states: list[tuple[str, bytes]]
     metadata: list[tuple[str, str]]
-    n_shards: int
-    parallelism: int
+    n_shards: _Shards
+    parallelism: _Tasks
     now: int
     operators: list[tuple[str, OperatorInfo]]
     former_operators: list[tuple[_Count, list[tuple[str, OperatorInfo]]]]
@@ -110,12 +120,12 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     frontiers: list[tuple[str, Frontier]]
     counts: list[tuple[str, int]]
     spark: _Spark | None
-    lineage: str
+    lineage: _Lineage
     parent: int | None
     flushed: int | None
     forked_from: ForkOrigin | None
     transfers_out: list[tuple[str, Transfer]]
-    transfers_in: tuple[str, ...]
+    transfers_in: tuple[TransferId, ...]
     fleet: _Fleet | None
 
 

@@ -20,6 +20,7 @@ from typing import NoReturn
 import zstandard
 from xxhash import xxh64_intdigest
 
+from tidewheel._core.decompression import expand, is_allowed
 from tidewheel.errors import CorruptError, StateError
 
 MAX_BODY = 2**30
@@ -42,7 +43,8 @@ def seal(magic: bytes, version: int, body: bytes) -> bytes:
             "keep large state in state files and only references in the checkpoint"
         )
     packed = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
-    flags, stored = (_COMPRESSED, packed) if len(packed) < len(body) else (0, body)
+    smaller = len(packed) < len(body) and is_allowed(len(body), len(packed))
+    flags, stored = (_COMPRESSED, packed) if smaller else (0, body)
     sealed = _HEADER.pack(magic, version, flags, len(body), len(stored)) + stored
     return sealed + _CHECKSUM.pack(xxh64_intdigest(sealed))
 
@@ -92,12 +94,9 @@ def _body(stored: bytes, flags: int, raw_length: int, what: str) -> bytes:
             )
         return stored
     try:
-        # The frame's own size is checked before anything is unpacked: unpacking allocates what it claims.
-        if zstandard.get_frame_parameters(stored).content_size != raw_length:
-            _refuse(what, f"the compressed body does not unpack to the {raw_length} bytes that byte 12 gives")
-        return zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise CorruptError(_text(what, f"the compressed body does not unpack ({error})")) from None
+        return expand(stored, raw_length)
+    except ValueError as error:
+        _refuse(what, f"the compressed body does not unpack to the {raw_length} bytes that byte 12 gives ({error})")
 
 
 def _refuse(what: str, why: str) -> NoReturn:

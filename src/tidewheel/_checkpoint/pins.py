@@ -12,7 +12,7 @@ it finds the pin.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import PINS
 from tidewheel._checkpoint.pages import LoadPage
 from tidewheel._core.undecodable import UNDECODABLE
+from tidewheel._state.references import Count, FileName
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
 
@@ -30,17 +31,17 @@ PinKind = Literal["savepoint", "fork", "reader", "adopter"]
 MAGIC = b"TIDEWPIN"
 VERSION = 1
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]{0,199}")
+_NAME = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.=-]{0,199}\Z")
 _SUFFIX = ".pin"
 
 
 class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One hold on a job's files. Times are nanoseconds since the Unix epoch."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
     kind: PinKind
-    sequence: int
-    files: tuple[str, ...]
+    sequence: Count
+    files: tuple[FileName, ...]
     """Names of the files held. Those of other jobs are listed too, but are held by pins over there."""
     manifest: bytes | None = None
     """The encoded checkpoint itself."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from tidewheel._checkpoint.names import folder, path
@@ -10,6 +12,11 @@ from tidewheel._state.references import FileRef
 
 TRANSFERS = "transfers"
 """The folder below a job's own that holds what moves out, and the notices of what may come in."""
+
+
+TransferId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9]{1,64}\Z")]
+"""The id of a transfer, which is part of the names of its files."""
+_Token = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]*\Z", max_length=200)]
 
 
 class JobPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -35,8 +42,8 @@ def payload_file(transfer: str, number: int) -> str:
 class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Who gives, who takes, and the files that hold what moves."""
 
-    id: str
-    run: str
+    id: TransferId
+    run: _Token
     """The token of the process that moves: its commit in the source's chain decides."""
     source: JobPlace
     target: JobPlace
@@ -47,6 +54,12 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """The epoch that the keys got last in the source."""
     more: tuple[FileRef, ...] = ()
     """Further files, where one would be too large."""
+
+    def __post_init__(self) -> None:
+        # These files are deleted when the transfer ends. A forged record must not name any others.
+        for number, file in enumerate(self.files):
+            if file.name != payload_file(self.id, number):
+                raise ValueError(f"{file.name!r} is not a file of the transfer {self.id!r}")
 
     @property
     def files(self) -> tuple[FileRef, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import zstandard
 
+from tidewheel._core.decompression import expand
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
@@ -205,11 +206,8 @@ class Form(Generic[_Record]):
         if not data.startswith(_MAGIC):
             raise CorruptError("it does not begin as history does")
         try:
-            size = zstandard.frame_content_size(data[len(_MAGIC) :])
-            if not 0 <= size <= _LARGEST:
-                raise CorruptError(f"it says that it holds {size} bytes")
-            raw = zstandard.ZstdDecompressor().decompress(data[len(_MAGIC) :], max_output_size=_LARGEST)
-        except zstandard.ZstdError as error:
+            raw = expand(memoryview(data)[len(_MAGIC) :], limit=_LARGEST)
+        except ValueError as error:
             raise CorruptError(f"it does not decode ({error})") from None
         try:
             every: list[_Record] = self._all.decode(raw)

@@ -12,26 +12,51 @@ _PRIVATE = 0o700
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone; a `ConfigError` if it is another user's.
+    """Create a folder, and those above it that are missing, for this user alone.
 
-    The folder above it must be this user's or root's: its owner could put another folder in the place of this one.
+    Raise `ConfigError` if another user could put a folder of theirs in its place: if the folder, or a symbolic link on the way
+    to it, belongs to another user than this one or root, or if everybody may rename what is in a folder above it.
     """
     for path in (*reversed(folder.parents), folder):
         try:
             path.mkdir(_PRIVATE)
         except FileExistsError:
-            continue
+            pass
         except OSError:
             # A folder above that this user may not write to exists already, or else the next one fails with the reason.
             if not path.is_dir():
                 raise
-    status = os.stat(folder)
-    for path, owner in ((folder, status.st_uid), (folder.parent, os.stat(folder.parent).st_uid)):
-        if owner != os.geteuid() and (path == folder or owner != 0):
-            raise ConfigError(
-                f"the folder {path} for local copies of state belongs to the user {owner}, and this process runs as user "
-                f"{os.geteuid()}: that user could change the state. Remove the folder, or choose another one (--local, "
-                "TIDEWHEEL_LOCAL)"
-            )
-    if stat.S_IMODE(status.st_mode) != _PRIVATE:
-        folder.chmod(_PRIVATE)
+        _check_link(path)
+    real = Path(os.path.realpath(folder))
+    for path in real.parents:
+        _check_above(path, os.lstat(path), is_parent=path == real.parent)
+    # A link that replaces the folder from here on is not followed.
+    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise _refused(real, f"belongs to the user {status.st_uid}")
+        if stat.S_IMODE(status.st_mode) != _PRIVATE:
+            os.fchmod(descriptor, _PRIVATE)
+    finally:
+        os.close(descriptor)
+
+
+def _check_link(path: Path) -> None:
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+        raise _refused(path, f"is a symbolic link of the user {status.st_uid}")
+
+
+def _check_above(path: Path, status: os.stat_result, *, is_parent: bool) -> None:
+    if is_parent and status.st_uid not in (0, os.geteuid()):
+        raise _refused(path, f"belongs to the user {status.st_uid}")
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise _refused(path, "lets every user rename what is in it (set its sticky bit with chmod +t)")
+
+
+def _refused(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"the folder {path} for local copies of state {why}, and this process runs as user {os.geteuid()}: another user could "
+        "change the state. Remove the folder, or choose another one (--local, TIDEWHEEL_LOCAL)"
+    )

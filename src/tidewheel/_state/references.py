@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
+
+NAME_PATTERN: Final = r"\A/?[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*\Z"
+"""What the name of a stored file looks like: parts of plain characters, none of which begins with a dot."""
+
+FileName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, max_length=1000)]
+"""The name of a stored file. Decoding refuses every other text, since the name becomes a path or the key of an object."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 # Without the cyclic garbage collector: these refer to nothing that could refer back, and a driver holds a million of them.
 
@@ -10,9 +19,9 @@ import msgspec
 class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An immutable state file: its name below the job's state folder, its size, and the checksum of its footer."""
 
-    name: str
-    size: int
-    checksum: int
+    name: FileName
+    size: Count
+    checksum: Count
 
 
 class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -23,10 +32,10 @@ class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """
 
     file: FileRef
-    sequence: int
-    bytes: int
-    keys: int
-    first: int = 0
+    sequence: Count
+    bytes: Count
+    keys: Count
+    first: Count = 0
     """The oldest commit that it is of, if it was merged; 0: it is of commit `sequence` alone."""
 
 

@@ -27,6 +27,7 @@ import msgspec
 import zstandard
 from xxhash import xxh64_intdigest
 
+from tidewheel._core.decompression import expand, is_allowed
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.references import FileRef, PartRef
@@ -114,7 +115,6 @@ class _Zstd(threading.local):
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress
-        self.decompress = zstandard.ZstdDecompressor().decompress
 
 
 _zstd = _Zstd()
@@ -201,7 +201,7 @@ class StateFileWriter:
         if len(raw) >= _MIN_COMPRESSED:
             compressed = _zstd.compress(raw)
             # Equal lengths mean "not compressed" to the reader.
-            if len(compressed) < len(raw):
+            if len(compressed) < len(raw) and is_allowed(len(raw), len(compressed)):
                 data = compressed
         number = self._tables.setdefault(table, len(self._tables))
         checksum = int(xxh64_intdigest(data))
@@ -278,9 +278,9 @@ class StateFile:
         if checksum != entry.checksum:
             raise self._corrupt(where, f"its xxh64 is {checksum:016x}, the index says {entry.checksum:016x}")
         try:
-            raw = data if entry.length == entry.raw_length else _zstd.decompress(data, entry.raw_length)
+            raw = data if entry.length == entry.raw_length else expand(data, entry.raw_length)
             keys, values, dropped = _decode_block(raw)
-        except (zstandard.ZstdError, *UNDECODABLE) as error:
+        except (ValueError, *UNDECODABLE) as error:
             raise self._corrupt(where, f"it does not decode ({error})") from None
         return Block(self._tables[entry.table], keys, values, dropped)
 

@@ -2,6 +2,9 @@
 
 Bytes go to a temporary file first, reach the disk, get their name, and then the folder reaches the disk:
 after a power cut an object is whole or absent, and one that was acknowledged is there.
+
+Files and folders are for this user alone (0600, 0700). Below a folder that its owner made writable for its group, they are for
+that group too (0660, 0770): so several users share a store only if somebody decided so.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import errno
 import itertools
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -67,8 +71,12 @@ class FileStore(Store):
         with self._explained("read", path):
             descriptor = os.open(self._full(path), os.O_RDONLY)
             try:
-                data = os.pread(descriptor, length, start)
-                while 0 < len(data) < length and (more := os.pread(descriptor, length - len(data), start + len(data))):
+                # Python allocates what it is asked for: a length past the end may be any number.
+                length_there = max(0, min(length, os.fstat(descriptor).st_size - start))
+                data = os.pread(descriptor, length_there, start)
+                while 0 < len(data) < length_there and (
+                    more := os.pread(descriptor, length_there - len(data), start + len(data))
+                ):
                     data += more
             finally:
                 os.close(descriptor)
@@ -119,8 +127,8 @@ class FileStore(Store):
                         pending.append((item.path, f"{within}{item.name}/"))
                         continue
                     with contextlib.suppress(FileNotFoundError):
-                        stat = item.stat()
-                        entries.append(Entry(within + item.name, stat.st_size, stat.st_mtime))
+                        status = item.stat()
+                        entries.append(Entry(within + item.name, status.st_size, status.st_mtime))
         entries.sort(key=lambda entry: entry.path)
         return entries
 
@@ -155,6 +163,24 @@ class FileStore(Store):
             raise kind(f"could not {verb} {path} at {self.url}: {error.strerror or error}; {advice}") from error
 
 
+def open_file(path: str, flags: int) -> int:
+    """Open a file of a folder store by its descriptor; create it, with the mode that the store's other files have."""
+    folder, name = os.path.split(path)
+    with _opened_folder(folder) as at:
+        try:
+            descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
+        except FileExistsError:
+            return os.open(name, flags | os.O_CREAT, 0o600, dir_fd=at)
+        _share(descriptor, at)
+        return descriptor
+
+
+def make_folder(folder: str) -> None:
+    """Create a folder, and those above it that are missing, with the mode that a store's folders have."""
+    with _opened_folder(folder):
+        pass
+
+
 @contextlib.contextmanager
 def _opened_folder(folder: str) -> Iterator[int]:
     """Open the folder, making it (durably, with its parents) if it is not there."""
@@ -172,8 +198,21 @@ def _opened_folder(folder: str) -> Iterator[int]:
 def _make_folder(folder: str) -> None:
     parent = os.path.dirname(folder)
     with _opened_folder(parent) as at, contextlib.suppress(FileExistsError):
-        os.mkdir(os.path.basename(folder), dir_fd=at)
+        os.mkdir(os.path.basename(folder), 0o700, dir_fd=at)
+        if _is_shared(at):
+            os.chmod(os.path.basename(folder), 0o2770, dir_fd=at)
         os.fsync(at)
+
+
+def _is_shared(folder: int) -> bool:
+    """Tell whether the group of an open folder, but not everybody, may write to it."""
+    return os.fstat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
+
+
+def _share(file: int, folder: int) -> None:
+    """Let the group of a shared folder use a new file in it."""
+    if _is_shared(folder):
+        os.fchmod(file, 0o660)
 
 
 def _link_new(at: int, name: str, data: bytes) -> None:
@@ -185,7 +224,7 @@ def _link_new(at: int, name: str, data: bytes) -> None:
     descriptor = None
     if _UNNAMED is not None:
         try:
-            descriptor = os.open(".", os.O_WRONLY | _UNNAMED, 0o666, dir_fd=at)
+            descriptor = os.open(".", os.O_WRONLY | _UNNAMED, 0o600, dir_fd=at)
         except OSError as error:
             if error.errno not in _REFUSES_UNNAMED:
                 raise
@@ -194,6 +233,7 @@ def _link_new(at: int, name: str, data: bytes) -> None:
             os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         return
     try:
+        _share(descriptor, at)
         _write_through(descriptor, data)
         # Both folder descriptors are given so that Python calls linkat, which alone can follow this link.
         os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=at, dst_dir_fd=at)
@@ -205,9 +245,10 @@ def _link_new(at: int, name: str, data: bytes) -> None:
 def _named_temporary(at: int, data: bytes) -> Iterator[str]:
     """Write bytes to a temporary file of an open folder and give its name; afterwards it is gone."""
     temporary = f"{_TEMPORARY}{os.getpid()}-{next(_counter)}-{secrets.token_hex(4)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=at)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
     try:
         try:
+            _share(descriptor, at)
             _write_through(descriptor, data)
         finally:
             os.close(descriptor)

@@ -16,7 +16,7 @@ from tidewheel._checkpoint.manifest import (
     StagedOutput,
     StateField,
 )
-from tidewheel._checkpoint.transfer import JobPlace, Transfer
+from tidewheel._checkpoint.transfer import JobPlace, Transfer, payload_file
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._time.frontier import Frontier
 
@@ -29,6 +29,9 @@ spans = st.builds(Span, counts, counts)
 positions = st.recursive(
     numbers | names, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2), max_leaves=4
 )
+file_names = st.from_regex(r"\A/?[a-z0-9_=]{1,3}(/[a-z0-9_=-]{1,3}\.delta)?\Z")
+transfer_ids = st.from_regex(r"\A[a-f0-9]{1,8}\Z")
+tokens = st.text("ABCxyz019_", max_size=8)
 places = st.builds(JobPlace, names, names, st.none() | names)
 
 
@@ -41,14 +44,24 @@ def shard_parts(draw, files):
 
 
 @st.composite
+def transfers(draw):
+    number = draw(transfer_ids)
+    files = [FileRef(payload_file(number, place), draw(counts), draw(checksums)) for place in range(2)]
+    return Transfer(
+        number, draw(tokens), draw(places), draw(places), files[0], draw(counts), more=tuple(files[1:][: draw(counts)])
+    )
+
+
+@st.composite
 def checkpoint_states(draw):
-    file_names = draw(st.lists(names, unique=True, max_size=4))
-    files = [FileRef(name, draw(counts), draw(checksums)) for name in file_names]
+    files = [
+        FileRef(name, draw(counts), draw(checksums)) for name in draw(st.lists(file_names, unique=True, max_size=4))
+    ]
     parts = shard_parts(files)
     return Manifest(
         id=CheckpointId(draw(st.text(min_size=1, max_size=8)), draw(counts), draw(counts)),
         kind=draw(st.sampled_from(["batch", "claim", "flush", "import", "restore", "handover"])),
-        run=draw(names),
+        run=draw(tokens),
         batch=draw(st.none() | counts),
         event_count=draw(counts),
         epoch=draw(st.none() | numbers),
@@ -97,32 +110,26 @@ def checkpoint_states(draw):
                 names,
                 st.dictionaries(counts, names, max_size=2),
                 st.dictionaries(counts, names, max_size=2),
-                st.dictionaries(names, names, max_size=2),
+                st.dictionaries(st.from_regex(r"\A[0-9]{1,3}/[0-9]{1,3}\Z"), names, max_size=2),
                 st.lists(names, max_size=3).map(tuple),
                 st.lists(st.builds(SparkSource, names, names, counts), max_size=2).map(tuple),
                 counts,
             )
         ),
-        lineage=draw(names),
+        lineage=draw(tokens),
         parent=draw(st.none() | counts),
         flushed=draw(st.none() | counts),
         forked_from=draw(st.none() | st.builds(ForkOrigin, names, names)),
-        transfers_out=draw(
-            st.dictionaries(
-                names,
-                st.builds(Transfer, names, names, places, places, st.builds(FileRef, names, counts, checksums), counts),
-                max_size=2,
-            )
-        ),
-        transfers_in=tuple(draw(st.lists(names, max_size=2))),
+        transfers_out=draw(st.dictionaries(names, transfers(), max_size=2)),
+        transfers_in=tuple(draw(st.lists(transfer_ids, max_size=2))),
         fleet=draw(
             st.none()
             | st.builds(
                 FleetLedger,
                 st.dictionaries(counts, st.builds(HeldShard, counts, counts), max_size=2),
-                st.dictionaries(counts, st.builds(RevokedShard, names, counts, counts, parts), max_size=2),
+                st.dictionaries(counts, st.builds(RevokedShard, tokens, counts, counts, parts), max_size=2),
                 st.dictionaries(counts, counts, max_size=2),
-                st.none() | names,
+                st.none() | tokens,
             )
         ),
     )
@@ -173,7 +180,14 @@ def full_state() -> Manifest:
         flushed=2,
         forked_from=ForkOrigin("parent", "before"),
         transfers_out={
-            "t1": Transfer("t1", "r1", JobPlace("orders", "memory:"), JobPlace("b", "memory:", "c"), delta, 3)
+            "t1": Transfer(
+                "t1",
+                "r1",
+                JobPlace("orders", "memory:"),
+                JobPlace("b", "memory:", "c"),
+                FileRef("transfers/t1.delta", 300, 7),
+                3,
+            )
         },
         transfers_in=("t0",),
         fleet=FleetLedger({0: HeldShard(1, 7)}, {1: RevokedShard("2", 3, 9, parts)}, {0: 1, 1: 3}, "token"),

@@ -42,8 +42,8 @@ def test_events_come_back(events, own_numbers):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (compressed([[bytes(2**26 + 1)]])[0], "larger than any block"),
-        (zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90"), "does not say how large"),
+        (compressed([[bytes(2**26 + 1)]])[0], "more than allowed"),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90"), "do not state their size"),
         (compressed([[encode_events([b"sk"], [b"1"])]])[0][:-3], "decompress"),
         (compressed([[encode_events([b"sk"], [b"1"])]])[0] + b"more", "unused data"),
     ],

@@ -7,7 +7,7 @@ import resource
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
@@ -583,12 +583,41 @@ def test_a_folder_of_another_user_is_refused(folders: Folders, monkeypatch: pyte
     folder = folders.new() / "job"
     folder.mkdir(0o777, parents=True)
     theirs = folder.parent if above else folder
-    status = os.stat
-
-    def stat_of_another(path: object, *arguments: object, **options: object) -> object:
-        found = status(path, *arguments, **options)  # type: ignore[call-overload]
-        return os.stat_result((*found[:4], other, *found[5:10])) if str(path) == str(theirs) else found
-
-    monkeypatch.setattr(os, "stat", stat_of_another)
+    for name in ("lstat", "fstat"):
+        monkeypatch.setattr(os, name, _owned_by(getattr(os, name), other, theirs))
     with pytest.raises(ConfigError, match=f"the folder {theirs} .* the user {other}, .*runs as user {own}"):
         LocalCopies(folder).shard(0)
+
+
+def test_a_link_of_another_user_to_the_folder_is_refused(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its owner chooses whose folder gets the mode 0700, and where the local copies are."""
+    other = os.geteuid() + 1
+    aim, link = folders.new(), folders.new()
+    aim.mkdir(0o755)
+    link.symlink_to(aim)
+    LocalCopies(link / "own").shard(0)
+    monkeypatch.setattr(os, "lstat", _owned_by(os.lstat, other, link))
+    with pytest.raises(ConfigError, match=f"the folder {link} .* is a symbolic link of the user {other}"):
+        LocalCopies(link).shard(0)
+    assert modes(aim) >= {0o755}
+
+
+def test_a_folder_that_everybody_may_rename_is_refused(folders: Folders) -> None:
+    above = folders.new()
+    above.mkdir()
+    above.chmod(0o777)
+    with pytest.raises(ConfigError, match="every user rename"):
+        LocalCopies(above / "job").shard(0)
+    above.chmod(0o1777)
+    LocalCopies(above / "job").shard(0)
+
+
+def _owned_by(look: Callable[..., os.stat_result], owner: int, path: Path) -> Callable[..., os.stat_result]:
+    """Return a function that says of one file that it has another owner: only root could make such a file."""
+
+    def status(file: object, *arguments: object, **options: object) -> os.stat_result:
+        found = look(file, *arguments, **options)
+        there = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else str(file)
+        return os.stat_result((*found[:4], owner, *found[5:10])) if there == str(path) else found
+
+    return status

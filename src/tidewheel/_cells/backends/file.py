@@ -15,7 +15,7 @@ from tidewheel._cells.backends.chained import ChainedBackend, folder_of, path_of
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import AccessRefused, CellError, Offline
 from tidewheel._core.threads import BackgroundThread, OnError
-from tidewheel._storage.file import FileStore
+from tidewheel._storage.file import FileStore, make_folder
 from tidewheel.errors import StorageError
 
 _LOOK_S = 0.25
@@ -39,7 +39,7 @@ class FileBackend(ChainedBackend):
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
         try:
-            os.makedirs(self._root, exist_ok=True)
+            make_folder(self._root)
             os.listdir(self._root)
         except PermissionError as error:
             raise AccessRefused(f"cells cannot be kept in {self._root}: {error.strerror}") from error

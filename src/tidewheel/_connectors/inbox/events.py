@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidewheel._connectors.inbox.base import Bytes, Stored
+from tidewheel._core.decompression import expand, is_allowed
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
@@ -75,7 +76,9 @@ def compressed(blocks: Iterable[Sequence[Bytes]]) -> list[bytes]:
     import zstandard
 
     compress = zstandard.ZstdCompressor(level=_LEVEL).compress
-    return [compress(b"".join(pieces)) for pieces in blocks]
+    plain = [b"".join(pieces) for pieces in blocks]
+    pairs = ((data, compress(data)) for data in plain)
+    return [packed if is_allowed(len(data), len(packed)) else data for data, packed in pairs]
 
 
 def _head(data: Bytes) -> bytes:
@@ -137,15 +140,4 @@ def _expanded(data: Bytes) -> Bytes:
     """Return a block's data as they were before they were compressed; `ValueError` if that cannot be."""
     if bytes(data[:4]) != _COMPRESSED:
         return data
-    import zstandard
-
-    try:
-        # No more memory than a block can need, whatever it says.
-        size = zstandard.get_frame_parameters(data).content_size
-        if size == zstandard.CONTENTSIZE_UNKNOWN:
-            raise ValueError("it does not say how large it is")
-        if size > _MOST_BYTES:
-            raise ValueError(f"it says {size} bytes, larger than any block")
-        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
+    return expand(data, limit=_MOST_BYTES)

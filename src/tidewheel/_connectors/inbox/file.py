@@ -43,7 +43,7 @@ from tidewheel._core import faults
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
 from tidewheel._core.undecodable import UNDECODABLE
-from tidewheel._storage.file import FileStore
+from tidewheel._storage.file import FileStore, open_file
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StorageError
 
@@ -89,8 +89,8 @@ class FileInbox(Inbox):
         self._broken = -1
         """The file that could not be synced, by its first position; nothing more is written to it."""
         with self._explained():
-            self._lock_file = os.open(f"{self._folder}/lock", os.O_RDWR | os.O_CREAT, 0o666)
-            self._end_file = os.open(f"{self._folder}/end", os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock_file = open_file(f"{self._folder}/lock", os.O_RDWR)
+            self._end_file = open_file(f"{self._folder}/end", os.O_RDWR)
             guard(self)
             with self._locked():
                 self._recover()
