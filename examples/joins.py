@@ -72,15 +72,14 @@ RATES = [
 ANY_LAG = "3 hours"
 
 job = Job("paid-orders", state="file:.cache/examples/joins")
-orders, late_orders = (
-    job.source("orders", iterable(ORDERS)).assign_timestamps("ordered", "at").limit_out_of_orderness("o", ANY_LAG)
-)
-payments, late_payments = (
+orders = job.source("orders", iterable(ORDERS)).assign_timestamps("ordered", "at").limit_out_of_orderness("o", ANY_LAG)
+late_orders = orders.late
+payments = (
     job.source("payments", iterable(PAYMENTS)).assign_timestamps("paid", "at").limit_out_of_orderness("p", ANY_LAG)
 )
-rates, late_rates = (
-    job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
-)
+late_payments = payments.late
+rates = job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
+late_rates = rates.late
 (
     orders.key_by("by-order", "id")
     .interval_join(

@@ -39,7 +39,8 @@ def build(brokers: str, dsn: str, state: str) -> Job:
     """Return the job: messages become payments, payments totals, totals rows; what is no payment is kept as it came."""
     job = Job("kafka-totals", state=state)
     messages = job.source("payments", kafka(brokers, TOPIC, max_records=5_000))
-    payments, broken = messages.decode("decode", codecs.json(Payment))
+    payments = messages.decode("decode", codecs.json(Payment))
+    broken = payments.broken
     totals = payments.key_by("by-user", "user").aggregate("totals", cents=sum_("cents"), payments=count())
     totals.sink("totals-out", postgres(dsn, "totals", mode="latest", key="user", create=True))
     broken.sink("broken-out", postgres(dsn, "broken_payments", create=True))

@@ -63,8 +63,10 @@ def build(server: str, out: str, state: str) -> Job:
     """Return the job: messages become clicks, clicks visits, visits rows."""
     job = Job("nats-sessions", state=state)
     messages = job.source("clicks", nats(server, STREAM, max_records=5_000))
-    clicks, broken = messages.decode("decode", codecs.json(Click), column="data")
-    on_time, late = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 hour")
+    clicks = messages.decode("decode", codecs.json(Click), column="data")
+    broken = clicks.broken
+    on_time = clicks.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 hour")
+    late = on_time.late
     (
         on_time.key_by("by-visitor", "visitor")
         .window("visits", session(GAP), add, default=list, merge=lambda one, other: one + other)

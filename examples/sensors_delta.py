@@ -69,9 +69,11 @@ def build(broker: str, table: str, folder: Path) -> Job:
     """Return the job: messages become measurements, each counted once, and those of a minute a row."""
     job = Job("sensors-delta", state=f"file://{folder}/state")
     messages = job.source("sensors", source(broker, folder))
-    measured, broken = messages.decode("decode", codecs.json(Measured), column="data")
+    measured = messages.decode("decode", codecs.json(Measured), column="data")
+    broken = measured.broken
     # Sensors that were out of reach send what they have measured meanwhile.
-    on_time, late = measured.assign_timestamps("at", "at").limit_out_of_orderness("bound", "10 min")
+    on_time = measured.assign_timestamps("at", "at").limit_out_of_orderness("bound", "10 min")
+    late = on_time.late
     (
         on_time.key_by("by-sensor", "sensor")
         .deduplicate("once", "10 min", by=lambda measured: measured.id)

@@ -54,7 +54,8 @@ def add(pages: list[Any], click: Click) -> list[Any]:
 
 job = Job("visits", state="file:.cache/examples/sessions")
 clicks = job.source("clicks", iterable(CLICKS, batch_size=2)).assign_timestamps("at", "at")
-on_time, late = clicks.limit_out_of_orderness("bound", "15 min")
+on_time = clicks.limit_out_of_orderness("bound", "15 min")
+late = on_time.late
 (
     on_time.key_by("by-visitor", "visitor")
     .deduplicate("once", "1 hour", by=lambda click: click.id)

@@ -62,7 +62,8 @@ def line(result: WindowResult) -> str:
 
 job = Job("best-sellers", state="file:.cache/examples/windows")
 sales = job.source("sales", iterable(SALES, batch_size=3)).assign_timestamps("at", "at")
-on_time, late = sales.limit_out_of_orderness("bound", "5 min")
+on_time = sales.limit_out_of_orderness("bound", "5 min")
+late = on_time.late
 ten_minutes = tumbling("10 min")
 (
     on_time.key_by("by-product", "product")

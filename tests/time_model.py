@@ -106,7 +106,8 @@ def driven(
         streams, lates = [], []
         for source in script.sources:
             timed = made.source(source, lambda spark: None).assign_timestamps(f"time-{source}", "time", unit="ns")
-            on_time, late = timed.limit_out_of_orderness(f"bound-{source}", f"{script.bound} ns", idle_after=None)
+            on_time = timed.limit_out_of_orderness(f"bound-{source}", f"{script.bound} ns", idle_after=None)
+            late = on_time.late
             streams.append(on_time.key_by(f"key-{source}", "key"))
             lates.append(late)
         build(streams, lates, out)

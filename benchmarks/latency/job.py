@@ -27,7 +27,8 @@ def main() -> None:
         source, column, sink = sources.nats(url, "in", tasks=2), "data", sinks.nats(url, "out.totals")
     else:
         source, column, sink = sources.kafka(url, "in"), "value", sinks.kafka(url, "out")
-    events, broken = job.source("in", source).decode("json", codecs.json(Event), column=column)
+    events = job.source("in", source).decode("json", codecs.json(Event), column=column)
+    broken = events.broken
     broken.sink("broken", sinks.discard())
     events.key_by("by-user", "user").stateful_map("count", count, default=0).sink("out", sink)
     trigger = "direct" if "direct" in choices else None

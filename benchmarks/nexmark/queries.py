@@ -21,7 +21,7 @@ STATES = ("OR", "ID", "CA")
 
 def timed(events: Stream) -> Stream:
     """Events with their times; they come in order."""
-    on_time, _ = events.assign_timestamps("time", "time", unit="ns").limit_out_of_orderness("in-order", "0 s")
+    on_time = events.assign_timestamps("time", "time", unit="ns").limit_out_of_orderness("in-order", "0 s")
     return on_time
 
 

@@ -19,7 +19,8 @@ def spend(user, order, cents):
 
 schema = "user string, cents long, at timestamp"
 orders = job.source("orders", sources.files(f"{where}/in", format="json", schema=schema))
-on_time, late = orders.assign_timestamps("at", "at").limit_out_of_orderness("bound", "5 s")
+on_time = orders.assign_timestamps("at", "at").limit_out_of_orderness("bound", "5 s")
+late = on_time.late
 by_user = on_time.key_by("by-user", "user")
 totals = by_user.stateful_map("spent", spend, default=0)
 totals.filter("large", lambda row: row["cents"] > large.value).sink("customers", sinks.discard())

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
     from tidewheel._program.job import Job
     from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._program.running import Run, RunStatus
+    from tidewheel._program.side_outputs import (
+        DecodedStream,
+        KeyedDecodedStream,
+        KeyedTimedStream,
+        TimedStream,
+        WindowedStream,
+    )
     from tidewheel._program.stored_job import StoredJob
     from tidewheel._program.stream import Stream
-    from tidewheel._program.windowed_stream import WindowedStream
     from tidewheel._spark.progress import BatchProgress, RunResult
     from tidewheel._spark.read_state import read_state
     from tidewheel._state.timers import Timer
@@ -39,13 +45,16 @@ __version__ = "0.2.0"
 
 __all__ = [
     "BatchProgress",
+    "DecodedStream",
     "ExpiringMap",
     "Found",
     "Job",
     "JobCell",
     "JobStatus",
     "Joined",
+    "KeyedDecodedStream",
     "KeyedStream",
+    "KeyedTimedStream",
     "Message",
     "Output",
     "Row",
@@ -56,6 +65,7 @@ __all__ = [
     "StoredJob",
     "Stream",
     "TidewheelError",
+    "TimedStream",
     "Timer",
     "WindowResult",
     "WindowedStream",
@@ -81,13 +91,16 @@ __all__ = [
 
 _HOMES = {
     "BatchProgress": "_spark.progress",
+    "DecodedStream": "_program.side_outputs",
     "ExpiringMap": "_operators.keyed.ttl_map",
     "Found": "_checkpoint.tools.state_reader",
     "Job": "_program.job",
     "JobCell": "_cells.live",
     "JobStatus": "_engine.job_status",
     "Joined": "_operators.joins.join",
+    "KeyedDecodedStream": "_program.side_outputs",
     "KeyedStream": "_program.keyed_stream",
+    "KeyedTimedStream": "_program.side_outputs",
     "Message": "_operators.logic",
     "Output": "_operators.logic",
     "Row": "_values",
@@ -97,9 +110,10 @@ _HOMES = {
     "StatefulLogic": "_operators.logic",
     "StoredJob": "_program.stored_job",
     "Stream": "_program.stream",
+    "TimedStream": "_program.side_outputs",
     "Timer": "_state.timers",
     "WindowResult": "_operators.windows.window",
-    "WindowedStream": "_program.windowed_stream",
+    "WindowedStream": "_program.side_outputs",
     "count": "_operators.aggregates.functions",
     "max_": "_operators.aggregates.functions",
     "mean": "_operators.aggregates.functions",

@@ -31,9 +31,10 @@ def logged(stream: Any, out: Any) -> None:
 def test_e1_an_epoch_goes_out_after_the_data_of_the_batch_behind_the_one_that_caused_it(runner):
     job, out = runner.job(), collect()
     source = runner.source(job, "in", [5, 6, 3, 9], batch=1)
-    on_time, late = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(
+    on_time = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(
         "epochs", lambda m, last: m.time
     )
+    late = on_time.late
     logged(on_time, out)
     late.sink("late", collect())
     runner.run(job)
@@ -54,7 +55,7 @@ def two_inputs(job, clock, idle=timedelta(seconds=10)):
     for name in ("a", "b"):
         source = job.source(name, lambda spark: None)
         timed = source.assign_timestamps(f"time-{name}", lambda row: row.value, unit="ns")
-        on_time, _ = timed.generate_epochs(f"epochs-{name}", lambda message, last: message.value.epoch, idle_after=idle)
+        on_time = timed.generate_epochs(f"epochs-{name}", lambda message, last: message.value.epoch, idle_after=idle)
         streams.append(on_time)
     logged(streams[0].union("both", streams[1]).map("value", lambda row: row.value), out)
     return out, MemoryRun(job, clock=clock)
@@ -112,7 +113,8 @@ def test_e1_the_frontier_survives_a_restart(memory_runner):
         made = memory_runner.job("restarted")
         out = collect()
         timed = made.source("in", lambda spark: None).assign_timestamps("time", lambda row: row.value, unit="ns")
-        on_time, late = timed.limit_out_of_orderness("bound", "2 ns")
+        on_time = timed.limit_out_of_orderness("bound", "2 ns")
+        late = on_time.late
         logged(on_time.map("value", lambda row: row.value), out)
         late.sink("late", late_out := collect())
         return made, out, late_out
@@ -132,7 +134,7 @@ def test_e1_the_frontier_survives_a_restart(memory_runner):
 def test_e1_an_epoch_reaches_a_level_after_what_it_made_the_one_before_emit(runner):
     job, out = runner.job(), collect()
     source = runner.source(job, "in", [1, 2, 3], batch=1)
-    on_time, _ = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(
+    on_time = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(
         "epochs", lambda m, last: m.time
     )
     first = on_time.key_by("one", lambda value: "k").stateful_op("first", Log(), default=0)

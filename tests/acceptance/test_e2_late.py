@@ -10,9 +10,8 @@ def test_e2_messages_up_to_the_last_epoch_go_to_the_late_stream(runner):
     job, out, late_out = runner.job(), collect(), collect()
     source = runner.source(job, "in", [10, 7, 8, 9, 6, 20, 11], batch=2)
     # Up to 2 behind the latest is on time, so after 10 the epoch is 7.
-    on_time, late = source.assign_timestamps("time", lambda time: time, unit="ns").limit_out_of_orderness(
-        "bound", "2 ns"
-    )
+    on_time = source.assign_timestamps("time", lambda time: time, unit="ns").limit_out_of_orderness("bound", "2 ns")
+    late = on_time.late
     on_time.sink("out", out)
     late.sink("late", late_out)
     runner.run(job)
@@ -26,7 +25,7 @@ def test_e2_late_messages_that_nobody_reads_are_counted(memory_runner):
 
     job = memory_runner.job()
     source = job.source("in", lambda spark: None)
-    on_time, _ = source.assign_timestamps("time", "t", unit="ns").limit_out_of_orderness("bound", "0 s")
+    on_time = source.assign_timestamps("time", "t", unit="ns").limit_out_of_orderness("bound", "0 s")
     on_time.sink("out", collect())
     with MemoryRun(job) as run:
         run.batch({"in": [{"t": 10}]})
@@ -38,9 +37,8 @@ def test_e2_late_messages_that_nobody_reads_are_counted(memory_runner):
 def test_e2_what_is_too_late_for_a_window_goes_to_its_late_stream(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = memory_runner.source(job, "in", [5, 35, 5, 6, 15], batch=1)
-    on_time, late = source.assign_timestamps("time", lambda time: time, unit="ns").limit_out_of_orderness(
-        "bound", "0 s"
-    )
+    on_time = source.assign_timestamps("time", lambda time: time, unit="ns").limit_out_of_orderness("bound", "0 s")
+    late = on_time.late
     windows = on_time.union("all", late).key_by("one", lambda value: "k").window("w", tumbling("10 ns"), n=count())
     windows.sink("out", out)
     windows.late.sink("late", late_out)

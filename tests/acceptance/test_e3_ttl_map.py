@@ -20,7 +20,7 @@ def kept_for_two(message: Message, entries: ExpiringMap) -> str:
 
 def ttl_job(job, source, out):
     timed = source.assign_timestamps("time", lambda word: WORDS.index(word), unit="ns")
-    on_time, _ = timed.generate_epochs("epochs", lambda message, last: message.time)
+    on_time = timed.generate_epochs("epochs", lambda message, last: message.time)
     on_time.key_by("one", lambda word: "k").ttl_map("ttl", kept_for_two).sink("out", out)
 
 

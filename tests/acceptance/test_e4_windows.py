@@ -16,7 +16,8 @@ EVENTS = [
 
 def windowed(source, windows, out, late_out, **options):
     timed = source.assign_timestamps("time", lambda event: event.time, unit="ns")
-    on_time, late = timed.limit_out_of_orderness("bound", "10 ns")
+    on_time = timed.limit_out_of_orderness("bound", "10 ns")
+    late = on_time.late
     late.sink("late", late_out)
     keyed = on_time.key_by("by", lambda event: event.key)
     keyed.window("w", windows, lambda n, event: n + 1, default=0, merge=lambda a, b: a + b, **options).sink("out", out)
@@ -72,7 +73,7 @@ def test_e4_windows_fire_on_an_idle_stream_as_soon_as_the_epoch_is_known(memory_
 def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goes_on_with_the_clock(memory_runner):
     job, out, now = memory_runner.job(), collect(), [1000]
     timed = job.source("in", lambda spark: None).assign_timestamps("time", "time", unit="ns")
-    on_time, _ = timed.limit_out_of_orderness("bound", "0 s", advance_after="50 ns")
+    on_time = timed.limit_out_of_orderness("bound", "0 s", advance_after="50 ns")
     on_time.key_by("by", "key").window("w", tumbling("10 ns"), n=count()).sink("out", out)
     with MemoryRun(job, clock=lambda: now[0]) as run:
         run.batch({"in": [{"key": "a", "time": 3}]})
@@ -88,7 +89,8 @@ def test_e4_an_allowed_late_message_gives_a_correction_that_says_so(memory_runne
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = job.source("in", lambda spark: None)
     timed = source.assign_timestamps("time", "time", unit="ns")
-    on_time, late = timed.limit_out_of_orderness("bound", "0 s")
+    on_time = timed.limit_out_of_orderness("bound", "0 s")
+    late = on_time.late
     keyed = on_time.union("all", late).key_by("by", "key")
     windows = keyed.window("w", tumbling("10 ns"), allowed_lateness="20 ns", n=count(), total=sum_("amount"))
     windows.sink("out", out)

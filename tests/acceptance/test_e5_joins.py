@@ -27,7 +27,7 @@ PAYMENTS = [("a", 3), ("a", 6), ("b", 40), ("c", 29)]
 def keyed(runner, job, name, items, bound=0):
     source = runner.source(job, name, [Event(*item) for item in items], batch=1)
     timed = source.assign_timestamps(f"time-{name}", lambda event: event.time, unit="ns")
-    on_time, _ = timed.limit_out_of_orderness(f"bound-{name}", f"{bound} ns")
+    on_time = timed.limit_out_of_orderness(f"bound-{name}", f"{bound} ns")
     return on_time.key_by(f"by-{name}", lambda event: event.key)
 
 
@@ -96,7 +96,7 @@ def test_e5_state_is_bounded_by_the_epoch(memory_runner):
     sides = []
     for name in ("left", "right"):
         timed = job.source(name, lambda spark: None).assign_timestamps(f"time-{name}", "time", unit="ns")
-        sides.append(timed.limit_out_of_orderness(f"bound-{name}", "0 s")[0].key_by(f"by-{name}", "key"))
+        sides.append(timed.limit_out_of_orderness(f"bound-{name}", "0 s").key_by(f"by-{name}", "key"))
     sides[0].interval_join("interval", sides[1], before="5 ns", after="5 ns", how="full").sink("a", out)
     sides[0].window_join("window", sides[1], tumbling("10 ns"), how="full").sink("b", out)
     sides[0].as_of_join("as-of", sides[1], tolerance="5 ns").sink("c", out)

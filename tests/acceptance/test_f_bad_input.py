@@ -118,7 +118,8 @@ def test_f_a_line_that_does_not_parse_is_kept_as_text_while_the_job_goes_on(spar
     bad = ['{"user": "ada", "amount": "three"}', "this is not JSON"]
     (tmp_path / "in" / "a.json").write_text("\n".join(['{"user": "ada", "amount": 1}', *bad]))
     job = Job("j", state=f"file://{tmp_path}/state")
-    clicks, broken = job.source("in", files(f"{tmp_path}/in", "text")).decode("parse", codecs.json(Click))
+    clicks = job.source("in", files(f"{tmp_path}/in", "text")).decode("parse", codecs.json(Click))
+    broken = clicks.broken
     good, kept = collect(), collect()
     clicks.sink("out", good)
     broken.sink("broken", kept)

@@ -171,26 +171,30 @@ def timed(given, job, items, bound=None, batch=1):
 
 
 def e1_epochs(given, job):
-    on_time, late = timed(given, job, [5, 6, 3, 9, 9, 12, 1, 20])
+    on_time = timed(given, job, [5, 6, 3, 9, 9, 12, 1, 20])
     logged(on_time, collect())
-    late.sink("late", collect())
+    on_time.late.sink("late", collect())
 
 
 def e1_two_levels(given, job):
-    on_time, _ = timed(given, job, list(range(1, 9)))
+    on_time = timed(given, job, list(range(1, 9)))
     first = on_time.key_by("one", lambda time: "k").stateful_op("first", Log(), default=0)
     first.key_by("again", lambda text: "j").stateful_op("second", Log(), default=0).sink("out", collect())
 
 
 def e2_late(given, job):
-    on_time, late = timed(given, job, [10, 7, 8, 9, 6, 20, 11], bound=2, batch=2)
+    on_time = timed(given, job, [10, 7, 8, 9, 6, 20, 11], bound=2, batch=2)
     on_time.sink("out", collect())
-    late.sink("late", collect())
+    on_time.late.sink("late", collect())
 
 
 def e2_too_late_for_a_window(given, job):
-    on_time, late = timed(given, job, [5, 35, 5, 6, 15, 40, 33, 80, 1], bound=0)
-    windows = on_time.union("all", late).key_by("by", lambda value: value % 2).window("w", tumbling("10 ns"), n=count())
+    on_time = timed(given, job, [5, 35, 5, 6, 15, 40, 33, 80, 1], bound=0)
+    windows = (
+        on_time.union("all", on_time.late)
+        .key_by("by", lambda value: value % 2)
+        .window("w", tumbling("10 ns"), n=count())
+    )
     windows.sink("out", collect())
     windows.late.sink("late", collect())
 
@@ -209,11 +213,12 @@ def e4_windows(windows):
 def e4_corrections(given, job):
     times = [1, 15, 2, 29, 9, 60, 9]
     rows = [{"key": f"k{number % 2}", "time": time, "amount": number} for number, time in enumerate(times * 2)]
-    on_time, late = (
+    on_time = (
         given.source(job, "in", rows, batch=1)
         .assign_timestamps("time", "time", unit="ns")
         .limit_out_of_orderness("bound", "0 s")
     )
+    late = on_time.late
     windows = on_time.union("all", late).key_by("by", "key")
     windows = windows.window("w", tumbling("10 ns"), allowed_lateness="20 ns", n=count(), total=sum_("amount"))
     windows.sink("out", collect())

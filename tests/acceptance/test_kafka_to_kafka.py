@@ -43,7 +43,8 @@ class Shop:
     def job(self, state: str) -> Job:
         job = Job(f"shop-{self.run}", state=state, n_shards=4)
         messages = job.source("in", sources.kafka(self.server.brokers, self.topic("in"), max_records=150))
-        payments, dead = messages.decode("decode", codecs.json(Payment))
+        payments = messages.decode("decode", codecs.json(Payment))
+        dead = payments.broken
         totals = payments.key_by("by-user", "user").aggregate("totals", cents=sum_("cents"), payments=count())
         totals.sink("out", self._sink("out", key="user"))
         dead.sink("dead", self._sink("dead", codec=codecs.raw()))

@@ -12,7 +12,8 @@ from tidewheel.sources import files
 def build(folder: str) -> Job:
     job = Job("idle", state=f"file://{folder}/state", n_shards=8)
     source = files(f"{folder}/in", format="json", schema="user string, at timestamp")
-    on_time, late = job.source("in", source).assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 s")
+    on_time = job.source("in", source).assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 s")
+    late = on_time.late
     windows = on_time.key_by("by-user", "user").window("tens", tumbling("10 s"), n=count())
     windows.sink("out", file_sink(f"{folder}/out", format="json"))
     late.sink("late", file_sink(f"{folder}/late", format="json"))

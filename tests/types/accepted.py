@@ -11,16 +11,20 @@ import msgspec
 
 import tidewheel
 from tidewheel import (
+    DecodedStream,
     Job,
     JobCell,
     Joined,
+    KeyedDecodedStream,
     KeyedStream,
+    KeyedTimedStream,
     Message,
     Output,
     Row,
     StatefulLogic,
     StoredJob,
     Stream,
+    TimedStream,
     Timer,
     WindowedStream,
     WindowResult,
@@ -102,15 +106,21 @@ assert_type(orders.union("u", orders), Stream[Order])
 assert_type(orders.union("mixed", rows), Stream[Order | Row])
 assert_type(orders.split("s", 2, lambda order: order.cents % 2), tuple[Stream[Order], ...])
 assert_type(orders.branch("b", lambda order: order.cents > 3), tuple[Stream[Order], ...])
+assert_type(orders.branch("named", high=lambda order: order.cents > 3).high, Stream[Order])
 assert_type(orders.sink("out", sinks.collect()), Stream[Order])
 
 # Codecs.
 
-decoded, dead = rows.decode("json", codecs.json(Payment))
-assert_type(decoded, Stream[Payment])
+decoded = rows.decode("json", codecs.json(Payment))
+dead = decoded.broken
+assert_type(decoded, DecodedStream[Payment])
 assert_type(dead, Stream[Row])
-assert_type(rows.decode("plain", codecs.json()), tuple[Stream[dict[str, Any]], Stream[Row]])
-assert_type(rows.decode("bytes", codecs.raw()), tuple[Stream[bytes], Stream[Row]])
+assert_type(rows.decode("plain", codecs.json()), DecodedStream[dict[str, Any]])
+assert_type(rows.decode("bytes", codecs.raw()), DecodedStream[bytes])
+assert_type(
+    by_user_decoded := rows.key_by("d", lambda row: "a").decode("k", codecs.raw()), KeyedDecodedStream[str, bytes]
+)
+assert_type(by_user_decoded.broken, KeyedStream[str, Row])
 
 # Keys.
 
@@ -218,13 +228,14 @@ assert_type(by_user.ttl_map("recent", lambda message, entries: len(entries)), Ke
 
 # Time.
 
-on_time, late = orders.assign_timestamps("at", lambda order: order.at).limit_out_of_orderness("bound", HOUR)
-assert_type(on_time, Stream[Order])
+on_time = orders.assign_timestamps("at", lambda order: order.at).limit_out_of_orderness("bound", HOUR)
+late = on_time.late
+assert_type(on_time, TimedStream[Order])
+assert_type(orders.event_time("at", max_delay=HOUR, name="at-2"), TimedStream[Order])
 assert_type(late, Stream[Order])
-timed, too_late = by_user.assign_timestamps("keyed-at", "at").generate_epochs(
-    "epochs", lambda message, last: message.time
-)
-assert_type(timed, KeyedStream[str, Order])
+timed = by_user.assign_timestamps("keyed-at", "at").generate_epochs("epochs", lambda message, last: message.time)
+too_late = timed.late
+assert_type(timed, KeyedTimedStream[str, Order])
 
 # Windows.
 

@@ -91,8 +91,8 @@ class Graph:
             inputs_timed = tuple(self.nodes[port.node].timed for port in inputs)
             if operator.needs_time and False in inputs_timed:
                 raise GraphError(
-                    "its messages have no timestamps; put assign_timestamps before it, and limit_out_of_orderness or "
-                    "generate_epochs, which say how far time has come"
+                    "its messages have no timestamps; put event_time before it, as in "
+                    '.event_time("at", max_delay="1 minute")'
                 )
             timed = operator.timed(inputs_timed)
             timestamps = operator.timestamps(tuple(self.nodes[port.node].timestamps for port in inputs))

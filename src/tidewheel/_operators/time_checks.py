@@ -70,8 +70,8 @@ def _what_to_add(graph: Graph, node: Node) -> str:
     times = sorted(graph.nodes[port.node].name for port in _not_waited_for(graph, node) if _gives_times(graph, port))
     where = " and behind ".join(map(repr, times)) or "assign_timestamps"
     return (
-        f'Add limit_out_of_orderness behind {where}: on_time, late = timed.limit_out_of_orderness("bound", "1 minute"); then go '
-        "on with on_time"
+        f'Add limit_out_of_orderness behind {where}: timed = timed.limit_out_of_orderness("bound", "1 minute"); its late '
+        "messages are in timed.late"
     )
 
 

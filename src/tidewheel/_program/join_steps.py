@@ -19,7 +19,7 @@ from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
     from tidewheel._program.keyed_stream import KeyedStream
-    from tidewheel._program.windowed_stream import WindowedStream
+    from tidewheel._program.side_outputs import WindowedStream
 
 Other = TypeVar("Other")
 """The values of the other stream."""
@@ -102,8 +102,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> job = Job("paid")
         >>> orders = job.source("orders", sources.iterable([{"id": 1, "at": 10}, {"id": 2, "at": 11}]))
         >>> payments = job.source("payments", sources.iterable([{"id": 1, "at": 15}]))
-        >>> orders, _ = orders.assign_timestamps("ordered", "at", unit="ns").limit_out_of_orderness("o", "0 s")
-        >>> payments, _ = payments.assign_timestamps("paid", "at", unit="ns").limit_out_of_orderness("p", "0 s")
+        >>> orders = orders.event_time("at", unit="ns", max_delay="0 s", name="ordered")
+        >>> payments = payments.event_time("at", unit="ns", max_delay="0 s", name="paid")
         >>> paid = orders.key_by("by-order", "id").interval_join("paid-in-time", payments.key_by("by-payment", "id"),
         ...     after="60 ns", how="left", function=lambda order, payment: payment is not None)
         >>> _ = paid.sink("out", sinks.collect())
@@ -178,14 +178,15 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> inputs = {"hot": [{"room": "a", "at": 1}], "damp": [{"room": "a", "at": 8}, {"room": "a", "at": 12}]}
         >>> keyed = {}
         >>> for name, items in inputs.items():
-        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at", unit="ns")
-        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", "0 s")[0].key_by(f"{name}-by", "room")
+        ...     source = job.source(name, sources.iterable(items))
+        ...     timed = source.event_time("at", unit="ns", max_delay="0 s", name=f"{name}-at")
+        ...     keyed[name] = timed.key_by(f"{name}-by", "room")
         >>> both = keyed["hot"].window_join("both", keyed["damp"], tumbling("10 ns"), function=lambda hot, damp: damp.at)
         >>> _ = both.sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]
         [{'room': 'a', 'value': 8}]
         """
-        from tidewheel._program.windowed_stream import WindowedStream
+        from tidewheel._program.side_outputs import WindowedStream
 
         check_how(name, how, "inner", "left", "right", "full")
         if not isinstance(windows, Fixed):
@@ -235,8 +236,9 @@ class JoinSteps(KeyedSteps[Key, Value]):
         >>> inputs = {"sold": [{"tea": "oolong", "at": 7}], "price": [{"tea": "oolong", "at": 2, "cents": 400}]}
         >>> keyed = {}
         >>> for name, items in inputs.items():
-        ...     timed = job.source(name, sources.iterable(items)).assign_timestamps(f"{name}-at", "at", unit="ns")
-        ...     keyed[name] = timed.limit_out_of_orderness(f"{name}-bound", "0 s")[0].key_by(f"{name}-by", "tea")
+        ...     source = job.source(name, sources.iterable(items))
+        ...     timed = source.event_time("at", unit="ns", max_delay="0 s", name=f"{name}-at")
+        ...     keyed[name] = timed.key_by(f"{name}-by", "tea")
         >>> priced = keyed["sold"].as_of_join("priced", keyed["price"], function=lambda sold, price: price.cents)
         >>> _ = priced.sink("out", sinks.collect())
         >>> run_in_memory(job).outputs["out"]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tidewheel._codecs.base import PayloadCodec
     from tidewheel._operators.logic import Message
     from tidewheel._program.keyed_stream import KeyedStream
+    from tidewheel._program.parts import Branches
+    from tidewheel._program.side_outputs import KeyedDecodedStream, KeyedTimedStream
     from tidewheel._time.duration import Duration, Unit
     from tidewheel._values import Row
     from tidewheel._values.expressions import Expression
@@ -85,7 +87,7 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
 
         def decode(
             self, name: str, codec: PayloadCodec[New], *, column: str = "value"
-        ) -> tuple[KeyedStream[Key, New], KeyedStream[Key, Row]]: ...
+        ) -> KeyedDecodedStream[Key, New]: ...
 
         # A union with a stream without keys is refused when the graph is built, so the parameter is as in Stream.
         def union(self, name: str, *others: Stream[New]) -> KeyedStream[Key, Value | New]: ...
@@ -94,7 +96,24 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             self, name: str, outputs: int, function: Callable[[Value], int | Iterable[int]]
         ) -> tuple[KeyedStream[Key, Value], ...]: ...
 
+        @overload
         def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[KeyedStream[Key, Value], ...]: ...
+        @overload
+        def branch(self, name: str, **named: Callable[[Value], Any]) -> Branches[KeyedStream[Key, Value]]: ...
+        def branch(self, name: str, *predicates: Any, **named: Any) -> Any: ...
+
+        def event_time(
+            self,
+            time: str | Callable[[Value], int | datetime.datetime],
+            *,
+            max_delay: Duration,
+            unit: Unit | None = None,
+            idle_after: Duration | None = ...,
+            advance_after: Duration | None = None,
+            partition: str | Callable[[Value], Any] | None = None,
+            max_ahead: Duration | None = ...,
+            name: str = "event-time",
+        ) -> KeyedTimedStream[Key, Value]: ...
 
         def assign_timestamps(
             self,
@@ -114,7 +133,7 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             advance_after: Duration | None = None,
             partition: str | Callable[[Value], Any] | None = None,
             max_ahead: Duration | None = ...,
-        ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
+        ) -> KeyedTimedStream[Key, Value]: ...
 
         def limit_out_of_orderness(
             self,
@@ -125,6 +144,6 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             advance_after: Duration | None = None,
             partition: str | Callable[[Value], Any] | None = None,
             max_ahead: Duration | None = ...,
-        ) -> tuple[KeyedStream[Key, Value], KeyedStream[Key, Value]]: ...
+        ) -> KeyedTimedStream[Key, Value]: ...
 
         def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> KeyedStream[Key, Value]: ...

@@ -283,8 +283,8 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> job = Job("recent")
         >>> pages = [{"page": "a", "at": 1}, {"page": "b", "at": 3}, {"page": "c", "at": 9}]
         >>> clicks = job.source("in", sources.iterable(pages, batch_size=1))
-        >>> on_time, _ = clicks.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
-        >>> _ = on_time.key_by("all", lambda click: 0).ttl_map("recent", recent).sink("out", sinks.collect())
+        >>> timed = clicks.event_time("at", unit="ns", max_delay="0 s")
+        >>> _ = timed.key_by("all", lambda click: 0).ttl_map("recent", recent).sink("out", sinks.collect())
         >>> [record["value"] for record in run_in_memory(job).outputs["out"]]
         ['a', 'a,b', 'a,b,c']
         """
@@ -305,8 +305,8 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("once")
         >>> clicks = job.source("in", sources.iterable([{"id": 7, "at": 1}, {"id": 7, "at": 3}, {"id": 7, "at": 60}]))
-        >>> on_time, _ = clicks.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "60 ns")
-        >>> _ = on_time.key_by("by-id", "id").deduplicate("once", "10 ns").sink("out", sinks.collect())
+        >>> timed = clicks.event_time("at", unit="ns", max_delay="60 ns")
+        >>> _ = timed.key_by("by-id", "id").deduplicate("once", "10 ns").sink("out", sinks.collect())
         >>> [record["at"] for record in run_in_memory(job).outputs["out"]]
         [1, 60]
         """

@@ -1,42 +1,57 @@
-"""Parts: the several streams of one step. Taken for one stream, they say how to choose."""
+"""The outputs of steps that divide a stream: numbered ones as a tuple, named ones as attributes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from tidewheel._core.text import listed
 
 Streams = TypeVar("Streams", bound=tuple[Any, ...])
+AnyStream = TypeVar("AnyStream", covariant=True)
 
 
 class Parts(tuple[Any, ...]):
-    """What a step returns that gives several streams: a tuple of them, which knows the step and what its streams are called."""
+    """The numbered streams of a step. Code that takes them for one stream gets an error that says how to choose."""
 
     step: str
-    names: tuple[str, ...]
 
     def how_to_choose(self) -> str:
         """Return what to write where one of the streams is meant."""
         if not self:
             return f"{self.step} gives no stream"
+        names = [f"stream_{number}" for number in range(len(self))]
         return (
-            f"{self.step} gives {len(self)} streams: {', '.join(self.names)} = ….{self.step}(…), and go on with "
-            f"{self.names[0]}; or take one of them, ….{self.step}(…)[0]"
+            f"{self.step} gives {len(self)} streams: {', '.join(names)} = ….{self.step}(…), and go on with "
+            f"{names[0]}; or take one of them, ….{self.step}(…)[0]"
         )
 
     if not TYPE_CHECKING:
-        # A type checker knows that it is a tuple. A person learns here which step has made it one.
+        # A type checker knows that this is a tuple; at run time the error names the step that made it.
         def __getattr__(self, attribute: str) -> Any:
             if attribute.startswith("_") or not self:
                 raise AttributeError(f"'tuple' object has no attribute {attribute!r}")
             raise AttributeError(f"no {attribute!r} here: {self.how_to_choose()}")
 
 
-def parts(step: str, names: tuple[str, ...], streams: Streams) -> Streams:
-    """Return the streams of a step as a tuple that says how to choose, each under the name that it has in examples."""
-    made = Parts(streams)
-    made.step, made.names = step, names
-    return cast("Streams", made)
+class Branches(Generic[AnyStream]):
+    """The named streams of a `branch`: `sizes.low`, `sizes.high`."""
+
+    def __init__(self, step: str, streams: Mapping[str, AnyStream]) -> None:
+        """Made by `Stream.branch`."""
+        self._step, self._streams = step, dict(streams)
+
+    def __getattr__(self, name: str) -> AnyStream:
+        streams = self.__dict__.get("_streams", {})
+        if name not in streams:
+            known = listed([f".{each}" for each in streams])
+            raise AttributeError(f"branch {self.__dict__.get('_step')!r} has no stream {name!r}; it has {known}")
+        stream: AnyStream = streams[name]
+        return stream
 
 
 def numbered(step: str, streams: Streams) -> Streams:
-    """As `parts`, for streams that nothing but their number tells apart."""
-    return parts(step, tuple(f"stream_{number}" for number in range(len(streams))), streams)
+    """Return the numbered streams of a step as a tuple that explains how to choose one."""
+    made = Parts(streams)
+    made.step = step
+    return cast("Streams", made)

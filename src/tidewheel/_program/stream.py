@@ -12,7 +12,7 @@ from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._connectors.sink import Sink
 from tidewheel._operators.graph import Port
 from tidewheel._operators.keyed.key_by import KeyBy
-from tidewheel._operators.stateless.decode import DEAD, Decode
+from tidewheel._operators.stateless.decode import Decode
 from tidewheel._operators.stateless.expressions import Where
 from tidewheel._operators.stateless.filter import Filter
 from tidewheel._operators.stateless.flat_map import FilterMap, FlatMap
@@ -24,7 +24,7 @@ from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
 from tidewheel._program.arguments import checked_function
 from tidewheel._program.column_steps import ColumnSteps
-from tidewheel._program.parts import numbered, parts
+from tidewheel._program.parts import Branches, numbered
 from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
 from tidewheel._values.expressions import Expression, is_expression
@@ -33,6 +33,7 @@ from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
     from tidewheel._program.keyed_stream import KeyedStream
+    from tidewheel._program.side_outputs import DecodedStream
 
 New = TypeVar("New")
 """The values that a step makes."""
@@ -181,11 +182,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         return self._same(name, MapBatches(checked_function(name, function, "batch"), returns))
 
-    def decode(self, name: str, codec: PayloadCodec[New], *, column: str = "value") -> tuple[Stream[New], Stream[Row]]:
-        """Make records of payloads; return the stream of records, and the stream of messages that did not decode.
+    def decode(self, name: str, codec: PayloadCodec[New], *, column: str = "value") -> DecodedStream[New]:
+        """Decode payloads; return the records. The messages that do not decode are in the stream `broken` of the result.
 
-        Messages that do not decode stay as they were, raw bytes and all, with a column `error`. They need a sink, which gets
-        them inside the same commit as the rest; they are counted as `name/dead`. Keys and timestamps stay.
+        A broken message keeps its columns, raw bytes included, and gets a column `error`. The stream `broken` needs a sink,
+        which gets the messages inside the same commit as the rest; they are counted as `name/dead`. Keys and timestamps stay.
 
         - `codec`: one of `tidewheel.codecs`.
         - `column`: the column that holds the payloads, bytes or text.
@@ -194,14 +195,17 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("decoded")
         >>> payloads = job.source("in", sources.iterable([b'{"user": "ada"}', b"?"]))
-        >>> records, dead = payloads.decode("json", codecs.json())
-        >>> _ = records.sink("out", sinks.collect()), dead.sink("dead", sinks.collect())
+        >>> records = payloads.decode("json", codecs.json())
+        >>> _ = records.sink("out", sinks.collect()), records.broken.sink("broken", sinks.collect())
         >>> outputs = run_in_memory(job).outputs
-        >>> outputs["out"], outputs["dead"][0]["value"]
+        >>> outputs["out"], outputs["broken"][0]["value"]
         ([{'user': 'ada'}], b'?')
         """
-        port = self._then(name, Decode(payload_codec(codec), column))
-        return parts("decode", ("records", "dead"), (self._at(port), self._at(Port(port.node, DEAD))))
+        from tidewheel._program.keyed_stream import KeyedStream
+        from tidewheel._program.side_outputs import DecodedStream, KeyedDecodedStream
+
+        kind = KeyedDecodedStream if isinstance(self, KeyedStream) else DecodedStream
+        return kind(self.job, self._then(name, Decode(payload_codec(codec), column)))
 
     def union(self, name: str, *others: Stream[New]) -> Stream[Value | New]:
         """Return one stream of all messages of this stream and the others. Between the streams no order is promised.
@@ -247,22 +251,32 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         node = self._then(name, operator).node
         return numbered(operator.step, tuple(self._at(Port(node, output)) for output in range(outputs)))
 
-    def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[Stream[Value], ...]:
-        """Part the stream by predicates; return one stream for each.
+    @overload
+    def branch(self, name: str, *predicates: Callable[[Value], Any]) -> tuple[Stream[Value], ...]: ...
+    @overload
+    def branch(self, name: str, **named: Callable[[Value], Any]) -> Branches[Stream[Value]]: ...
+    def branch(self, name: str, *predicates: Callable[[Value], Any], **named: Callable[[Value], Any]) -> Any:
+        """Divide the stream by predicates; return a stream for each, as the attribute of that name.
 
-        - `predicates`: each is called with each value; its stream has the messages for which it returns something true. A
-          message may be in several of the streams. One that is in none is dropped and counted, as in `split`.
+        A message may be in several of the streams. A message that is in none is dropped and counted, as in `split`.
+
+        - `predicates`: functions of the value; a stream has the messages for which its predicate returns something true.
+          Predicates without names give a tuple of streams.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
-        >>> job = Job("parted")
-        >>> low, high = job.source("in", sources.iterable([1, 5, 9])).branch("size", lambda n: n < 6, lambda n: n > 3)
-        >>> _ = low.sink("low", sinks.collect()), high.sink("high", sinks.collect())
+        >>> job = Job("sizes")
+        >>> sizes = job.source("in", sources.iterable([1, 5, 9])).branch("size", low=lambda n: n < 6, high=lambda n: n > 3)
+        >>> _ = sizes.low.sink("low", sinks.collect()), sizes.high.sink("high", sinks.collect())
         >>> run_in_memory(job).outputs
         {'low': [{'value': 1}, {'value': 5}], 'high': [{'value': 5}, {'value': 9}]}
         """
-        chooser = Chooser(tuple(checked_function(name, predicate, "value") for predicate in predicates))
-        return self.split(name, len(predicates), chooser)
+        if predicates and named:
+            raise GraphError(f"operator {name!r}: a branch takes predicates with names or without, not both")
+        chosen = predicates or tuple(named.values())
+        chooser = Chooser(tuple(checked_function(name, predicate, "value") for predicate in chosen))
+        streams = self.split(name, len(chosen), chooser)
+        return streams if predicates else Branches(name, dict(zip(named, streams, strict=True)))
 
     def clone(self, copies: int = 2) -> tuple[Self, ...]:
         """Return the stream several times: whatever follows one of them gets every message. It is no step and has no name.

@@ -1,4 +1,4 @@
-"""TimeSteps: when messages happened, and how far time has come."""
+"""TimeSteps: the steps that give messages timestamps and the job its clock."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import datetime
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidewheel._operators.graph import Port
 from tidewheel._operators.logic import Message
 from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
-from tidewheel._operators.timestamps.generate_epochs import LATE, GenerateEpochs
+from tidewheel._operators.timestamps.generate_epochs import GenerateEpochs
 from tidewheel._operators.timestamps.inspect_frontier import InspectFrontier
 from tidewheel._program.arguments import checked_duration, checked_function
-from tidewheel._program.parts import parts
 from tidewheel._program.steps import Steps
 from tidewheel._time.duration import UNITS, Duration, Unit, nanoseconds
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
+    from tidewheel._program.side_outputs import TimedStream
     from tidewheel._program.stream import Stream
 
 IDLE_AFTER = datetime.timedelta(minutes=1)
@@ -29,6 +28,48 @@ MAX_AHEAD = datetime.timedelta(days=1)
 
 class TimeSteps(Steps[Value]):
     """The steps of a stream that give its messages timestamps, and the job its clock."""
+
+    def event_time(
+        self,
+        time: str | Callable[[Value], int | datetime.datetime],
+        *,
+        max_delay: Duration,
+        unit: Unit | None = None,
+        idle_after: Duration | None = IDLE_AFTER,
+        advance_after: Duration | None = None,
+        partition: str | Callable[[Value], Any] | None = None,
+        max_ahead: Duration | None = MAX_AHEAD,
+        name: str = "event-time",
+    ) -> TimedStream[Value]:
+        """Use the time at which messages happened; return the messages that are on time.
+
+        The messages that came too late are in the stream `late` of the result. This is `assign_timestamps` followed by
+        `limit_out_of_orderness`, the two steps `NAME.timestamps` and `NAME`.
+
+        - `time`: a column, or a function of the value that returns a `datetime` or an integer.
+        - `max_delay`: how far a message may be behind the latest one: a `timedelta`, or text such as "5 minutes".
+        - `unit`: what integer times count: "s", "ms", "us" or "ns", as in `assign_timestamps`.
+        - `idle_after`, `advance_after`, `partition`, `max_ahead`: as in `generate_epochs`.
+        - `name`: give one if the job has several such steps.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("bound")
+        >>> clicks = job.source("in", sources.iterable([{"at": 9}, {"at": 7}, {"at": 3}], batch_size=1))
+        >>> timed = clicks.event_time("at", unit="ns", max_delay="4 ns")
+        >>> _ = timed.sink("on-time", sinks.collect())
+        >>> _ = timed.late.sink("late", sinks.collect())
+        >>> run_in_memory(job).outputs
+        {'on-time': [{'at': 9}, {'at': 7}], 'late': [{'at': 3}]}
+        """
+        return self.assign_timestamps(f"{name}.timestamps", time, unit=unit).limit_out_of_orderness(
+            name,
+            max_delay,
+            idle_after=idle_after,
+            advance_after=advance_after,
+            partition=partition,
+            max_ahead=max_ahead,
+        )
 
     def assign_timestamps(
         self,
@@ -74,8 +115,8 @@ class TimeSteps(Steps[Value]):
         advance_after: Duration | None = None,
         partition: str | Callable[[Value], Any] | None = None,
         max_ahead: Duration | None = MAX_AHEAD,
-    ) -> tuple[Stream[Value], Stream[Value]]:
-        """Say how far time has come; return the stream of messages that are on time, and the stream of those that are late.
+    ) -> TimedStream[Value]:
+        """Advance the job's clock; return the messages that are on time. The others are in the stream `late` of the result.
 
         The job has one clock: the least of its inputs' epochs. It never goes back, and goes out after the data of the next
         batch. A message with a timestamp up to the clock is late.
@@ -97,9 +138,9 @@ class TimeSteps(Steps[Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("marks")
         >>> marks = job.source("in", sources.iterable([{"at": 5}, {"at": 9}, {"at": 4}], batch_size=1))
-        >>> timed = marks.assign_timestamps("at", "at", unit="ns")
-        >>> on_time, late = timed.generate_epochs("mark", lambda message, last: message.time)
-        >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
+        >>> stamped = marks.assign_timestamps("at", "at", unit="ns")
+        >>> timed = stamped.generate_epochs("mark", lambda message, last: message.time)
+        >>> _ = timed.sink("on-time", sinks.collect()), timed.late.sink("late", sinks.collect())
         >>> run_in_memory(job).outputs
         {'on-time': [{'at': 5}, {'at': 9}], 'late': [{'at': 4}]}
         """
@@ -122,7 +163,7 @@ class TimeSteps(Steps[Value]):
         advance_after: Duration | None = None,
         partition: str | Callable[[Value], Any] | None = None,
         max_ahead: Duration | None = MAX_AHEAD,
-    ) -> tuple[Stream[Value], Stream[Value]]:
+    ) -> TimedStream[Value]:
         """As `generate_epochs`, by how far a message may be behind the latest one and still be on time.
 
         - `bound`: that duration, from nothing on: a `timedelta`, or text such as "5 min".
@@ -132,9 +173,9 @@ class TimeSteps(Steps[Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("bound")
         >>> clicks = job.source("in", sources.iterable([{"at": 9}, {"at": 7}, {"at": 3}], batch_size=1))
-        >>> timed = clicks.assign_timestamps("at", "at", unit="ns")
-        >>> on_time, late = timed.limit_out_of_orderness("bound", "4 ns")
-        >>> _ = on_time.sink("on-time", sinks.collect()), late.sink("late", sinks.collect())
+        >>> stamped = clicks.assign_timestamps("at", "at", unit="ns")
+        >>> timed = stamped.limit_out_of_orderness("bound", "4 ns")
+        >>> _ = timed.sink("on-time", sinks.collect()), timed.late.sink("late", sinks.collect())
         >>> run_in_memory(job).outputs
         {'on-time': [{'at': 9}, {'at': 7}], 'late': [{'at': 3}]}
         """
@@ -148,9 +189,12 @@ class TimeSteps(Steps[Value]):
         )
         return self._epochs(name, epochs)
 
-    def _epochs(self, name: str, operator: GenerateEpochs) -> tuple[Stream[Any], Stream[Any]]:
-        port = self._then(name, operator)
-        return parts(operator.step, ("on_time", "late"), (self._at(port), self._at(Port(port.node, LATE))))
+    def _epochs(self, name: str, operator: GenerateEpochs) -> TimedStream[Any]:
+        from tidewheel._program.keyed_stream import KeyedStream
+        from tidewheel._program.side_outputs import KeyedTimedStream, TimedStream
+
+        kind = KeyedTimedStream if isinstance(self, KeyedStream) else TimedStream
+        return kind(self.job, self._then(name, operator))
 
     def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> Stream[Value]:
         """Call the function with each epoch as it passes; messages pass unchanged.
@@ -162,9 +206,8 @@ class TimeSteps(Steps[Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("shown")
         >>> source = job.source("in", sources.iterable([{"at": 9}, {"at": 20}], batch_size=1))
-        >>> timed = source.assign_timestamps("at", "at", unit="ns")
-        >>> on_time, _ = timed.limit_out_of_orderness("bound", "0 s")
-        >>> _ = on_time.inspect_frontier("show", print).sink("out", sinks.collect())
+        >>> timed = source.event_time("at", unit="ns", max_delay="0 s")
+        >>> _ = timed.inspect_frontier("show", print).sink("out", sinks.collect())
         >>> _ = run_in_memory(job)
         8
         """

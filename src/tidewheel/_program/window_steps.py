@@ -26,7 +26,7 @@ from tidewheel._values.type_variables import Key, Value
 from tidewheel.errors import GraphError
 
 if TYPE_CHECKING:
-    from tidewheel._program.windowed_stream import WindowedStream
+    from tidewheel._program.side_outputs import WindowedStream
 
 New = TypeVar("New")
 """What a window's function returns."""
@@ -97,15 +97,14 @@ class WindowSteps(JoinSteps[Key, Value]):
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("tens")
         >>> sales = job.source("in", sources.iterable([{"shop": "a", "at": 1, "n": 2}, {"shop": "a", "at": 8, "n": 3}]))
-        >>> on_time, _ = sales.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
-        >>> shops = on_time.key_by("by-shop", "shop")
+        >>> shops = sales.event_time("at", unit="ns", max_delay="0 s").key_by("by-shop", "shop")
         >>> sums = shops.window("sums", tumbling("10 ns"), n=sum_("n")).map("n", lambda row: row.n)
         >>> most = shops.window("most", tumbling("10 ns"), lambda most, sale: max(most, sale.n), default=0)
         >>> _ = sums.union("both", most.map("value", lambda result: result.value)).sink("out", sinks.collect())
         >>> sorted(record["value"] for record in run_in_memory(job).outputs["out"])
         [3, 5]
         """
-        from tidewheel._program.windowed_stream import WindowedStream
+        from tidewheel._program.side_outputs import WindowedStream
 
         if (add is None) == (not aggregates):
             raise GraphError(

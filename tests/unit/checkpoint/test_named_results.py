@@ -23,9 +23,10 @@ def made(state: str | None = None, window=None, **aggregates) -> Job:
     job = Job("sums", state=state or f"memory:named-{next(_fresh)}", n_shards=4)
     stream = job.source("in", iterable([]), value=dict)
     if window is not None:
-        stream, late = stream.assign_timestamps("at", lambda record: record["at"], unit="ns").limit_out_of_orderness(
+        stream = stream.assign_timestamps("at", lambda record: record["at"], unit="ns").limit_out_of_orderness(
             "bound", "1 ns"
         )
+        late = stream.late
         late.sink("late", discard())
     keyed = stream.key_by("by", lambda record: record["user"])
     found = keyed.aggregate("agg", **aggregates) if window is None else keyed.window("agg", window, **aggregates)

@@ -144,7 +144,8 @@ def test_a_declared_type_that_is_no_record_is_refused():
 def program(codec, records):
     job = Job("decoding", state="memory:decoding", n_shards=4)
     out, dead = sinks.collect(), sinks.collect()
-    good, bad = job.source("in", iterable(records)).decode("parse", codec)
+    good = job.source("in", iterable(records)).decode("parse", codec)
+    bad = good.broken
     good.sink("out", out)
     bad.sink("dead", dead)
     return job, out, dead
@@ -162,7 +163,7 @@ def test_dead_letters_keep_their_bytes_and_their_columns_and_are_counted():
 
 def test_dead_letters_must_lead_somewhere():
     job = Job("decoding", state="memory:decoding-2", n_shards=4)
-    job.source("in", iterable([{"value": b""}])).decode("parse", codecs.json())[0].sink("out", sinks.discard())
+    job.source("in", iterable([{"value": b""}])).decode("parse", codecs.json()).sink("out", sinks.discard())
     with pytest.raises(GraphError, match=r"output 1 of operator 'parse' \(decode\) leads nowhere, .* would be lost"):
         job.plan()
 
@@ -173,4 +174,4 @@ def test_what_is_no_codec_and_no_column_is_refused():
     with pytest.raises(ConfigError, match=r"is not a codec of payloads; see tidewheel\.codecs"):
         stream.decode("parse", "json")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="there is no column 'payload' to decode; there are user, amount"):
-        stream.decode("first", codecs.json(Order))[0].decode("again", codecs.json(), column="payload")
+        stream.decode("first", codecs.json(Order)).decode("again", codecs.json(), column="payload")

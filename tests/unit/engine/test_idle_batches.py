@@ -39,7 +39,7 @@ class Idle:
         sides = []
         for name in ("a", "b"):
             timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
-            sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s", **self.bound)[0])
+            sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s", **self.bound))
         keyed = sides[0].union("both", sides[1]).key_by("by", "k")
         windows = keyed.window("w", self.windows, n=count())
         windows.map("plain", lambda row: {"start": str(row.start), "n": row.n}).sink("out", self.out)

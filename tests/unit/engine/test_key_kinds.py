@@ -43,7 +43,7 @@ def joined(name: str) -> Job:
     orders, payments = (
         job.source(side, iterable([]), value=dict)
         .assign_timestamps(f"{side}-at", lambda record: record["at"], unit="s")
-        .limit_out_of_orderness(f"{side}-late", "0 s")[0]
+        .limit_out_of_orderness(f"{side}-late", "0 s")
         .key_by(f"by-{side}", lambda record: record["id"])
         for side in ("orders", "payments")
     )
@@ -67,7 +67,7 @@ def test_a_join_is_not_refused_while_a_side_is_unknown_or_where_some_keys_may_pa
     timed = (
         job.source("in", iterable([]), value=dict)
         .assign_timestamps("at", lambda record: record["at"], unit="s")
-        .limit_out_of_orderness("late", "0 s")[0]
+        .limit_out_of_orderness("late", "0 s")
     )
     numbers, texts = (
         timed.key_by("by-number", lambda record: record["n"]),

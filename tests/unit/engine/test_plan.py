@@ -138,9 +138,7 @@ def test_spark_does_not_do_level_0_for_two_branches():
 
 
 def timed(stream):
-    return stream.assign_timestamps("at", "time", unit="ns").limit_out_of_orderness("bound", "0 s", partition="shelf")[
-        0
-    ]
+    return stream.assign_timestamps("at", "time", unit="ns").limit_out_of_orderness("bound", "0 s", partition="shelf")
 
 
 @pytest.mark.parametrize(

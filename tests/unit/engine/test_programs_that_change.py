@@ -32,7 +32,7 @@ class Changing:
         if self.kind == "aggregate":
             folded = stream.key_by("by", "k").aggregate("fold", **aggregates)
         else:
-            on_time, _ = stream.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
+            on_time = stream.assign_timestamps("at", "at", unit="ns").limit_out_of_orderness("bound", "0 s")
             windows = tumbling("1 s") if self.kind == "tumbling" else session("1 s")
             folded = on_time.key_by("by", "k").window("fold", windows, **aggregates)
         folded.sink("out", self.out)
@@ -140,7 +140,7 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
     def job(build) -> Job:
         made = Job("changing", state=state, n_shards=4)
         timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-        build(timed.limit_out_of_orderness("bound", "0 s")[0])
+        build(timed.limit_out_of_orderness("bound", "0 s"))
         return made
 
     def tens(events):
@@ -192,7 +192,7 @@ def test_a_changed_window_of_a_function_is_refused_too():
     def job(length: str) -> Job:
         made = Job("changing", state=state, n_shards=4)
         timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-        keyed = timed.limit_out_of_orderness("bound", "0 s")[0].key_by("by", "k")
+        keyed = timed.limit_out_of_orderness("bound", "0 s").key_by("by", "k")
         keyed.window("tens", tumbling(length), lambda n, _: n + 1, default=0).sink("out", out)
         return made
 
@@ -208,7 +208,7 @@ def test_a_changed_window_of_a_function_is_refused_too():
 
 def timed(job: Job):
     stream = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-    return stream.limit_out_of_orderness("bound", "0 s")[0]
+    return stream.limit_out_of_orderness("bound", "0 s")
 
 
 def at(*times, side="left"):
@@ -331,7 +331,7 @@ def test_what_a_duplicate_is_the_new_horizon_says(horizons, expected):
     def job(horizon: int) -> Job:
         made = Job("changing", state=state, n_shards=4)
         stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-        keyed = stream.limit_out_of_orderness("bound", "100 ns")[0].key_by("by", "k")
+        keyed = stream.limit_out_of_orderness("bound", "100 ns").key_by("by", "k")
         keyed.deduplicate("once", f"{horizon} ns").sink("out", out)
         return made
 
@@ -353,7 +353,7 @@ def test_the_clock_goes_on_where_its_input_has_no_partitions_any_more():
     def job(**options) -> Job:
         made = Job("changing", state=state, n_shards=4)
         stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
-        keyed = stream.limit_out_of_orderness("bound", "0 s", **options)[0].key_by("by", "k")
+        keyed = stream.limit_out_of_orderness("bound", "0 s", **options).key_by("by", "k")
         keyed.window("w", tumbling("10 ns"), n=count()).sink("out", out)
         return made
 
@@ -371,7 +371,7 @@ def test_the_proposed_cut_is_the_first_after_all_that_was_read():
     def job(length: str) -> Job:
         made = Job("changing", state=state, n_shards=4)
         timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at")
-        on_time, _ = timed.limit_out_of_orderness("bound", "10 minutes")
+        on_time = timed.limit_out_of_orderness("bound", "10 minutes")
         on_time.key_by("by", "k").window("sold", tumbling(length), n=count()).sink("out", collect())
         return made
 

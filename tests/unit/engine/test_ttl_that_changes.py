@@ -32,7 +32,8 @@ class Counting:
     def job(self, **options: Any) -> Job:
         job = Job("ttl", state=self.state, n_shards=4)
         stream = job.source("in", lambda spark: None).assign_timestamps("times", "t", unit="ns")
-        on_time, late = stream.limit_out_of_orderness("order", "0 s")
+        on_time = stream.limit_out_of_orderness("order", "0 s")
+        late = on_time.late
         late.sink("late", discard())
         counted = on_time.key_by("by", "user").stateful_map(
             self.name, lambda user, row, n: (n + 1, n + 1), default=0, **options

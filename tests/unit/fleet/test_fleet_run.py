@@ -99,5 +99,5 @@ def test_a_program_has_the_fingerprint_that_nodes_of_earlier_versions_have_of_it
     # A node with another fingerprint is refused beside living ones: a new version could not be rolled out node by node.
     job = Job("p", state="memory:fingerprints", n_shards=4)
     events = job.source("in", lambda spark: None).assign_timestamps("at", "at", unit="s")
-    step(events.limit_out_of_orderness("b", "0 s")[0].key_by("k", "user")).sink("o", discard())
+    step(events.limit_out_of_orderness("b", "0 s").key_by("k", "user")).sink("o", discard())
     assert fingerprint(job.plan(), 4) == expected

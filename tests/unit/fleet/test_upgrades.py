@@ -138,7 +138,7 @@ def counted_by(length: str):
     def build(where: Path) -> Job:
         job = Job("orders", state=f"file://{where}/state", n_shards=SHARDS)
         events = job.source("in", inbox(f"{where}/inbox", schema="key string, amount long"))
-        on_time, _ = events.assign_timestamps("at", "amount", unit="ns").limit_out_of_orderness("bound", "0 s")
+        on_time = events.assign_timestamps("at", "amount", unit="ns").limit_out_of_orderness("bound", "0 s")
         windows = on_time.key_by("by-key", "key").window("counts", tumbling(length), lambda n, _: n + 1, default=0)
         windows.sink("out", files(f"{where}/out", format="json"))
         return job

@@ -133,7 +133,7 @@ def test_the_graph_is_told_with_its_levels_and_inputs():
 def test_steps_are_told_by_the_words_of_the_program():
     job = Job("words", state="memory:words")
     timed = job.source("in", sources.iterable([])).assign_timestamps("at", "at", unit="ns")
-    on_time, _ = timed.limit_out_of_orderness("bound", "0 s")
+    on_time = timed.limit_out_of_orderness("bound", "0 s")
     for number, each in enumerate(on_time.branch("cut", lambda row: row["n"] > 0, lambda row: row["n"] < 0)):
         each.sink(f"out-{number}", sinks.discard())
     told = {record.name: record.kind for record in operator_records(job.plan())}

@@ -94,7 +94,8 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
     def job(windows, lateness):
         made = Job("changed", state=state, n_shards=2)
         timed = made.source("in", lambda spark: None).assign_timestamps("time", "at", unit="ns")
-        on_time, late = timed.limit_out_of_orderness("bound", "0 s")
+        on_time = timed.limit_out_of_orderness("bound", "0 s")
+        late = on_time.late
         keyed = on_time.union("all", late).key_by("by", "user")
         keyed.window("w", windows, allowed_lateness=lateness, n=count()).sink("out", out)
         return made

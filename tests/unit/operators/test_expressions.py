@@ -71,7 +71,7 @@ def test_records_go_on_as_rows():
 
 def test_keys_and_times_stay():
     def build(s):
-        on_time, _ = s.assign_timestamps("t", "cents", unit="ns").limit_out_of_orderness("l", "0 s")
+        on_time = s.assign_timestamps("t", "cents", unit="ns").limit_out_of_orderness("l", "0 s")
         keyed = on_time.key_by("k", "place").with_columns("w", n=pc.field("cents") + 1).filter("f", pc.field("n") < 200)
         return keyed.select("s", "n").stateful_map(
             "sum", lambda key, row, total: (total + row.n, total + row.n), default=0

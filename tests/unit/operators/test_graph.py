@@ -118,7 +118,8 @@ def test_the_fingerprint_is_that_of_names_kinds_and_edges():
 
 def test_a_graph_is_shown_in_the_words_of_the_program():
     stream = source()
-    on_time, late = stream.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 s")
+    on_time = stream.assign_timestamps("at", "at").limit_out_of_orderness("bound", "1 s")
+    late = on_time.late
     both = on_time.union("both", late)
     small, large = both.branch("cut", lambda row: row.n < 3, lambda row: row.n >= 3)
     small.union("all", large).sink("out", discard())

@@ -65,13 +65,14 @@ def test_epochs_without_timestamps_are_refused():
     with pytest.raises(
         OperatorError, match="'epochs': the messages have no timestamps; put assign_timestamps before it"
     ):
-        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", "1 ns")[0]).send("k", 1)
+        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", "1 ns")).send("k", 1)
 
 
 def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
     job = Job("partitions", state="memory:partitions")
     source = job.source("in", lambda spark: None).assign_timestamps("time", "t", unit="ns")
-    on_time, late = source.limit_out_of_orderness("bound", "0 s", partition="p", idle_after=timedelta(seconds=5))
+    on_time = source.limit_out_of_orderness("bound", "0 s", partition="p", idle_after=timedelta(seconds=5))
+    late = on_time.late
     on_time.sink("out", collect())
     late.sink("late", late_out := collect())
     clock = [0]

@@ -22,7 +22,8 @@ class Daily:
         self.out, self.late, self.dead, self.clock = collect(), collect(), collect(), Clock()
         self.job = Job(name, state=f"memory:timestamps-{name}", n_shards=4)
         timed = self.job.source("in", iterable([]), value=dict).assign_timestamps("time", time, **(assign or {}))
-        on_time, late = timed.limit_out_of_orderness("bound", "0 s", **options)
+        on_time = timed.limit_out_of_orderness("bound", "0 s", **options)
+        late = on_time.late
         late.sink("late", self.late)
         on_time.key_by("by", "k").window("w", tumbling(timedelta(days=1)), n=count()).sink("out", self.out)
         if dead_letter:

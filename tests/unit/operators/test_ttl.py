@@ -195,7 +195,8 @@ def test_shards_that_catch_up_do_not_keep_others_from_expiring(had_ttl):
     def job(ttl: str | None) -> Job:
         made = Job("ttl", state=url, n_shards=4)
         stream = made.source("in", lambda spark: None).assign_timestamps("times", "t", unit="ns")
-        on_time, late = stream.limit_out_of_orderness("order", "0 s")
+        on_time = stream.limit_out_of_orderness("order", "0 s")
+        late = on_time.late
         late.sink("late", discard())
         keyed = on_time.key_by("k", "user", value="n")
         keyed.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0, ttl=ttl).sink("out", out)

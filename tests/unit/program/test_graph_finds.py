@@ -30,7 +30,7 @@ def orders(value=None):
 
 
 def timed(value=None):
-    return orders(value).assign_timestamps("time", "at").limit_out_of_orderness("bound", "1 s")[0].key_by("by", "user")
+    return orders(value).assign_timestamps("time", "at").limit_out_of_orderness("bound", "1 s").key_by("by", "user")
 
 
 @pytest.mark.parametrize("value", [None, dict, Order], ids=["row", "dict", "dataclass"])
@@ -78,9 +78,7 @@ def test_windows_and_joins_without_timestamps_are_found():
         lambda: keyed.interval_join("w", keyed.map("m", lambda row: row)),
         lambda: orders().limit_out_of_orderness("w", "1 s"),
     ):
-        with pytest.raises(
-            GraphError, match=r"operator 'w' .*its messages have no timestamps; put assign_timestamps before"
-        ):
+        with pytest.raises(GraphError, match=r"operator 'w' .*its messages have no timestamps; put event_time before"):
             build()
 
 
@@ -193,7 +191,7 @@ def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
     left = timed(Order)
     source = files("payments/", "json", schema="order long, at timestamp")
     payments = left.job.source("payments", source, value=value).assign_timestamps("paid", "at")
-    right = payments.limit_out_of_orderness("bound-paid", "1 s")[0].key_by("by-order", key)
+    right = payments.limit_out_of_orderness("bound-paid", "1 s").key_by("by-order", key)
     left.interval_join("join", right).sink("out", collect())
     if found is None:
         left.job.plan()
@@ -213,12 +211,12 @@ def test_a_join_of_ints_with_what_is_declared_a_float_pairs_them_as_they_are(key
     left = job.source("in", files("in/", "json", schema="cents long, at long")).assign_timestamps(
         "time", "at", unit="s"
     )
-    keyed = left.limit_out_of_orderness("bound", "1 s")[0].key_by("by", "cents")
+    keyed = left.limit_out_of_orderness("bound", "1 s").key_by("by", "cents")
     source = files("payments/", "json", schema="cents long, at long")
     paid = (
         job.source("payments", source)
         .assign_timestamps("paid", "at", unit="s")
-        .limit_out_of_orderness("bound-paid", "1 s")[0]
+        .limit_out_of_orderness("bound-paid", "1 s")
     )
     right = paid.map("priced", lambda row: Priced(row.cents, row.at), returns=Priced).key_by("by-cents", key)
     keyed.interval_join("join", right, function=lambda one, other: {"cents": one.cents}).sink("out", out)
@@ -230,7 +228,7 @@ def test_a_join_of_a_column_of_ints_with_one_of_floats_is_found():
     left = timed()
     source = files("payments/", "json", schema="paid double, at timestamp")
     payments = left.job.source("payments", source).assign_timestamps("paid", "at")
-    right = payments.limit_out_of_orderness("bound-paid", "1 s")[0].key_by("by-paid", "paid")
+    right = payments.limit_out_of_orderness("bound-paid", "1 s").key_by("by-paid", "paid")
     left.key_by("by-cents", "cents").interval_join("join", right).sink("out", collect())
     with pytest.raises(
         GraphError, match=r"operator 'join': its left stream has keys of type int, its right one .* float"

@@ -161,23 +161,19 @@ def test_a_function_that_cannot_be_called_as_its_step_calls_it_is_refused_when_t
 
 
 @pytest.mark.parametrize(
-    ("step", "names"),
+    ("step", "number"),
     [
-        (lambda s: s.assign_timestamps("t", "at").limit_out_of_orderness("b", "1 s"), "on_time, late"),
-        (lambda s: s.assign_timestamps("t", "at").generate_epochs("b", lambda message, last: None), "on_time, late"),
-        (lambda s: s.decode("b", codecs.json()), "records, dead"),
-        (lambda s: s.split("b", 2, lambda row: 0), "stream_0, stream_1"),
-        (lambda s: s.branch("b", bool, bool, bool), "stream_0, stream_1, stream_2"),
-        (lambda s: s.clone(), "stream_0, stream_1"),
+        (lambda s: s.split("b", 2, lambda row: 0), 2),
+        (lambda s: s.branch("b", bool, bool, bool), 3),
+        (lambda s: s.clone(), 2),
     ],
-    ids=["limit_out_of_orderness", "generate_epochs", "decode", "split", "branch", "clone"],
+    ids=["split", "branch", "clone"],
 )
-def test_several_streams_taken_for_one_say_how_to_choose(step, names, request):
+def test_numbered_streams_taken_for_one_explain_how_to_choose(step, number, request):
     streams = step(source(job()))
     called = request.node.callspec.id
-    choice = (
-        rf"{called} gives {len(streams)} streams: {names} = ….{called}\(…\), and go on with {names.split(',')[0]}; "
-    )
+    names = ", ".join(f"stream_{each}" for each in range(number))
+    choice = rf"{called} gives {number} streams: {names} = ….{called}\(…\), and go on with stream_0; "
     with pytest.raises(AttributeError, match=f"no 'key_by' here: {choice}"):
         streams.key_by("k", "user")
     with pytest.raises(GraphError, match=f"operator 'u': it takes one stream where {choice}"):
@@ -185,6 +181,51 @@ def test_several_streams_taken_for_one_say_how_to_choose(step, names, request):
     assert not hasattr(streams, "__no_such__")
     assert isinstance(streams, tuple)
     assert all(isinstance(stream, Stream) for stream in streams)
+
+
+_WITH_A_SECOND_OUTPUT = {
+    "limit_out_of_orderness": (lambda s: s.assign_timestamps("t", "at").limit_out_of_orderness("b", "1 s"), "late"),
+    "generate_epochs": (lambda s: s.assign_timestamps("t", "at").generate_epochs("b", lambda _, last: None), "late"),
+    "event_time": (lambda s: s.event_time("at", max_delay="1 s"), "late"),
+    "decode": (lambda s: s.decode("b", codecs.json()), "broken"),
+}
+
+
+@pytest.mark.parametrize("step", _WITH_A_SECOND_OUTPUT)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_second_output_is_an_attribute_of_the_stream(step, keyed):
+    start = source(job())
+    make, second = _WITH_A_SECOND_OUTPUT[step]
+    stream = make(start.key_by("k", "user") if keyed else start)
+    other = getattr(stream, second)
+    assert (stream.port.node, stream.port.port, other.port.node, other.port.port) == (
+        stream.port.node,
+        0,
+        stream.port.node,
+        1,
+    )
+    assert isinstance(stream, KeyedStream) is isinstance(other, KeyedStream) is keyed
+    assert type(stream.map("m", lambda value: value)) is (KeyedStream if keyed else Stream)
+
+
+@pytest.mark.parametrize("step", _WITH_A_SECOND_OUTPUT)
+def test_unpacking_a_second_output_still_works_with_a_warning(step):
+    make, second = _WITH_A_SECOND_OUTPUT[step]
+    stream = make(source(job()))
+    with pytest.warns(DeprecationWarning, match=rf"unpacking the streams of \w+ is deprecated .* attribute \.{second}"):
+        first, other = stream
+    assert (first.port, other.port) == (stream.port, getattr(stream, second).port)
+    with pytest.warns(DeprecationWarning, match="unpacking"):
+        assert stream[1].port == other.port
+
+
+def test_named_branches_are_attributes_and_a_misspelt_one_is_reported():
+    sizes = source(job()).branch("size", low=lambda row: True, high=lambda row: False)
+    assert (sizes.low.port.port, sizes.high.port.port) == (0, 1)
+    with pytest.raises(AttributeError, match=r"branch 'size' has no stream 'hihg'; it has \.low and \.high"):
+        sizes.hihg  # noqa: B018
+    with pytest.raises(GraphError, match="'both': a branch takes predicates with names or without"):
+        source(job()).branch("both", bool, low=bool)
 
 
 @pytest.mark.parametrize("upgrade", [lambda state: state, {"a": 1}])

@@ -22,7 +22,7 @@ ITEMS = [{"user": "ada", "n": 1, "at": 5}, {"user": "ada", "n": 2, "at": 25}]
 
 def timed(job: Job, name: str, *, bound: bool):
     stream = job.source(name, iterable(ITEMS)).assign_timestamps(f"{name}-at", "at", unit="ns")
-    return stream.limit_out_of_orderness(f"{name}-bound", "1 s")[0] if bound else stream
+    return stream.limit_out_of_orderness(f"{name}-bound", "1 s") if bound else stream
 
 
 def program(step, *, left: bool, right: bool = False) -> Job:
@@ -84,7 +84,7 @@ def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_a
     job = program(step, left=False)
     text = (
         r"operator 'op' \(.*\): no step of the program says how far time has come, so no.* before the end of a bounded run .*"
-        r"Add limit_out_of_orderness behind 'in-at'.*: on_time, late = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
+        r"Add limit_out_of_orderness behind 'in-at'.*: timed = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
     )
     for begin in (
         lambda: job.run(trigger="available-now"),
@@ -140,13 +140,13 @@ def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
 def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
     job = Job("beside", state=f"memory:time-checks-{next(_places)}")
     stream = timed(job, "in", bound=False)
-    stream.filter("some", lambda row: row.n).limit_out_of_orderness("bound", "1 s")[0].sink("side", discard())
+    stream.filter("some", lambda row: row.n).limit_out_of_orderness("bound", "1 s").sink("side", discard())
     stream.key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
     assert list(doubts(job.graph)) == []
     # A clock that only the results of the window would move never comes to it.
     alone = Job("behind", state=f"memory:time-checks-{next(_places)}")
     windows = timed(alone, "in", bound=False).key_by("by", "user").window("op", tumbling("10 ns"), n=count())
-    windows.limit_out_of_orderness("bound", "1 s")[0].sink("out", discard())
+    windows.limit_out_of_orderness("bound", "1 s").sink("out", discard())
     assert len(list(doubts(alone.graph))) == 1
     # Times that are given anew are not those that the clock takes in.
     anew = stream.assign_timestamps("anew", "n", unit="ns").key_by("by-anew", "user")
@@ -158,7 +158,7 @@ def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
 def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_clock_beside_it():
     job = Job("beside", state=f"memory:time-checks-{next(_places)}")
     left, right = timed(job, "in", bound=False), timed(job, "right", bound=False)
-    left.limit_out_of_orderness("bound", "1 s")[0].sink("side", discard())
+    left.limit_out_of_orderness("bound", "1 s").sink("side", discard())
     left.union("all", right).key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
     (doubt,) = doubts(job.graph)
     assert "the messages of source 'right' pass" in doubt
@@ -176,7 +176,8 @@ def test_a_ttl_by_event_time_without_timestamps_is_found_when_the_graph_is_built
 def late_program(lead, *, lateness="1 s", aggregates=True) -> Job:
     job = Job("late", state="memory:time-checks")
     stream = job.source("in", iterable(ITEMS)).assign_timestamps("at", "at", unit="ns")
-    keyed = lead(*stream.limit_out_of_orderness("bound", "1 s")).key_by("by", "user")
+    timed = stream.limit_out_of_orderness("bound", "1 s")
+    keyed = lead(timed, timed.late).key_by("by", "user")
     fold = {"n": count()} if aggregates else {"add": lambda n, row: n + 1, "default": 0}
     keyed.window("op", tumbling("10 ns"), **fold, allowed_lateness=lateness).sink("out", discard())
     return job
@@ -199,7 +200,8 @@ def test_an_allowed_lateness_that_no_late_message_reaches_is_refused(aggregates)
 def test_the_corrections_of_a_window_are_late_for_the_next():
     job = Job("two", state="memory:time-checks")
     stream = job.source("in", iterable(ITEMS)).assign_timestamps("at", "at", unit="ns")
-    on_time, late = stream.limit_out_of_orderness("bound", "1 s")
+    on_time = stream.limit_out_of_orderness("bound", "1 s")
+    late = on_time.late
     first = (
         on_time.union("all", late)
         .key_by("by", "user")

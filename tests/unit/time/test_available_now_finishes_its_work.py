@@ -17,7 +17,7 @@ def events(*times):
 def windowed(items, out, state, **bound):
     job = Job("finishes", state=state, n_shards=4)
     timed = job.source("in", iterable(items, batch_size=2), value=dict).assign_timestamps("at", "at", unit="ns")
-    on_time, _ = timed.limit_out_of_orderness("bound", "0 s", **bound)
+    on_time = timed.limit_out_of_orderness("bound", "0 s", **bound)
     tens = on_time.key_by("by", "k").window("tens", tumbling("10 ns"), n=count())
     tens.sink("out", out)
     return job
@@ -55,7 +55,7 @@ def test_an_epoch_that_brings_out_data_from_which_another_epoch_follows_is_follo
     job, out = Job("cascade", state="memory:finish-cascade", n_shards=4), collect()
     timed = job.source("in", iterable([]), value=dict).assign_timestamps("at", "at", unit="ns")
     echoed = timed.key_by("by", "k").stateful_op("echo", Echo(), default=0)
-    on_time, _ = echoed.limit_out_of_orderness("bound", "0 s")
+    on_time = echoed.limit_out_of_orderness("bound", "0 s")
     on_time.key_by("again", "k").window("tens", tumbling("10 ns"), n=count()).sink("out", out)
     with MemoryRun(job) as run:
         run.batch({"in": events(1, 7)})

@@ -42,7 +42,8 @@ WINDOWS = {
 def job(kind: str, name: str, state: str, out, late) -> Job:
     made = Job(name, state=state, n_shards=4)
     timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at", unit="ns")
-    on_time, late_stream = timed.limit_out_of_orderness("bound", "2 ns")
+    on_time = timed.limit_out_of_orderness("bound", "2 ns")
+    late_stream = on_time.late
     late_stream.sink("late", late)
     WINDOWS[kind](on_time.key_by("by", "key")).sink("out", out)
     return made
@@ -122,7 +123,8 @@ class WindowNode(MemoryNode):
         timed = made.source("in", inbox(f"{where}/inbox", schema="key string, at long")).assign_timestamps(
             "time", "at", unit="ns"
         )
-        on_time, late = timed.limit_out_of_orderness("bound", "0 s")
+        on_time = timed.limit_out_of_orderness("bound", "0 s")
+        late = on_time.late
         late.sink("late", files(f"{where}/late", format="json"))
         WINDOWS[self.kind](on_time.key_by("by", "key")).sink("out", files(f"{where}/out", format="json"))
         return made

@@ -26,10 +26,10 @@ class Jobs:
         for name in ("a", "b"):
             timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
             sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s"))
-        (a, late_a), (b, late_b) = sides
+        a, b = sides
         both = a.union("both", b).inspect("work", lambda _: self.clock.advance(self.slow))
         both.key_by("by", "k").window("w", tumbling("10 ns"), n=count()).sink("out", self.out)
-        late_a.union("lates", late_b).sink("late", self.late)
+        a.late.union("lates", b.late).sink("late", self.late)
         return MemoryRun(job, clock=self.clock)
 
     def windows(self):

@@ -28,7 +28,7 @@ class Ends(StatefulLogic[int]):
 def job_of(items, folder, out):
     job = Job("quiet", state=f"file://{folder}/state")
     timed = job.source("in", iterable(items, batch_size=10)).assign_timestamps("time", lambda value: value, unit="ns")
-    on_time, _ = timed.limit_out_of_orderness("bound", "0 s")
+    on_time = timed.limit_out_of_orderness("bound", "0 s")
     on_time.key_by("one", lambda value: "k").stateful_op("ends", Ends(), default=0).sink("out", out)
     return job
 

@@ -21,7 +21,7 @@ NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
 def job(name: str, *, time="at", **options) -> tuple[Job, object]:
     made = Job(name, state=f"memory:mistaken-{name}", n_shards=4)
     source = made.source("in", iterable([]), value=dict)
-    return made, source.assign_timestamps("time", time, **options).limit_out_of_orderness("bound", "1 min")[0]
+    return made, source.assign_timestamps("time", time, **options).limit_out_of_orderness("bound", "1 min")
 
 
 @pytest.mark.parametrize("number", [0, 10, 1.5, 60_000_000_000])
@@ -167,7 +167,8 @@ def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
         return message.time - timedelta(hours=1)
 
     timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at")
-    on_time, late = timed.generate_epochs("epochs", epoch)
+    on_time = timed.generate_epochs("epochs", epoch)
+    late = on_time.late
     on_time.sink("out", collect())
     late.sink("late", collect())
     with MemoryRun(made) as run:
