@@ -81,7 +81,8 @@ class StreamCheckpoints:
         record = self._chain.head(hint=self._number or None)
         if record is None:
             self._number, self._head, self._head_checksum = 0, None, None
-        elif record.number != self._number:
+        elif record.number != self._number or xxh64_intdigest(record.data) != self._head_checksum:
+            # The same number with other content: the state URL was put back from a backup, and the job has gone on.
             self._remember(record.number, self._decode(record.number, record.data), record.data)
         return self._head
 

@@ -54,7 +54,7 @@ class BatchState:
             copies = LocalCopies.at(local_folder(spec.local, spec.stream, manifest.lineage))
             fetch = shard_by_shard_opener(self._store, spec.stream)
             awake = {table: frozenset(filter(self._is_mine, shards)) for table, shards in spec.awake.items()}
-            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch, awake)
+            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch, awake, spec.run)
         return self._opened
 
     def shards(self) -> list[int]:

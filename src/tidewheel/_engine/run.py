@@ -120,6 +120,12 @@ class ChainRun(ABC):
         newest = self.checkpoints.latest()
         if newest is None or newest.run != self.token:
             raise self._fenced(newest)
+        if newest.sequence < getattr(self, "head", newest).sequence:
+            # Going on would give numbers of this run's own commits to others: nobody could tell them apart.
+            raise StateError(
+                f"the state of job {self.job.name!r} at {self.store.url} was put back while this run was at work: its newest "
+                f"checkpoint is {newest.sequence}, and this run has committed {self.head.sequence}. Start the job again"
+            )
         self._published = self._published and newest.sequence == self.head.sequence
         self.head, self._clock_ahead = newest, False
         self.asking.interrupt()

@@ -9,7 +9,7 @@ import lmdb
 import msgspec
 
 from tidewheel._state.long_keys import MAX_KEY, long_key
-from tidewheel._state.missing_parts import Applied
+from tidewheel._state.missing_parts import UNKNOWN, Applied
 from tidewheel._state.references import PartRef
 from tidewheel._state.state_file import Block
 from tidewheel.errors import CorruptError
@@ -30,20 +30,12 @@ def apply_part(
     transaction: Any,
     shard: int,
     part: PartRef,
-    snapshot: bool,
-    applied: Applied | None,
+    empty: bool,
     blocks: Iterable[Block],
 ) -> None:
-    """Put a part's keys into the databases of their tables. A snapshot replaces everything that is there.
-
-    `applied` is the part that the copy took in last; None: the copy is empty.
-    """
-    if snapshot and applied is not None:
-        # Emptied, not deleted: other processes hold handles of these databases.
-        for name in database_names(transaction):
-            transaction.drop(environment.open_db(name, transaction), delete=False)
+    """Put a part's keys into the databases of their tables; `empty` says that there is nothing in them."""
     # Into empty databases ascending keys are appended: full pages, and no search.
-    append = snapshot or applied is None
+    append = empty
     for block in blocks:
         name = block.table.encode()
         database = environment.open_db(PLAIN + name, transaction)
@@ -76,14 +68,26 @@ def _put_some_long(environment: Any, transaction: Any, name: bytes, block: Block
     transaction.cursor(database).putmulti(long)
 
 
+def empty_copy(environment: Any, transaction: Any) -> None:
+    """Remove all keys, and the record of what was applied."""
+    # Emptied, not deleted: other processes hold handles of these databases.
+    for name in database_names(transaction):
+        transaction.drop(environment.open_db(name, transaction), delete=False)
+    transaction.delete(_APPLIED)
+
+
 def last_applied(transaction: Any) -> Applied | None:
-    """Return the part that the copy took in last; None if it never took in any."""
+    """Return the newest commit that the copy holds; None if it is empty."""
     data = transaction.get(_APPLIED)
-    return None if data is None else _decode(data)
+    try:
+        return None if data is None else _decode(data)
+    except msgspec.DecodeError:
+        # Another version of Tidewheel wrote it, which identified commits in another way.
+        return UNKNOWN
 
 
-def remember_applied(transaction: Any, applied: Applied | None) -> None:
-    """Record the part that the copy took in last, in the transaction that puts its keys there."""
+def remember_applied(transaction: Any, applied: Applied) -> None:
+    """Record the newest commit that the copy holds, in the transaction that puts its keys there."""
     transaction.put(_APPLIED, _encode(applied))
 
 

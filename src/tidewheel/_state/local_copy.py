@@ -17,7 +17,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from tidewheel._state.apply_delta import (
     PLAIN,
     apply_part,
     database_names,
+    empty_copy,
     last_applied,
     remember_applied,
 )
-from tidewheel._state.missing_parts import Applied, missing_parts
+from tidewheel._state.missing_parts import Applied, Missing, missing_parts
 from tidewheel._state.private_folder import make_private
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_reader import Handles, ShardReader
@@ -65,7 +66,6 @@ class ShardCopy:
         self._handles: dict[Table, Handles] = {}
         self._names_known = 0
         self._readers = 0
-        self._known_at = 0
         self._reached = threading.local()
         self.was_filled = False
         """Whether it has taken in so much at once that its environment was opened anew, over memory that had been used."""
@@ -74,32 +74,32 @@ class ShardCopy:
 
     @property
     def applied(self) -> int:
-        """The sequence up to which the copy is known to be whole; 0 if nothing was ever applied."""
-        return max(self._known_at, _sequence(self._applied()))
+        """The sequence of the newest commit that the copy holds; 0 if it is empty."""
+        return _sequence(self._applied())
 
-    def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch) -> int:
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch, run: str = "") -> int:
         """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
 
-        Returns the bytes of the parts that it lacked.
+        Returns the bytes of the parts that it lacked. `run` is the run that asks.
 
         One write transaction if a part is lacking, none otherwise. Other processes may do the same at the
-        same time. A copy that is ahead of the manifest, or of another history, is a `StateError` and is left
-        as it is.
+        same time. A copy of another history is replaced. `StateError`: the copy holds a newer commit of the same
+        run, and is left as it is.
         """
         if self._file() != self._opened_file:
             # Somebody has removed the folder: begin anew where other processes find it too.
             self._reopen()
         applied, lacked = self._applied(), 0
-        while todo := self._missing_parts(parts, sequence, applied):
-            applied = self._apply(parts, sequence, applied, todo, _Contents(self.number, todo, fetch))
-            lacked += sum(part.bytes for part in todo)
-            if not self._wrote_many_pages(todo) or not self._reopen():
+        while todo := self._missing_parts(parts, sequence, applied, run):
+            contents = _Contents(self.number, todo.parts, fetch)
+            applied = self._apply(parts, sequence, run, applied, todo, contents)
+            lacked += sum(part.bytes for part in todo.parts)
+            if not self._wrote_many_pages(todo.parts) or not self._reopen():
                 break
             self.was_filled = True
             # The folder may have been removed since it was opened first; then all is lacking again.
             applied = self._applied()
-        self._known_at = max(self._known_at, sequence)
-        self._reached.sequence = _sequence(applied)
+        self._reached.applied = applied
         return lacked
 
     def begin(self) -> ShardReader:
@@ -115,12 +115,13 @@ class ShardCopy:
                 transaction = self._begin()
             self._readers += 1
             reader = ShardReader(transaction, self._handles, self._reader_closed)
-        sequence = _sequence(last_applied(transaction))
-        expected = getattr(self._reached, "sequence", sequence)
-        if sequence != expected:
+        applied = last_applied(transaction)
+        expected = getattr(self._reached, "applied", applied)
+        if applied != expected:
             reader.close()
             raise self._error(
-                f"the copy was moved from commit {expected} to {sequence} since it was caught up", _OUT_OF_DATE
+                f"the copy was moved from commit {_sequence(expected)} to {_sequence(applied)} since it was caught up",
+                _OUT_OF_DATE,
             )
         return reader
 
@@ -136,7 +137,7 @@ class ShardCopy:
             self._environment.close()
             return True
 
-    def _wrote_many_pages(self, parts: list[PartRef]) -> bool:
+    def _wrote_many_pages(self, parts: Sequence[PartRef]) -> bool:
         """Tell whether parts that were taken in at once may have changed more pages than LMDB should keep in memory."""
         return sum(part.keys for part in parts) > _MANY_KEYS and self._environment.info()["last_pgno"] > _MANY_PAGES
 
@@ -186,9 +187,9 @@ class ShardCopy:
         with self._lock, self._begin() as transaction:
             return last_applied(transaction)
 
-    def _missing_parts(self, parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
+    def _missing_parts(self, parts: ShardParts, sequence: int, applied: Applied | None, run: str) -> Missing:
         try:
-            return missing_parts(parts, sequence, applied)
+            return missing_parts(parts, sequence, applied, run)
         except StateError as error:
             raise self._error(str(error), _OUT_OF_DATE) from None
 
@@ -196,8 +197,9 @@ class ShardCopy:
         self,
         parts: ShardParts,
         sequence: int,
+        run: str,
         expected: Applied | None,
-        todo: list[PartRef],
+        todo: Missing,
         contents: _Contents,
     ) -> Applied | None:
         with self._lock:
@@ -210,13 +212,14 @@ class ShardCopy:
                     with self._begin(write=True) as transaction:
                         applied = last_applied(transaction)
                         if applied != expected:
-                            todo = self._missing_parts(parts, sequence, applied)
-                        for part in todo:
-                            snapshot = part is parts.snapshot
+                            todo = self._missing_parts(parts, sequence, applied, run)
+                        if todo.replace:
+                            empty_copy(self._environment, transaction)
+                            applied = None
+                        for part in todo.parts:
                             blocks = contents.blocks(part)
-                            apply_part(self._environment, transaction, self.number, part, snapshot, applied, blocks)
-                            applied = Applied.of(part, snapshot)
-                        if todo:
+                            apply_part(self._environment, transaction, self.number, part, applied is None, blocks)
+                            applied = Applied.of(part)
                             remember_applied(transaction, applied)
                         faults.point(FILLED)
                     return applied
@@ -301,7 +304,7 @@ class _Contents:
     a block's keys and values are still in the processor's cache.
     """
 
-    def __init__(self, shard: int, parts: list[PartRef], fetch: Fetch) -> None:
+    def __init__(self, shard: int, parts: Sequence[PartRef], fetch: Fetch) -> None:
         self._shard = shard
         self._fetch = fetch
         self._files: dict[PartRef, StateFile] = {part: fetch(part.file) for part in parts}

@@ -9,10 +9,13 @@ import msgspec
 from tidewheel._state.bounded_files import BoundedFiles, Store
 from tidewheel._state.compaction import Merge, Merged
 from tidewheel._state.newest_items import newest_items
-from tidewheel._state.references import FileRef, PartRef
+from tidewheel._state.references import FileRef, PartRef, Stretch
 from tidewheel._state.state_file import Item, StateFile, StateFileWriter, Table
 
 Fetch = Callable[[FileRef], StateFile]
+
+_STRETCHES = 8
+"""How many runs a merged part lists as the makers of its commits. A local copy older than these is built again."""
 
 
 def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table, Iterator[Item]]]:
@@ -55,5 +58,17 @@ def labelled(merge: Merge, parts: Iterable[PartRef]) -> Merged:
     """Return what came of a merge, with the commits that it is of."""
     oldest, newest = merge.runs[0], merge.runs[-1]
     first = 1 if merge.whole else oldest.first or oldest.sequence
-    made = (msgspec.structs.replace(part, sequence=newest.sequence, first=first) for part in parts)
-    return Merged(merge.runs, tuple(made), merge.whole)
+    made = _commits(merge.runs)
+    labels = {"sequence": newest.sequence, "first": first, "made": made}
+    return Merged(merge.runs, tuple(msgspec.structs.replace(part, **labels) for part in parts), merge.whole)
+
+
+def _commits(runs: Iterable[PartRef]) -> tuple[Stretch, ...]:
+    """Return the commits of several parts, with those of one run as one stretch; the newest `_STRETCHES` of them."""
+    found: list[Stretch] = []
+    for stretch in (each for run in runs for each in run.commits):
+        if found and found[-1].run == stretch.run:
+            found[-1] = Stretch(found[-1].first, stretch.last, stretch.run)
+        else:
+            found.append(stretch)
+    return tuple(found[-_STRETCHES:])

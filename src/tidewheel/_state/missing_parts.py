@@ -2,90 +2,86 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from operator import attrgetter
-
 import msgspec
 
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel.errors import StateError
 
-_sequence = attrgetter("sequence")
 
+class Applied(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The newest commit whose changes a copy holds: its sequence, and the token of the run that made it.
 
-class Applied(msgspec.Struct, frozen=True, array_like=True):
-    """The last part that a copy took in."""
+    The two identify the commit, and with it everything that the copy holds: a run makes a commit over one base only. It does
+    not matter whether the copy got there by deltas, by merged parts or by a snapshot.
+    """
 
     sequence: int
-    snapshot: bool
-    checksum: int
-    merged: bool = False
+    run: str
 
     @classmethod
-    def of(cls, part: PartRef, snapshot: bool) -> Applied:
-        """Return what to remember of a part."""
-        return cls(part.sequence, snapshot, part.file.checksum, part.first > 0)
+    def of(cls, part: PartRef) -> Applied:
+        """Return the newest commit that a part holds."""
+        newest = part.commits[-1]
+        return cls(newest.last, newest.run)
 
 
-def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None) -> list[PartRef]:
-    """Return the parts that bring a copy to the manifest `sequence`, in the order in which to apply them.
+UNKNOWN = Applied(-1, "")
+"""What a copy holds whose record of it cannot be read: no manifest names it."""
 
-    A snapshot among them comes first, and replaces everything that the copy holds. A merged delta may be of commits that the
-    copy has taken in already: it has the newest value of each key, so taking it in whole is right. A `StateError` if the copy
-    is ahead: it took in a part newer than the newest one in `parts` at or below `sequence`. Also if it is of
-    another history: it took in a part that `parts` would have to name and does not.
+
+class Missing(msgspec.Struct, frozen=True):
+    """The parts that bring a copy up to date, in the order in which to apply them."""
+
+    parts: tuple[PartRef, ...] = ()
+    replace: bool = False
+    """Whether they replace everything that the copy holds."""
+
+    def __bool__(self) -> bool:
+        return bool(self.parts) or self.replace
+
+
+def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None, run: str = "") -> Missing:
+    """Return what brings a copy to the manifest `sequence`, which names these parts of the shard.
+
+    A copy that holds a commit which the parts do not contain belongs to another history, for instance because the state URL was
+    put back from a backup: everything is replaced. The same happens if the commit is too old for the parts to list it.
+    A merged part may contain commits that the copy has already: it has the newest value of each key, so
+    the copy takes it in whole.
+
+    `StateError`: `run`, the run that asks, has itself made a newer commit that the copy holds. So whoever asks is a task of an
+    older batch, which must end.
     """
-    snapshot, deltas = parts.snapshot, parts.deltas
-    if deltas and deltas[-1].sequence > sequence:
-        deltas = tuple(delta for delta in deltas if delta.sequence <= sequence)
-    newest = deltas[-1] if deltas else snapshot
-    if (
-        applied is not None
-        and newest is not None
-        and newest.file.checksum == applied.checksum
-        and newest.sequence == applied.sequence
-    ):
-        return []
+    snapshot = parts.snapshot
     if snapshot and snapshot.sequence > sequence:
         raise StateError(
             f"the parts given for sequence {sequence} begin with a snapshot of {snapshot.sequence}, which is later"
         )
+    deltas = parts.deltas
+    if deltas and deltas[-1].sequence > sequence:
+        deltas = tuple(delta for delta in deltas if delta.sequence <= sequence)
+    there = deltas if snapshot is None else (snapshot, *deltas)
     if applied is None:
-        return [snapshot, *deltas] if snapshot else list(deltas)
-    if newest is None or applied.sequence > newest.sequence:
+        return Missing(there)
+    # Backwards: most copies lack the last few parts.
+    for place in range(len(there) - 1, -1, -1):
+        if not _contains(there[place], applied):
+            continue
+        if Applied.of(there[place]) == applied:
+            return Missing(there[place + 1 :])
+        # Parts of one merge hold the same commits and different keys: the copy needs all of them.
+        while place and _contains(there[place - 1], applied):
+            place -= 1
+        return Missing(there[place:], replace=there[place] is snapshot)
+    newest = there[-1].sequence if there else 0
+    if applied.run == run and applied.sequence > newest:
         raise StateError(
-            f"the copy is ahead: it holds commit {applied.sequence}, but the newest part at sequence {sequence} "
-            f"is of commit {newest.sequence if newest else 0}"
+            f"the copy is ahead: it holds commit {applied.sequence} of this run, but the newest part at sequence {sequence} is "
+            f"of commit {newest}"
         )
-    if snapshot and applied.sequence < snapshot.sequence:
-        return [snapshot, *deltas]
-    place = bisect_right(deltas, applied.sequence, key=_sequence)
-    first = bisect_left(deltas, applied.sequence, hi=place, key=_sequence)
-    if not _knows(snapshot, deltas[first:place], deltas[place : place + 1], applied):
-        raise StateError(
-            f"the copy is of another history: it holds a part of commit {applied.sequence} that the manifest "
-            f"{sequence} does not name"
-        )
-    return list(deltas[place:])
+    return Missing(there, replace=True)
 
 
-def _knows(
-    snapshot: PartRef | None, deltas: tuple[PartRef, ...], following: tuple[PartRef, ...], applied: Applied
-) -> bool:
-    """Whether the manifest names what the copy took in; the deltas are those of the same commit, and the one after them.
-
-    A copy that came to a commit by its delta is the same as one that came there by a snapshot or a merged delta, so another
-    kind of file is good enough; the same kind must be the same file. What was merged since is inside a delta that follows.
-    """
-    at_snapshot = snapshot is not None and snapshot.sequence == applied.sequence
-    if applied.snapshot:
-        alike: tuple[PartRef, ...] = (snapshot,) if snapshot is not None and at_snapshot else ()
-    else:
-        alike = tuple(delta for delta in deltas if (delta.first > 0) == applied.merged)
-    if applied.merged and not applied.snapshot:
-        # A tier may have been merged further: only a file that is named can be compared.
-        alike = tuple(delta for delta in alike if delta.file.checksum == applied.checksum)
-    if alike:
-        return any(part.file.checksum == applied.checksum for part in alike)
-    inside = any(0 < delta.first <= applied.sequence for delta in following)
-    return bool(deltas) or at_snapshot or inside
+def _contains(part: PartRef, applied: Applied) -> bool:
+    return any(
+        made.first <= applied.sequence <= made.last and made.run == applied.run for made in reversed(part.commits)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 import msgspec
@@ -13,6 +14,9 @@ FileName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, max_length=1000)]
 """The name of a stored file. Decoding refuses every other text, since the name becomes a path or the key of an object."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
+_WRITTEN_BY = re.compile(r"(?:.*/)?\d{20}-([^/-]+)-[^/]*")
+"""The name of a state file, with the token of the run that wrote it."""
+
 # Without the cyclic garbage collector: these refer to nothing that could refer back, and a driver holds a million of them.
 
 
@@ -22,6 +26,18 @@ class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     name: FileName
     size: Count
     checksum: Count
+
+
+class Stretch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Commits of one shard, from the sequence `first` to `last`, that were all made by the run with this token.
+
+    A sequence and a run's token identify a commit. A sequence alone does not: after the state URL was put back from a
+    backup, other commits get the same numbers.
+    """
+
+    first: Count
+    last: Count
+    run: str
 
 
 class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -37,6 +53,17 @@ class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     keys: Count
     first: Count = 0
     """The oldest commit that it is of, if it was merged; 0: it is of commit `sequence` alone."""
+    made: tuple[Stretch, ...] = ()
+    """For a merged part, the commits that were merged, oldest first, as far as they are known. See `commits`."""
+
+    @property
+    def commits(self) -> tuple[Stretch, ...]:
+        """The commits whose changes the part holds, oldest first. Older ones may be missing from the list."""
+        if self.made:
+            return self.made
+        found = _WRITTEN_BY.fullmatch(self.file.name) if self.first == 0 else None
+        # Versions that did not record `made` merged parts too: such a part is known by its own name alone.
+        return (Stretch(self.sequence, self.sequence, self.file.name if found is None else found[1]),)
 
 
 class ShardParts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):

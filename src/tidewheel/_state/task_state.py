@@ -54,9 +54,11 @@ class TaskState:
         copies: LocalCopies,
         fetch: Callable[[FileRef], StateFile],
         awake: Mapping[str, frozenset[int]] | None = None,
+        run: str = "",
     ) -> None:
         """Take the base manifest's sequence and parts; `fetch` opens a state file of the store.
 
+        `run` is the token of the run whose batch it is.
         `awake` has the tables of timers of which it is known in which shards something may be due, with these shards.
         """
         self.n_shards = n_shards
@@ -64,6 +66,7 @@ class TaskState:
         self.parts = parts
         self._copies = copies
         self._fetch = fetch
+        self._run = run
         self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
         self._filled = 0
@@ -87,7 +90,8 @@ class TaskState:
         if reader is None:
             self._relieve()
             copy = self._copies.shard(shard)
-            self.caught_up += copy.catch_up(self.parts.get(shard, ShardParts()), self.sequence, self._fetch)
+            parts = self.parts.get(shard, ShardParts())
+            self.caught_up += copy.catch_up(parts, self.sequence, self._fetch, self._run)
             self._filled += copy.was_filled
             reader = self._readers[shard] = copy.begin()
         return reader

@@ -182,9 +182,11 @@ class Chain:
                 )
             return  # The newest stands alone: its base was trimmed in the ordinary way, or the chain begins here.
         if standing[-1] == number:
+            # It must not stay: it would be the head. This happens when the chain was put back from a backup under its writer.
+            self._store.delete(_name(number))
             raise FencedError(
-                f"record {number} of the chain at {self.url} was created above a gap: the newest before it was "
-                f"{standing[-2]}; read the head before appending"
+                f"record {number} cannot be appended to the chain at {self.url}, which stands at {standing[-2]}; read the head "
+                "before appending"
             )
         # Looked at after the listing: had ours been built on and were now being trimmed, it would go before
         # its successor.

@@ -62,16 +62,16 @@ class PlainCopy(ShardCopy):
         self.tables: Tables = {}
         self._taken: Applied | None = None
 
-    def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile]) -> int:
-        missing = missing_parts(parts, sequence, self._taken)
-        for part in missing:
-            snapshot = part is parts.snapshot
-            if snapshot:
-                self.tables.clear()
+    def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile], run: str = "") -> int:
+        missing = missing_parts(parts, sequence, self._taken, run)
+        if missing.replace:
+            self.tables.clear()
+            self._taken = None
+        for part in missing.parts:
             for table, key, value in fetch(part.file).items(self.number):
                 self.put(table, key, value)
-            self._taken = Applied.of(part, snapshot)
-        return sum(part.bytes for part in missing)
+            self._taken = Applied.of(part)
+        return sum(part.bytes for part in missing.parts)
 
     def put(self, table: Table, key: bytes, value: bytes | None) -> None:
         """Set a key's value, None to drop it."""

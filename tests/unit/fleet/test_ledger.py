@@ -7,14 +7,15 @@ import pytest
 from memory_inbox import MemoryInbox
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
+from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._engine.claim import check_alone
 from tidewheel._fleet import handover
 from tidewheel._fleet.handover import Holding
 from tidewheel._fleet.ledger import SEQUENCES, begun_state, check_fleet, check_inbox, first_state, ledger_of, state_of
-from tidewheel._state.missing_parts import Applied, missing_parts
-from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.missing_parts import Applied, Missing, missing_parts
+from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import CorruptError, StateError
 
@@ -57,10 +58,10 @@ def test_a_batch_tells_positions_and_parts_without_knowing_of_the_ledger():
 
 
 def test_a_local_copy_that_is_inside_a_merged_run_goes_on_when_the_shard_has_moved():
-    was = PartRef(FileRef("state/5.delta", 10, 5), 5, 10, 1)
-    merged = PartRef(FileRef("state/8.run", 10, 8), 8, 10, 1, first=3)
+    was = PartRef(FileRef(state_file(5, "r", 0, 0, "delta"), 10, 5), 5, 10, 1)
+    merged = PartRef(FileRef("state/8.run", 10, 8), 8, 10, 1, first=3, made=(Stretch(3, 8, "r"),))
     moved = ledger_of(held().replace(shards={2: ShardParts(None, (merged,))})).held[2].parts
-    assert missing_parts(moved, 8, Applied.of(was, snapshot=False)) == list(moved.deltas)
+    assert missing_parts(moved, 8, Applied.of(was)) == Missing(moved.deltas)
 
 
 def test_what_a_taker_appends_keeps_the_holder_s_output_and_what_it_still_holds():

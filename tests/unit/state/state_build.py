@@ -9,7 +9,7 @@ import msgspec
 
 from tidewheel._state.compaction import merge, newest_sequence
 from tidewheel._state.local_copies import ShardCopy, ShardReader
-from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
 from tidewheel._state.state_file import StateFile, StateFileWriter
 
 Tables = Mapping[str, Mapping[bytes, bytes | None]]
@@ -29,9 +29,9 @@ def state_file(name: str, shards: Mapping[int, Tables], block_bytes: int = 256) 
 class History:
     """The commits of one shard; what it should be is a plain dict."""
 
-    def __init__(self, folder: Path, shard: int = 0) -> None:
+    def __init__(self, folder: Path, shard: int = 0, run: str = "run") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.shard = folder, shard
+        self.folder, self.shard, self.run = folder, shard, run
         self.parts = ShardParts()
         self.sequence = 0
         self.state: State = {}
@@ -75,11 +75,12 @@ class History:
     def _write(self, kind: str, tables: Tables, sequence: int) -> PartRef:
         ref, data = state_file(f"{kind}-{self.sequence}", {self.shard: tables})
         (self.folder / ref.name).write_bytes(data)
-        return PartRef(ref, sequence, len(data), sum(map(len, tables.values())))
+        made = (Stretch(1 if kind == "snapshot" else sequence, sequence, self.run),)
+        return PartRef(ref, sequence, len(data), sum(map(len, tables.values())), made=made)
 
 
 def catch_up(copy: ShardCopy, history: History) -> None:
-    copy.catch_up(history.parts, history.sequence, history.fetch)
+    copy.catch_up(history.parts, history.sequence, history.fetch, history.run)
 
 
 def contents(reader: ShardReader) -> State:

@@ -17,7 +17,6 @@ from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
 from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._testing.plain_copies import PlainCopy
-from tidewheel.errors import StateError
 from unit.state.state_build import History, catch_up, contents
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d" * 600])
@@ -121,13 +120,42 @@ def test_a_local_copy_on_disk_takes_in_merged_runs_and_snapshots_in_several_file
         copy.close()
 
 
-def test_a_copy_of_another_history_is_refused_beside_merged_runs(tmp_path) -> None:
-    history, other = History(tmp_path / "one"), History(tmp_path / "other")
+@pytest.mark.parametrize(("start", "stop"), [(0, 2), (0, 4), (1, 4), (0, None)])
+def test_a_copy_of_another_history_is_replaced_although_its_commit_was_merged(tmp_path, start, stop) -> None:
+    history, other = History(tmp_path / "one"), History(tmp_path / "other", run="other")
     for commit in range(4):
         history.commit({"t": {b"k": b"%d" % commit}})
         other.commit({"t": {b"k": b"other %d" % commit}})
     copy = PlainCopy(0)
     copy.catch_up(other.parts, other.sequence, other.fetch)
-    merge_some(history, 0, 2)
-    with pytest.raises(StateError, match="another history"):
-        copy.catch_up(history.parts, history.sequence, history.fetch)
+    copy.put("t", b"only here", b"1")
+    merge_some(history, start, stop)
+    catch_up(copy, history)
+    assert copy.tables == history.expected()
+
+
+def test_a_copy_catches_up_over_commits_of_several_runs_that_were_merged(tmp_path) -> None:
+    history, copy = History(tmp_path), PlainCopy(0)
+    for commit in range(6):
+        history.run = f"run-{commit // 2}"
+        history.commit({"t": {b"%d" % commit: b"x"}})
+        if commit == 2:
+            catch_up(copy, history)
+    merge_some(history, 0, 6)
+    lacked = copy.catch_up(history.parts, history.sequence, history.fetch)
+    assert copy.tables == history.expected()
+    assert lacked == sum(part.bytes for part in history.parts.deltas)
+
+
+def test_a_copy_older_than_the_runs_that_a_merged_part_lists_is_replaced(tmp_path) -> None:
+    history, copy = History(tmp_path), PlainCopy(0)
+    for commit in range(12):
+        history.run = f"run-{commit}"
+        history.commit({"t": {b"%d" % commit: b"x"}})
+        if commit == 0:
+            catch_up(copy, history)
+            copy.put("t", b"a trace", b"1")
+    merge_some(history, 0, 12)
+    assert len(history.parts.deltas[0].made) == 8
+    catch_up(copy, history)
+    assert copy.tables == history.expected()

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidewheel._state.compaction import newest_sequence
 from tidewheel._state.local_copies import LocalCopies, ShardCopy, folder_name
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -78,7 +80,7 @@ def test_a_copy_is_what_a_dict_would_be(folders: Folders, commits: list[tuple[Ta
         history.commit(changed, snapshot and bool(history.parts.deltas))
         if follow:
             catch_up(copy, history)
-            assert copy.applied == history.sequence
+            assert copy.applied == newest_sequence(history.parts)
             assert read(copy) == history.expected()
     late = folders.copy()
     for each in (copy, late):
@@ -143,7 +145,7 @@ def test_nothing_is_fetched_or_written_when_nothing_is_lacking(folders: Folders)
     for _ in range(3):
         history.commit()
         catch_up(copy, history)
-        assert copy.applied == history.sequence
+        assert copy.applied == newest_sequence(history.parts)
     assert history.fetched == []
     assert copy._environment.info()["last_txnid"] == before
 
@@ -177,20 +179,35 @@ def test_a_copy_that_is_ahead_is_refused_and_left_alone(folders: Folders) -> Non
     older = history.parts
     history.commit({"t": {b"a": b"2"}})
     catch_up(copy, history)
-    with pytest.raises(StateError, match=r"shard 0 in .*ahead: it holds commit 2, .*sequence 1 .*delete its folder"):
-        copy.catch_up(older, 1, history.fetch)
+    with pytest.raises(
+        StateError, match=r"shard 0 in .*ahead: it holds commit 2 of this run.*sequence 1 .*delete its folder"
+    ):
+        copy.catch_up(older, 1, history.fetch, history.run)
     assert read(copy) == history.expected()
 
 
-def test_a_copy_of_another_history_is_refused(folders: Folders) -> None:
+@pytest.mark.parametrize("commits", [0, 1, 2])
+def test_a_copy_of_another_history_is_replaced(folders: Folders, commits: int) -> None:
     history, copy = History(folders.new()), folders.copy()
-    other = History(folders.new())
-    history.commit({"t": {b"a": b"1"}})
-    other.commit({"t": {b"a": b"2"}})
+    other = History(folders.new(), run="other")
+    history.commit({"t": {b"a": b"1"}, "only here": {b"a": b"1"}})
     catch_up(copy, history)
-    other.commit({"t": {b"b": b"2"}})
-    with pytest.raises(StateError, match="another history"):
-        catch_up(copy, other)
+    for commit in range(commits):
+        other.commit({"t": {b"%d" % commit: b"2"}})
+    catch_up(copy, other)
+    assert read(copy) == other.expected()
+    assert copy.applied == commits
+
+
+def test_a_copy_that_another_version_wrote_is_replaced(folders: Folders) -> None:
+    history, copy = History(folders.new()), folders.copy()
+    history.commit({"t": {b"a": b"1"}})
+    catch_up(copy, history)
+    with copy._begin(write=True) as transaction:
+        transaction.put(b"applied", msgspec.msgpack.encode((1, False, history.parts.deltas[0].file.checksum, False)))
+        transaction.put(b"ghost", b"1", db=copy._environment.open_db(b"t:t", transaction))
+    catch_up(copy, history)
+    assert read(copy) == history.expected()
 
 
 def test_a_reader_keeps_its_state_while_others_move_on(folders: Folders) -> None:

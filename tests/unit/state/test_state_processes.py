@@ -180,7 +180,7 @@ def test_a_process_with_an_older_manifest_is_refused(history: History, start: St
     update(history, 1)
     catch_up(copies.shard(0), history)
     go(late)
-    assert "ahead: it holds commit 2, but the newest part at sequence 1 is of commit 1" in line(late)
+    assert "ahead: it holds commit 2 of this run, but the newest part at sequence 1 is of commit 1" in line(late)
 
 
 def test_a_full_disk_is_an_error_and_leaves_the_copy_as_it_was(
