@@ -164,7 +164,7 @@ class MemoryNode(MemoryRun):
         splits: list[list[pa.RecordBatch]] = [[to_columns(events, ANY)]] if events else []
         spec = self._spec(None)
         rows = self._levels(spec, splits, 0)
-        found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        found = [reports.decode(payload) for payload in wire.reports_in(rows)]
         check_reports(found, range(len(self.plan.levels)), spec.parallelism)
         return spec, found, ends
 

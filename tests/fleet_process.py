@@ -77,7 +77,7 @@ class _Driving(MemoryRun):
     def _batch(self, events, end) -> None:
         spec = self._spec(None)
         rows = self._levels(spec, [[to_columns(events, ANY)]], 0)
-        found = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        found = [reports.decode(payload) for payload in wire.reports_in(rows)]
         check_reports(found, range(len(self.plan.levels)), spec.parallelism)
         offsets = json.dumps({str(shard): position for shard, position in end.items()})
         self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": offsets}))

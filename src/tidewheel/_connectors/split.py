@@ -38,18 +38,30 @@ def may_be_shared(splits: Sequence[Split], tasks: int) -> bool:
     return alone or all(split.reading == "cheap" for split in splits)
 
 
-def dealt(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """Divide the positions of these sizes into at most `tasks` groups of about equal sum, each in ascending order.
+def dealt(sizes: Sequence[int], tasks: int) -> list[range]:
+    """Divide the positions of these sizes into at most `tasks` ranges whose largest sum is as small as possible.
 
-    The largest size goes first, each to the group that is smallest so far.
+    Ranges keep the order of the source: everything that one task reads comes before everything that the next one reads.
 
     >>> dealt([5, 9, 1, 4], 2)
-    [[1, 2], [0, 3]]
+    [range(0, 2), range(2, 4)]
+    >>> dealt([1, 1, 1], 5)
+    [range(0, 1), range(1, 2), range(2, 3)]
     """
-    groups: list[list[int]] = [[] for _ in range(min(tasks, len(sizes)))]
-    sums = [0] * len(groups)
-    for position in sorted(range(len(sizes)), key=lambda position: (-sizes[position], position)):
-        smallest = sums.index(min(sums))
-        groups[smallest].append(position)
-        sums[smallest] += sizes[position] + 1
-    return [sorted(group) for group in groups]
+    weights = [size + 1 for size in sizes]
+    low, high = max(weights, default=0), sum(weights)
+    while low < high:
+        most = (low + high) // 2
+        low, high = (low, most) if len(_ranges(weights, most)) <= tasks else (most + 1, high)
+    return _ranges(weights, low)
+
+
+def _ranges(weights: Sequence[int], most: int) -> list[range]:
+    """Return the fewest ranges whose weights sum up to at most this much each."""
+    ranges, start, total = [], 0, 0
+    for position, weight in enumerate(weights):
+        if total + weight > most and position > start:
+            ranges.append(range(start, position))
+            start, total = position, 0
+        total += weight
+    return [*ranges, range(start, len(weights))] if weights else []

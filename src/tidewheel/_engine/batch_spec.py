@@ -41,8 +41,6 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The shards that the run has; None: all."""
     awake: dict[str, frozenset[int]] = {}
     """By table of timers, the shards in which something may be due. A table that is not here: any shard."""
-    keyed_by_spark: bool = False
-    """Whether Spark did level 0 itself, and level 1 gets the source's rows."""
     shared_key: str | None = None
     """The key's column, where each task of level 1 reads the whole batch itself and keeps the records of its own keys."""
     partial: bool = False
@@ -51,11 +49,6 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """What the batch sees of each cell."""
     figures: bool = False
     """Whether anybody wants to know how long operators take and how large their state is."""
-
-    @property
-    def keyed_before_level_1(self) -> bool:
-        """Whether nothing runs at level 0, and each task of level 1 gets the source's records of its own keys."""
-        return self.keyed_by_spark or self.shared_key is not None
 
     def cell_values(self) -> dict[str, bytes]:
         """Return the encoded value of each cell that has been written."""

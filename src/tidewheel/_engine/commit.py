@@ -38,11 +38,15 @@ _FAILURES: dict[str, type[Exception]] = {
 }
 
 
+class MixedAttempts(TidewheelError):
+    """Raised if a batch consumed other output of a task than the one that the task's report describes. Run the batch again."""
+
+
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
-    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would, and
-    `WholeRecordsNeeded` if it had an error to tell and not the whole record.
+    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would, `WholeRecordsNeeded` if
+    it had an error to tell and not the whole record, and `MixedAttempts` if the batch should run again.
     """
     for report in reports:
         failure = report.failure
@@ -65,6 +69,16 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
             f"tasks that each read the whole batch found {read} records in it, and kept {kept:,}; nothing is committed. Files of "
             "a source must appear whole and never change: put them back as they were"
         )
+    # All blocks that were processed are of the attempts that report, and none is missing: so every task processed all that
+    # one attempt of each task before it sent, however often Spark ran these tasks.
+    reported = {(report.level, report.partition): report.attempt for report in reports}
+    for report in reports:
+        for level, partition, attempt in report.consumed:
+            if reported.get((level, partition)) != attempt:
+                raise MixedAttempts(
+                    f"task {report.partition} of level {report.level} processed output of another attempt of task {partition} of "
+                    f"level {level} than the one that reported; nothing is committed"
+                )
     for edge in {edge for report in reports for edge in (*report.sent, *report.received)}:
         sent = sum(report.sent.get(edge, 0) for report in reports)
         received = sum(report.received.get(edge, 0) for report in reports)

@@ -160,18 +160,6 @@ def _declared(shape: Shape, column: str) -> pa.DataType | None:
     return None
 
 
-def keyed_by_spark(plan: Plan, types: Mapping[str, str]) -> str | None:
-    """Return the key column where Spark itself can do level 0, else None. `types` are Spark's names of the columns' types.
-
-    It can where the key is a column of the source, its readers take messages as they are, and no sink takes rejected records.
-    The JVM then computes the shard, rows cross the shuffle as Spark rows, and Python starts at level 1.
-    """
-    key = source_key(plan, types)
-    if key is None or plan.dead_letter is not None:
-        return None
-    return None if plan.crossing(Port(plan.levels[0][1]))[0].combines else key
-
-
 Schemas = Mapping[Port, pa.Schema | None]
 
 

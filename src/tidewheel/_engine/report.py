@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from tidewheel._observe.records import DeadLetter
@@ -26,12 +28,25 @@ class Staged(msgspec.Struct, frozen=True):
     token: bytes | None
 
 
+class Attempt(NamedTuple):
+    """One attempt of a task: Spark may run a task several times, with different output."""
+
+    level: int
+    partition: int
+    number: int
+    """Different for every attempt of a run."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """One task's account of its part of a batch."""
 
     level: int
     partition: int
     failure: Failure | None = None
+    attempt: int = 0
+    """The number of the attempt that reports."""
+    consumed: tuple[Attempt, ...] = ()
+    """The attempts whose blocks the task has processed."""
     deltas: dict[int, list[PartRef]] = {}
     """The state that the task changed, by shard; several parts where one file would be too large."""
     merged: dict[int, Merged] = {}

@@ -30,7 +30,7 @@ from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.hot_keys import KeySample
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
-from tidewheel._engine.report import Failure, Report
+from tidewheel._engine.report import Attempt, Failure, Report
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task_output import TaskOutput
 from tidewheel._operators.base import Process
@@ -43,7 +43,7 @@ from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import OperatorError, StateError
+from tidewheel.errors import OperatorError, StateError, TidewheelError
 
 SourceSplit = tuple[int, Split]
 """The number of a source among the plan's, and a part of its batch."""
@@ -52,6 +52,8 @@ STARTED = faults.declare("task.started", "a task has begun, nothing is read")
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
 
 _RAW = Shape("dict", dict)
+_LAST = (1 << 63) - 1
+"""The number of a report, which comes after all blocks of its task."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def run_level(
         partial = spec.partial and not isinstance(error, ReadBySpark)
         kind = WholeRecordsNeeded if partial else type(error)
         failure = Failure(f"{error}{empty_cells(error)}", kind.__name__, user_traceback(error))
-        yield _report_row(Report(level, task.partition, failure))
+        yield _report_row(Report(level, task.partition, failure, task.attempt))
     finally:
         if step is not None:
             step.state.close()
@@ -106,7 +108,8 @@ def run_level(
 
 
 def _report_row(report: Report) -> pa.RecordBatch:
-    return wire.record_batch([(0, wire.REPORT, reports.encode(report))])
+    origin = Attempt(report.level, report.partition, report.attempt)
+    return wire.record_batch([wire.Row(0, wire.REPORT, origin, _LAST, reports.encode(report))])
 
 
 class _Step:
@@ -115,7 +118,10 @@ class _Step:
         self.store = open_store(spec.state)
         self.output = TaskOutput(plan, self._staging)
         self.state = BatchState(spec, self.store, task.partition, map(self._delta_file, itertools.count()))
-        self.pending: list[wire.Row] = []
+        self.origin = Attempt(level, task.partition, task.attempt)
+        self.pending: list[wire.Row[bytes]] = []
+        self.blocks_sent = itertools.count()
+        self.consumed: dict[Attempt, None] = {}
         self.counts: dict[str, int] = {}
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
@@ -137,8 +143,8 @@ class _Step:
 
     @property
     def _begins_at_source(self) -> bool:
-        """Whether the task, though of level 1, gets the source's records, all of them of its own keys."""
-        return self.spec.keyed_before_level_1 and self.level == 1
+        """Whether the task, though of level 1, reads the source's records, and keeps those of its own keys."""
+        return self.spec.shared_key is not None and self.level == 1
 
     def _share(self) -> Share | None:
         """Return what tells the task's own records from others, where it reads the whole batch."""
@@ -211,15 +217,27 @@ class _Step:
                 self._feed_source(sources, columns)
                 yield
             return
-        for target, number, payload in wire.unpacked(self._awaited(batches, of_sources=False)):
-            if number == wire.REPORT or self.plan.edges[number].level > self.level:
-                self.pending.append((target, number, payload.to_pybytes()))
+        last = (0, 0, 0)
+        for row in wire.unpacked(self._awaited(batches, of_sources=False)):
+            if row.order < last:
+                raise TidewheelError(
+                    f"task {self.task.partition} of level {self.level} got its blocks out of order: {row.order} after {last}"
+                )
+            last = row.order
+            if row.edge == wire.REPORT or self.plan.edges[row.edge].level > self.level:
+                self.pending.append(row._replace(payload=row.payload.to_pybytes()))
                 yield
                 continue
-            edge = self.plan.edges[number]
+            if row.target != self.task.partition:
+                raise TidewheelError(
+                    f"task {self.task.partition} of level {self.level} got a block for task {row.target}: the shuffle did not "
+                    "keep partitions by their number"
+                )
+            self.consumed[row.origin] = None
+            edge = self.plan.edges[row.edge]
             combiner = self._combiner_of(edge)
-            batch = wire.decode(payload, (combiner and combiner.shape) or edge.shape)
-            self.received[number] = self.received.get(number, 0) + len(batch)
+            batch = wire.decode(row.payload, (combiner and combiner.shape) or edge.shape)
+            self.received[edge.id] = self.received.get(edge.id, 0) + len(batch)
             self._deliver(edge.targets, batch)
             yield
 
@@ -291,8 +309,9 @@ class _Step:
             self._deliver(edge.targets, batch)
             return
         self.sent[edge.id] = self.sent.get(edge.id, 0) + len(batch)
-        spec = self.spec
-        self.pending.extend(wire.rows(batch, edge.id, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
+        spec, number = self.spec, next(self.blocks_sent)
+        for target, payload in wire.blocks(batch, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition):
+            self.pending.append(wire.Row(target, edge.id, self.origin, number, payload))
 
     def _drained(self) -> pa.RecordBatch:
         rows, self.pending = self.pending, []
@@ -317,6 +336,8 @@ class _Step:
         return Report(
             level=self.level,
             partition=self.task.partition,
+            attempt=self.task.attempt,
+            consumed=tuple(self.consumed),
             deltas=deltas,
             outputs=outputs,
             counts=self.counts,

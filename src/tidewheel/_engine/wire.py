@@ -1,24 +1,41 @@
-"""What crosses a shuffle: rows of (target task, edge, payload). A payload holds many messages.
+"""What crosses a shuffle: rows that each carry a block of many messages to one task.
 
-Messages travel in blocks, so the JVM's cost is per block and not per message. Blocks of one map task keep their order.
+Messages travel in blocks, so the JVM's cost is per block and not per message. A row names the task attempt that produced its
+block, and the place of the block in that attempt's output. A receiving task takes the blocks in the order of (level, partition,
+number), so messages of one key arrive in the order of their source; and a batch that mixes two attempts of a task is detected
+(`commit.check_reports`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from tidewheel._core import pickling
 from tidewheel._core.keys import from_stored, to_stored
+from tidewheel._engine.report import Attempt
 from tidewheel._engine.shards import shards_of, task_of_each
 from tidewheel._values import Batch, Shape
 from tidewheel._values.columns import with_used_values
 
-SCHEMA = pa.schema([("target", pa.int32()), ("edge", pa.int32()), ("payload", pa.binary())])
-SPARK_SCHEMA = "target int, edge int, payload binary"
+SCHEMA = pa.schema(
+    [
+        ("target", pa.int32()),
+        ("edge", pa.int32()),
+        ("level", pa.int32()),
+        ("partition", pa.int32()),
+        ("attempt", pa.int64()),
+        ("number", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+SPARK_SCHEMA = "target int, edge int, level int, partition int, attempt bigint, number bigint, payload binary"
+ORDER = ("level", "partition", "number")
+"""The columns by which a receiving task's rows are sorted."""
 REPORT = -1
 """The edge of a row that carries a task's report to the driver."""
 
@@ -30,50 +47,70 @@ _FORM = b"form"
 _LARGE = 256 * 1024
 """From this many bytes on a block is compressed: a byte less is one less to copy into the JVM, through its shuffle, and back."""
 
-Row = tuple[int, int, bytes]
+Payload = TypeVar("Payload", bytes, pa.Buffer)
 
 
-def rows(batch: Batch, edge: int, keyed: bool, n_shards: int, parallelism: int, task: int) -> Iterator[Row]:
-    """Yield the rows that carry a batch to the tasks of its keys; messages without a key stay with this task's number."""
+class Row(NamedTuple, Generic[Payload]):
+    """A block on its way to a task."""
+
+    target: int
+    """The number of the task that it is for."""
+    edge: int
+    origin: Attempt
+    """The task attempt that produced the block. A task that only forwards it leaves this as it is."""
+    number: int
+    """The place of the block in the output of that attempt."""
+    payload: Payload
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What a task's incoming rows are sorted by."""
+        return self.origin.level, self.origin.partition, self.number
+
+
+def blocks(batch: Batch, keyed: bool, n_shards: int, parallelism: int, task: int) -> Iterator[tuple[int, bytes]]:
+    """Yield a batch in blocks, each with the task of its keys; messages without a key stay with this task's number."""
     if len(batch) == 0:
         return
     # Before it is divided: taking from columns costs less than taking from lists.
     batch = batch.exact()
     if not keyed:
-        yield task % parallelism, edge, encode(batch)
+        yield task % parallelism, encode(batch)
         return
     batch = batch.with_key_codes()
     if parallelism == 1:
         # It stays in its process.
-        yield 0, edge, encode(batch, compresses=False)
+        yield 0, encode(batch, compresses=False)
     else:
         targets = task_of_each(shards_of(batch, n_shards), parallelism)
         for target in range(parallelism):
             positions = np.flatnonzero(targets == target)
             if len(positions) == len(batch):
-                yield target, edge, encode(batch)
+                yield target, encode(batch)
             elif len(positions):
-                yield target, edge, encode(batch.take(positions))
+                yield target, encode(batch.take(positions))
 
 
-def record_batch(pending: list[Row]) -> pa.RecordBatch:
+def record_batch(pending: Iterable[Row[bytes]]) -> pa.RecordBatch:
     """Return wire rows as Spark takes them."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([row[0] for row in pending], pa.int32()),
-            pa.array([row[1] for row in pending], pa.int32()),
-            pa.array([row[2] for row in pending], pa.binary()),
-        ],
-        schema=SCHEMA,
-    )
+    rows = [(row.target, row.edge, *row.origin, row.number, row.payload) for row in pending]
+    columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
-    """Yield (target, edge, payload) of the wire rows that Spark gives."""
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[Row[pa.Buffer]]:
+    """Yield the rows that `record_batch` gave."""
     for batch in batches:
-        targets, edges, payloads = (batch.column(position) for position in range(3))
-        for target, edge, payload in zip(targets.to_pylist(), edges.to_pylist(), payloads, strict=True):
-            yield target, edge, payload.as_buffer()
+        *numbers, payloads = batch.columns
+        plain = zip(*(column.to_pylist() for column in numbers), strict=True)
+        for (target, edge, level, partition, attempt, number), payload in zip(plain, payloads, strict=True):
+            yield Row(target, edge, Attempt(level, partition, attempt), number, payload.as_buffer())
+
+
+def reports_in(batches: Iterable[pa.RecordBatch]) -> list[bytes]:
+    """Return the encoded reports among wire rows."""
+    return [row.payload.to_pybytes() for row in unpacked(batches) if row.edge == REPORT]
 
 
 def encode(batch: Batch, *, compresses: bool = True) -> bytes:

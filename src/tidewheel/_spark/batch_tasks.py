@@ -30,10 +30,8 @@ from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
 
 _LOG = logger(__name__)
 
-SMALL_ROWS = 10_000
-"""Up to this many rows a batch runs in one task without a shuffle."""
 SMALL_BYTES = 256 * 1024
-"""The same for a batch whose tasks read its files themselves, in bytes of the files, and for the state where there are none."""
+"""A batch whose splits, or without any whose state, have up to this many bytes runs in one task without a shuffle."""
 QUERY_SECONDS = 0.25
 """About what a query with a shuffle costs on a local Spark, beside the work of its tasks."""
 PLAIN_JOB_SECONDS = 0.05
@@ -77,8 +75,6 @@ class BatchTasks(Closing):
         self._whole = False
         """Whether tasks read whole records, also where the program's functions read a part of them."""
         self._told_left = False
-        self._few = False
-        """Whether the next batch is likely small, judged by the last one: one task is then faster than a shuffle."""
 
     def run(self, offered: Offered, spec: BatchSpec, *, read_by_spark: bool) -> Ran:
         """Run the tasks of a batch.
@@ -98,9 +94,7 @@ class BatchTasks(Closing):
                 # asked the sources for data while the tasks tried to read them.
                 pass
         assert offered.frame is not None, "tasks read what the run itself offers"
-        ran = self._run_query(offered.frame, spec)
-        self._few = rows_of(self._program.plan, ran.reports) <= SMALL_ROWS
-        return ran
+        return self._run_query(offered.frame, spec)
 
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
@@ -124,16 +118,8 @@ class BatchTasks(Closing):
 
     def _run_query(self, frame: DataFrame, spec: BatchSpec) -> Ran:
         """Run the batch as one query over Spark's own rows."""
-        levels = self._program.python_levels
-        spec = msgspec.structs.replace(spec, keyed_by_spark=self._program.key is not None)
-        # A guess that is wrong costs time once, and nothing else.
-        if self._few:
-            alone = msgspec.structs.replace(spec, parallelism=1)
-            rows = self._program.small_query(frame, alone).collect()
-            if rows:
-                return Ran(spec, _reports(rows, levels, alone), 1)
-            # No partition at all gives one task nothing to run on; the full query has its tasks all the same.
-        return Ran(spec, _reports(self._program.query(frame, spec).collect(), levels, spec), spec.parallelism)
+        rows = self._program.query(frame, spec).collect()
+        return Ran(spec, _decoded(_payloads(rows), self._levels, spec), spec.parallelism)
 
     def _run_directly(self, offered: Offered, spec: BatchSpec) -> Ran:
         """Run the batch with tasks that read its sources themselves; a small one in one task."""
@@ -240,10 +226,6 @@ def rows_of(plan: Plan, found: Sequence[Report]) -> int:
     """Return how many records the sources gave."""
     sources = {node.name for node in plan.sources()}
     return sum(number for report in found for name, number in report.counts.items() if name in sources)
-
-
-def _reports(rows: list[Any], levels: Sequence[int], spec: BatchSpec) -> list[Report]:
-    return _decoded(_payloads(rows), levels, spec)
 
 
 def _payloads(rows: list[Any]) -> list[bytes]:

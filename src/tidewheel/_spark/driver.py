@@ -56,7 +56,7 @@ from tidewheel._spark.query import BatchQuery, SparkQuery
 from tidewheel._spark.query_sources import QuerySources, query_sources
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.seen_files import SeenFiles
-from tidewheel._spark.session import check_session, is_own, session
+from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.source_folders import check_folders
 from tidewheel._spark.source_lines import Continuation, continued, dropped_sources, offsets_by_name, recorded_kinds
@@ -223,7 +223,6 @@ class Driver:
         self._enter("Spark")
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
         self._interrupts.take()
-        check_session(self.spark)
         check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
         self._enter("hosts")
         ship(self.spark, self.plan)

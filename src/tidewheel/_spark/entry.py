@@ -60,7 +60,7 @@ def reports_here(
     """Run these levels of a batch in this process, as the task of this number would, and return their reports."""
     task = TaskIdentity(number, secrets.randbits(2 * _RANDOM_BITS - 1))
     with _alone, unpinned_after():
-        return _reports(_levels(program, digest, spec, levels, task, iter(()), splits))
+        return wire.reports_in(_levels(program, digest, spec, levels, task, iter(()), splits))
 
 
 def _reports_of_task(
@@ -74,11 +74,7 @@ def _reports_of_task(
     for _ in rows:  # A worker whose input was not read to the end is not used again.
         pass
     task = _task()
-    return _reports(_levels(program, digest, spec, levels, task, iter(()), hands[task.partition]))
-
-
-def _reports(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
-    return [payload.to_pybytes() for _, edge, payload in wire.unpacked(batches) if edge == wire.REPORT]
+    return wire.reports_in(_levels(program, digest, spec, levels, task, iter(()), hands[task.partition]))
 
 
 def _run(

@@ -26,6 +26,7 @@ _ADVICE = {
 _LOST = re.compile(
     r"ExecutorLostFailure|FetchFailed|ExecutorDeadException|Executor heartbeat timed out"
     r"|has (failed|been resubmitted for) the maximum allowable number of times"
+    r"|A shuffle map stage with indeterminate output was failed and retried"
 )
 _WORKER_CRASHED = re.compile(r"Python worker exited unexpectedly")
 _WORKER_LATE = re.compile(r"Python worker failed to connect back")

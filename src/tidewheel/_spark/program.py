@@ -18,9 +18,9 @@ from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.plan import Plan, Schemas, columns_read, keyed_by_spark, known_columns, source_key
+from tidewheel._engine.plan import Plan, Schemas, columns_read, known_columns, source_key
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.wire import SPARK_SCHEMA
+from tidewheel._engine.wire import ORDER, SPARK_SCHEMA
 from tidewheel._operators.graph import Node
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
@@ -41,30 +41,11 @@ class Program:
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        self.key = keyed_by_spark(plan, types) if len(plan.sources()) == 1 else None
         self.shared_key = source_key(plan, types) if len(plan.sources()) == 1 else None
         """The column by which a task that reads a whole batch finds its own records."""
-        self._key = "" if self.key is None else _hashable(self.key, types[self.key])
-
-    @property
-    def python_levels(self) -> list[int]:
-        """The levels that run in Python, and so report."""
-        return list(range(1 if self.key is not None else 0, len(self.plan.levels)))
-
-    def small_query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
-        """Return the query of a batch that is too small to be worth a shuffle: all levels in one task."""
-        levels = range(self.python_levels[0], len(self.plan.levels))
-        function = levels_function(self._bytes, self._digest, spec, levels)
-        return frame.coalesce(1).mapInArrow(function, SPARK_SCHEMA)
 
     def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
         """Return the batch's query: wire rows that are the reports of its tasks."""
-        parallelism = spec.parallelism
-        if self.key is not None:
-            # One expression as text: every call on a column is a trip to the JVM, and a batch may have 200 rows.
-            shard = f"xxhash64({self._key}) & {spec.n_shards - 1}"
-            rows = partitioned(frame, parallelism, F.expr(f"cast(({shard}) % {parallelism} as int)"))
-            return self.tail(rows.mapInArrow(self._level(spec, 1), SPARK_SCHEMA), spec, 2)
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
     def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
@@ -96,9 +77,9 @@ class Program:
         return WorkersBeside(self._bytes, self._digest, _task_environment(context), most)
 
     def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
-        """Return the levels from `first` on, fed with wire rows."""
+        """Return the levels from `first` on, fed with wire rows. A task gets its rows in the order of their sources."""
         for level in range(first, len(self.plan.levels)):
-            shuffled = partitioned(rows, spec.parallelism, F.col("target"))
+            shuffled = partitioned(rows, spec.parallelism, F.col("target")).sortWithinPartitions(*ORDER)
             rows = shuffled.mapInArrow(self._level(spec, level), SPARK_SCHEMA)
         return rows
 
@@ -112,12 +93,6 @@ def _task_environment(context: SparkContext) -> dict[str, str]:
     code = [os.path.join(files, name) for name in context._python_includes or ()]
     path = os.pathsep.join(filter(None, [files, *code, os.environ.get("PYTHONPATH")]))
     return {**os.environ, **context.environment, "PYTHONPATH": path}
-
-
-def _hashable(column: str, kind: str) -> str:
-    """Return the SQL for a key column as its canonical bytes are hashed: text as it is, integers as 64 bits."""
-    quoted = "`" + column.replace("`", "``") + "`"
-    return quoted if kind == "string" else f"cast({quoted} as bigint)"
 
 
 def pruned(plan: Plan, frames: list[DataFrame]) -> list[DataFrame]:

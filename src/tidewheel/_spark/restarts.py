@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidewheel._engine.commit import MixedAttempts
 from tidewheel._spark.failures import lost_executor, said, worker_late
 from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError
 
@@ -27,10 +28,9 @@ class Restarts:
     Failures are counted in a row: a commit between two of them begins the count anew, and the wait too. A job that runs for a
     year may fail every day.
 
-    An executor that is lost takes its part of a shuffle with it; the batch then fails as a whole, because a task that is
-    computed again could feed two versions of itself to its readers. That is no fault of the program: the batch runs again from
-    its base, and the restarts that the user allows are not counted. Nor are they where a host was too busy to start a Python
-    worker in time.
+    An executor that is lost takes its part of a shuffle with it. Spark may then give up the batch, or run some of its tasks
+    again and mix the output of two attempts. The program is not at fault: the batch runs again from its base, and this does not
+    count as one of the restarts that the user allows. The same holds if a host was too busy to start a Python worker in time.
     """
 
     def __init__(self, allowed: int, backoff: float) -> None:
@@ -73,6 +73,8 @@ class Restarts:
 
 def _lost(error: Exception) -> str | None:
     """Say what a batch was lost with that is no fault of the program; None if that is not what happened."""
+    if isinstance(error, MixedAttempts):
+        return str(error)
     if lost_executor(error):
-        return "an executor was lost"
+        return "an executor, or its part of a shuffle, was lost"
     return "a Python worker did not start in time" if worker_late(error) else None

@@ -1,4 +1,4 @@
-"""The Spark session of a run, with the settings that exactly-once depends on."""
+"""The Spark session of a run, and the default settings of a Spark that a run starts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ from tidewheel._spark.versions import check_version
 from tidewheel._spark.worker_deaths import record_deaths
 from tidewheel.errors import ConfigError
 
-_FIXED = {
-    # A map task that is computed again could feed two versions of itself to its readers. No stage gets a second attempt: the
-    # batch fails instead, and runs again from its base. docs/decisions/spark-settings.md has the whole argument.
-    "spark.stage.maxAttempts": "1",
-    "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.stage.ignoreDecommissionFetchFailure": "false",
-    # A block that a failed attempt has pushed would be merged with those of the attempt that succeeds.
-    "spark.shuffle.push.enabled": "false",
-    # Two attempts of one task at once would both be right; one of them would be for nothing.
-    "spark.speculation": "false",
-}
-_RIGHT_BY_DEFAULT = frozenset({"spark.shuffle.push.enabled", "spark.speculation"})
 _TASK_ATTEMPTS = 4
 """How often a task may fail before its batch does; what Spark has on a cluster by default."""
 _DEFAULTS = {
@@ -79,9 +67,8 @@ _starting = threading.Lock()
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session for a run: a new one of the Spark that runs in this process, or of one that is started now.
 
-    Under spark-submit, what it was told stands: the master, and every setting but those that exactly-once depends on. The
-    Python that Spark starts is the one this program runs in, unless tasks run on other hosts and `PYSPARK_PYTHON` or
-    `spark.pyspark.python` names theirs.
+    Under spark-submit, its master and its settings are used. The Python that Spark starts is the one this program runs in,
+    unless tasks run on other hosts and `PYSPARK_PYTHON` or `spark.pyspark.python` names theirs.
     """
     own = started(master, conf or {}).newSession()
     small_files.rename_plainly(own)
@@ -148,12 +135,12 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a Spark that is started: ours give way to what spark-submit and the user said, the fixed do not.
+    """Return the settings of a Spark that is started: ours are defaults for what spark-submit and the user do not set.
 
-    >>> settings_for("yarn", {"spark.ui.enabled": "true"}, {"spark.speculation": "true"})["spark.speculation"]
-    'false'
+    >>> settings_for("yarn", {}, {"spark.ui.enabled": "true"})["spark.ui.enabled"]
+    'true'
     """
-    return {**_DEFAULTS, **(_LOCAL if is_local(master) else _ELSEWHERE), **submitted, **conf, **_FIXED}
+    return {**_DEFAULTS, **(_LOCAL if is_local(master) else _ELSEWHERE), **submitted, **conf}
 
 
 def _submitted() -> dict[str, str]:
@@ -162,25 +149,6 @@ def _submitted() -> dict[str, str]:
         return {}
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
-
-
-def check_session(spark: SparkSession) -> None:
-    """Refuse a Spark that was started with settings under which a batch might not be what it reports.
-
-    A local Spark of the user's own may lack those about stages: it has no executor to lose.
-    """
-    context = spark.sparkContext
-    settings = context.getConf()
-    for name, value in _FIXED.items():
-        current = settings.get(name, "")
-        if current == value or (not current and name in _RIGHT_BY_DEFAULT):
-            continue
-        if is_local(context.master) and name.startswith("spark.stage."):
-            continue
-        raise ConfigError(
-            f"Tidewheel needs {name}={value}, and this Spark was started with {current or 'its default'}; start it with "
-            f"--conf {name}={value}"
-        )
 
 
 def with_retries(master: str) -> str:

@@ -130,7 +130,7 @@ class MemoryRun(Closing):
         levels = range(first, len(self.plan.levels))
         with unpinned_after():
             rows = self._levels(spec, splits, first)
-        batch_reports = [reports.decode(payload.to_pybytes()) for _, edge, payload in rows if edge == wire.REPORT]
+        batch_reports = [reports.decode(payload) for payload in wire.reports_in(rows)]
         check_reports(batch_reports, levels, spec.parallelism)
         self.run.commit(spec, batch_reports, kind, None, self._progress() if kind == "batch" else None)
 
@@ -142,21 +142,18 @@ class MemoryRun(Closing):
         log = None if head.spark is None else _with_batch(head.spark, self.next_batch)
         return SourceProgress(self.next_batch, offsets, log, head.driver)
 
-    def _levels(
-        self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int
-    ) -> Iterator[tuple[int, int, pa.Buffer]]:
-        """Run the levels one after the other, each shuffle a sort of wire rows by their target."""
+    def _levels(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int) -> list[pa.RecordBatch]:
+        """Run the levels one after the other, each shuffle a sort of wire rows; return the rows of the last."""
+        if first > 0:
+            splits = [[] for _ in range(spec.parallelism)]
+        out: list[pa.RecordBatch] = []
         for level in range(first, len(self.plan.levels)):
-            if level > 0:
-                splits = splits if level > first or first == 0 else [[] for _ in range(spec.parallelism)]
-            out: list[pa.RecordBatch] = []
+            if level > first:
+                splits = _shuffled(out, spec.parallelism)
+            out = []
             for partition, split in enumerate(splits):
                 out += run_level(self.plan, spec, level, TaskIdentity(partition, next(self._attempts)), iter(split))
-            targets: list[list[wire.Row]] = [[] for _ in range(spec.parallelism)]
-            for target, edge, payload in wire.unpacked(iter(out)):
-                targets[target].append((target, edge, payload.to_pybytes()))
-            splits = [[wire.record_batch(rows)] if rows else [] for rows in targets]
-        return wire.unpacked(batch for split in splits for batch in split)
+        return out
 
     def _splits(self, inputs: Inputs) -> Iterator[list[pa.RecordBatch]]:
         sources = self.plan.sources()
@@ -177,6 +174,14 @@ class MemoryRun(Closing):
                 if part:
                     columns = _columns(node.name, part)
                     yield [columns if len(sources) == 1 else _as_struct(columns, number, len(sources))]
+
+
+def _shuffled(batches: Sequence[pa.RecordBatch], parallelism: int) -> list[list[pa.RecordBatch]]:
+    """Return the wire rows for each task, in their order."""
+    targets: list[list[wire.Row[bytes]]] = [[] for _ in range(parallelism)]
+    for row in sorted(wire.unpacked(batches), key=lambda row: row.order):
+        targets[row.target].append(row._replace(payload=row.payload.to_pybytes()))
+    return [[wire.record_batch(rows)] if rows else [] for rows in targets]
 
 
 class _MemoryJobRun(JobRun):

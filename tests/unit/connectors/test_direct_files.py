@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import gzip
+import itertools
 import json
 import os
 import signal
@@ -385,13 +386,18 @@ def test_json_with_an_object_a_line_is_read_directly(tmp_path, suffix, rows, end
     assert [number for batch in batches for number in batch.column("a").to_pylist()] == list(range(rows))
 
 
-@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
-def test_splits_are_dealt_each_once_and_evenly(sizes, tasks):
+@given(st.lists(st.integers(0, 1000), max_size=8), st.integers(1, 4))
+def test_splits_are_dealt_in_their_order_and_as_evenly_as_that_allows(sizes, tasks):
     hands = dealt(sizes, tasks)
-    assert sorted(position for hand in hands for position in hand) == list(range(len(sizes)))
-    assert len(hands) == min(tasks, len(sizes))
-    sums = [sum(sizes[position] + 1 for position in hand) for hand in hands]
-    assert not sums or max(sums) - min(sums) <= max(sizes) + 1
+    assert [position for hand in hands for position in hand] == list(range(len(sizes)))
+    assert len(hands) <= tasks
+
+    def largest(cuts):
+        ends = [0, *cuts, len(sizes)]
+        return max(sum(size + 1 for size in sizes[start:end]) for start, end in itertools.pairwise(ends))
+
+    ways = itertools.combinations_with_replacement(range(len(sizes) + 1), tasks - 1)
+    assert largest([hand.stop for hand in hands[:-1]]) == min(map(largest, ways))
 
 
 def test_a_reader_that_cannot_be_is_refused(tmp_path, spark):

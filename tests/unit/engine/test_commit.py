@@ -14,6 +14,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo,
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import (
+    MixedAttempts,
     SourceProgress,
     added,
     check_reports,
@@ -22,7 +23,7 @@ from tidewheel._engine.commit import (
     operator_infos,
     staged_outputs,
 )
-from tidewheel._engine.report import Failure, Report, Staged, decode, encode
+from tidewheel._engine.report import Attempt, Failure, Report, Staged, decode, encode
 from tidewheel._state.codec import pickle_codec
 from tidewheel._state.compaction import Merged
 from tidewheel._state.references import FileRef, PartRef, ShardParts
@@ -90,6 +91,48 @@ def test_messages_that_were_lost_or_doubled_between_levels_are_refused(sent, rec
     reports = [Report(0, 0, sent={7: sent}), Report(1, 0, received={7: received})]
     with pytest.raises(TidewheelError, match=f"edge 7 was sent {sent} messages and {received} arrived"):
         check_reports(reports, [0, 1], 1)
+
+
+def consumed(*attempts: int) -> list[Report]:
+    """Return the reports of a batch whose tasks of level 1 consumed these attempts of the one task of level 0."""
+    first = Report(0, 0, attempt=1, sent={0: len(attempts)})
+    received = {0: 1}
+    second = [Report(1, task, consumed=(Attempt(0, 0, n),), received=received) for task, n in enumerate(attempts)]
+    return [first, *second]
+
+
+def test_a_batch_that_consumed_one_attempt_of_each_task_is_accepted():
+    check_reports(consumed(1, 1), [0, 1], 2)
+
+
+@pytest.mark.parametrize("attempts", [(1, 2), (2, 1), (2, 2)])
+def test_output_of_another_attempt_than_the_reported_one_is_detected(attempts):
+    with pytest.raises(MixedAttempts, match="another attempt of task 0 of level 0"):
+        check_reports(consumed(*attempts), [0, 1], 2)
+
+
+@given(st.data())
+def test_a_batch_is_accepted_only_if_all_blocks_of_the_reported_attempts_were_consumed(data):
+    """Two attempts of each map task sent blocks to any tasks; each task of level 1 took the output of one of them."""
+    parallelism, maps = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    sizes = {
+        (task, attempt): [data.draw(st.integers(0, 2)) for _ in range(parallelism)]
+        for task in range(maps)
+        for attempt in (1, 2)
+    }
+    reported = [data.draw(st.sampled_from((1, 2))) for _ in range(maps)]
+    reports = [Report(0, task, attempt=n, sent={0: sum(sizes[task, n])}) for task, n in enumerate(reported)]
+    took = {(target, task): data.draw(st.sampled_from((1, 2))) for target in range(parallelism) for task in range(maps)}
+    for target in range(parallelism):
+        blocks = {Attempt(0, task, took[target, task]): sizes[task, took[target, task]][target] for task in range(maps)}
+        there = tuple(attempt for attempt, size in blocks.items() if size)
+        reports.append(Report(1, target, consumed=there, received={0: sum(blocks.values())}))
+    try:
+        check_reports(reports, [0, 1], parallelism)
+    except TidewheelError:
+        return
+    for (target, task), attempt in took.items():
+        assert sizes[task, attempt][target] == sizes[task, reported[task]][target]
 
 
 def test_a_program_error_comes_before_all_else():

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tidewheel import Job, count, max_, session, sum_, tumbling
-from tidewheel._engine.plan import Plan, columns_read, keyed_by_spark, source_key
+from tidewheel._engine.plan import Plan, columns_read, source_key
 from tidewheel._operators.graph import Port
 from tidewheel.sinks import discard
 
@@ -100,8 +100,8 @@ def test_sources_and_what_time_drives_are_known():
 
 
 @pytest.mark.parametrize("key", ["user", "n", "small"])
-def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
-    assert keyed_by_spark(done(counted(source().key_by("k", key))), TYPES) == key
+def test_a_source_whose_records_are_keyed_by_a_plain_column_has_a_source_key(key):
+    assert source_key(done(counted(source().key_by("k", key))), TYPES) == key
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,11 @@ def test_spark_does_level_0_where_it_is_a_key_column_and_nothing_more(key):
         lambda s: counted(s.key_by("k", "x")),
         lambda s: counted(s.key_by("k", "absent")),
         lambda s: counted(s.map("m", str).key_by("k", "user")),
-        lambda s: s.key_by("k", "user").aggregate("sum", total=sum_("n")),
         lambda s: s.map("m", str),
     ],
 )
-def test_spark_does_not_do_level_0_where_python_has_something_to_do(build):
-    assert keyed_by_spark(done(build(source())), TYPES) is None
+def test_a_source_whose_keys_are_computed_has_no_source_key(build):
+    assert source_key(done(build(source())), TYPES) is None
 
 
 def test_a_key_that_its_declared_type_makes_another_one_is_made_in_python():
@@ -130,11 +129,11 @@ def test_tasks_know_their_records_by_the_key_column_also_where_messages_are_comb
     assert source_key(done(source().key_by("k", "user").aggregate("sum", total=sum_("n"))), TYPES) == "user"
 
 
-def test_spark_does_not_do_level_0_for_two_branches():
+def test_a_source_with_two_readers_has_no_source_key():
     stream = source()
     counted(stream.key_by("k", "user")).sink("a", discard())
     stream.sink("b", discard())
-    assert keyed_by_spark(stream.job.plan(), TYPES) is None
+    assert source_key(stream.job.plan(), TYPES) is None
 
 
 def timed(stream):

@@ -17,7 +17,7 @@ from tidewheel._core.keys import shard_of
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
-from tidewheel._engine.plan import keyed_by_spark, source_key
+from tidewheel._engine.plan import source_key
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.shared_reading import Share
@@ -68,7 +68,7 @@ def reports_of(run: JobRun, parallelism: int, splits) -> list[Report]:
     found = []
     for task in range(parallelism):
         rows = run_level(run.plan, spec, 1, TaskIdentity(task, next(_names)), iter(()), [(0, each) for each in splits])
-        found += [reports.decode(data.to_pybytes()) for _, edge, data in wire.unpacked(rows) if edge == wire.REPORT]
+        found += [reports.decode(payload) for payload in wire.reports_in(rows)]
     return found
 
 
@@ -154,7 +154,6 @@ def test_a_record_without_a_key_is_a_dead_letter_once(tmp_path):
     source = job.source("in", lambda spark: None)
     source.key_by("k", "user", value="n").stateful_map("all", joined).sink("out", discard())
     assert source_key(job.plan(), {"user": "string", "n": "bigint"}) == "user"
-    assert keyed_by_spark(job.plan(), {"user": "string", "n": "bigint"}) is None
     run = JobRun(job, job.plan())
     run.begin()
     run.local = str(tmp_path)

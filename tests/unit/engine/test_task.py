@@ -13,10 +13,11 @@ from tidewheel import Job
 from tidewheel._checkpoint.names import path, state_file
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
+from tidewheel._engine.report import Attempt
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
-from tidewheel.errors import CorruptError, StateError, StorageError
+from tidewheel.errors import CorruptError, StateError, StorageError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 
@@ -48,13 +49,13 @@ def run(tmp_path):
 def level(run: JobRun, number: int, partition: int, batches, **changes):
     spec = msgspec.structs.replace(run.spec(2, run.local), **changes)
     rows = list(wire.unpacked(run_level(run.plan, spec, number, TaskIdentity(partition, 7), iter(batches))))
-    target, edge, payload = rows.pop()
-    assert (target, edge) == (0, wire.REPORT)
-    return rows, reports.decode(payload.to_pybytes())
+    last = rows.pop()
+    assert (last.target, last.edge) == (0, wire.REPORT)
+    return rows, reports.decode(last.payload.to_pybytes())
 
 
 def crossed(rows, target: int) -> list[pa.RecordBatch]:
-    return [wire.record_batch([(t, edge, payload.to_pybytes()) for t, edge, payload in rows if t == target])]
+    return [wire.record_batch(row._replace(payload=row.payload.to_pybytes()) for row in rows if row.target == target)]
 
 
 def test_level_0_sends_messages_to_the_tasks_of_their_keys_and_reports_last(run):
@@ -62,7 +63,9 @@ def test_level_0_sends_messages_to_the_tasks_of_their_keys_and_reports_last(run)
     assert (report.level, report.partition, report.failure) == (0, 5, None)
     assert report.counts == {"in": 6, "k": 6}
     assert report.sent == {0: 6}
-    assert {edge for _, edge, _ in rows} == {0}
+    assert {row.edge for row in rows} == {0}
+    assert {row.origin for row in rows} == {(0, 5, 7)}
+    assert [row.number for row in rows] == sorted(row.number for row in rows)
     assert report.deltas == {}
 
 
@@ -74,7 +77,7 @@ def test_a_task_tells_how_long_it_waited_for_others_to_take_its_rows(run, monkey
     for batch in rows:
         found.append(batch)
         clock[0] += 100.0
-    report = reports.decode(list(wire.unpacked(iter(found)))[-1][2].to_pybytes())
+    report = reports.decode(wire.reports_in(found)[0])
     assert report.took == report.idle == 100.0 * (len(found) - 1) > 0
 
 
@@ -99,9 +102,28 @@ def test_a_state_file_that_holds_something_else_is_not_reported_as_written(run):
 
 
 def test_reports_and_rows_for_later_levels_pass_through(run):
-    ahead = [(1, wire.REPORT, b"a report"), (0, wire.REPORT, b"another")]
-    rows, _ = level(run, 1, 0, [wire.record_batch(ahead)])
-    assert [(target, edge, payload.to_pybytes()) for target, edge, payload in rows] == ahead
+    ahead = [wire.Row(0, wire.REPORT, Attempt(0, task, 3), 8, b"a report") for task in (0, 1)]
+    rows, report = level(run, 1, 0, [wire.record_batch(ahead)])
+    assert [row._replace(payload=row.payload.to_pybytes()) for row in rows] == ahead
+    assert report.consumed == ()
+
+
+def test_a_task_reports_the_attempts_whose_blocks_it_processed(run):
+    sent = [row for task in (0, 1) for row in level(run, 0, task, [INPUT])[0]]
+    _, report = level(run, 1, 0, crossed(sent, 0))
+    assert report.consumed == ((0, 0, 7), (0, 1, 7))
+
+
+def test_blocks_that_are_out_of_order_are_refused(run):
+    sent = [row for task in (1, 0) for row in level(run, 0, task, [INPUT])[0]]
+    with pytest.raises(TidewheelError, match="task 0 of level 1 got its blocks out of order"):
+        level(run, 1, 0, crossed(sent, 0))
+
+
+def test_a_block_for_another_task_is_refused(run):
+    rows, _ = level(run, 0, 0, [INPUT])
+    with pytest.raises(TidewheelError, match="task 1 of level 1 got a block for task 0"):
+        level(run, 1, 1, crossed(rows, 0))
 
 
 def test_a_program_error_is_a_report_and_the_input_is_read_to_its_end(run):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidewheel._core.keys import shard_of
 from tidewheel._engine import wire
+from tidewheel._engine.report import Attempt
 from tidewheel._engine.shards import shards_of, task_of
 from tidewheel._state.key_batch import sorted_keys
 from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, row_class, shape_of
@@ -136,9 +137,9 @@ def test_columns_made_of_undeclared_values_do_not_replace_them():
 
 @given(batches(keyed=True), st.integers(1, 5), st.sampled_from([1, 4, 64]))
 def test_every_message_reaches_the_task_of_its_key_in_order(batch, parallelism, n_shards):
-    sent = list(wire.rows(batch, 3, True, n_shards, parallelism, 0))
-    assert [target for target, _, _ in sent] == sorted({target for target, _, _ in sent})
-    arrived = {target: wire.decode(pa.py_buffer(payload), batch.shape) for target, _, payload in sent}
+    sent = list(wire.blocks(batch, True, n_shards, parallelism, 0))
+    assert [target for target, _ in sent] == sorted({target for target, _ in sent})
+    arrived = {target: wire.decode(pa.py_buffer(payload), batch.shape) for target, payload in sent}
     for target in range(parallelism):
         meant = [
             message
@@ -146,23 +147,26 @@ def test_every_message_reaches_the_task_of_its_key_in_order(batch, parallelism, 
             if task_of(shard_of(key, n_shards), parallelism) == target
         ]
         assert (messages(arrived[target]) if target in arrived else []) == meant
-    assert all(edge == 3 for _, edge, _ in sent)
 
 
 def test_messages_without_a_key_go_to_the_task_of_the_same_number():
-    ((target, edge, _),) = wire.rows(Batch(SCALAR, values=[1]), 7, False, 64, 2, task=5)
-    assert (target, edge) == (1, 7)
+    ((target, _),) = wire.blocks(Batch(SCALAR, values=[1]), False, 64, 2, task=5)
+    assert target == 1
 
 
 def test_an_empty_batch_sends_nothing():
-    assert list(wire.rows(Batch(SCALAR, values=[]), 0, True, 64, 2, 0)) == []
+    assert list(wire.blocks(Batch(SCALAR, values=[]), True, 64, 2, 0)) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.binary()), max_size=5))
+attempts = st.builds(Attempt, st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**63 - 1))
+wire_rows = st.builds(wire.Row, st.integers(0, 9), st.integers(-1, 9), attempts, st.integers(0, 2**63 - 1), st.binary())
+
+
+@given(st.lists(wire_rows, max_size=5))
 def test_wire_rows_pass_through_spark_as_they_are(rows):
     batch = wire.record_batch(rows)
     assert batch.schema == wire.SCHEMA
-    assert [(target, edge, payload.to_pybytes()) for target, edge, payload in wire.unpacked(iter([batch]))] == rows
+    assert [row._replace(payload=row.payload.to_pybytes()) for row in wire.unpacked([batch])] == rows
 
 
 @pytest.mark.parametrize("kind", sorted(KEY_KINDS))
@@ -194,11 +198,11 @@ def test_each_target_gets_its_own_messages_and_no_key_of_another(kind, distinct)
     keys = pa.array([f"user-{n % distinct}" for n in range(MANY)], pa.string()).cast(kind)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(MANY))], ["n"])
     batch = Batch(SCALAR, columns=numbers, key_column=keys)
-    sent = list(wire.rows(batch, 0, True, 32, 3, 0))
-    assert [target for target, _, _ in sent] == [0, 1, 2]
+    sent = list(wire.blocks(batch, True, 32, 3, 0))
+    assert [target for target, _ in sent] == [0, 1, 2]
     seen: dict[bytes | str, int] = {}
     arrived = []
-    for target, _, payload in sent:
+    for target, payload in sent:
         back = wire.decode(pa.py_buffer(payload), SCALAR)
         assert pa.types.is_dictionary(back.key_data.type) == (distinct < MANY)
         if distinct < MANY:

@@ -27,22 +27,21 @@ def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeyp
     sources = SimpleNamespace(direct=SimpleNamespace(why_not=None, splits=refused), lines=())
     program = SimpleNamespace(
         plan=SimpleNamespace(levels=[(), ()], sources=list),
-        key="user",
-        python_levels=[1],
+        shared_key=None,
         query=lambda frame, spec: SimpleNamespace(collect=list),
     )
     monkeypatch.setattr(batch_tasks, "check_reports", lambda *_: None)
     pinned = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
     tasks = BatchTasks(program, sources, in_driver=False, beside=False)
     ran = tasks.run(Offered(SimpleNamespace(), None, "v1\n{}", (), {}), pinned, read_by_spark=True)
-    assert (ran.spec.now, ran.spec.keyed_by_spark) == (1_000, True)
+    assert ran.spec.now == 1_000
 
 
 class Programs:
     """Stands for Spark: tells of each batch whether it ran as a query of two tasks or in one, and how long that took."""
 
     plan = SimpleNamespace(levels=[(), ()], sources=list)
-    key = shared_key = None
+    shared_key = None
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.ran = seconds, []

@@ -17,7 +17,10 @@ FETCH = Exception(
 def test_a_lost_executor_is_survived_without_being_asked_and_told():
     again = Restarts(0, 1.0).after(FETCH, 7, 3)
     assert again is not None
-    assert again.why == f"an executor was lost; batch 3 runs again from commit 7 (1 of {LOSSES})"
+    assert (
+        again.why
+        == f"an executor, or its part of a shuffle, was lost; batch 3 runs again from commit 7 (1 of {LOSSES})"
+    )
 
 
 def test_a_worker_that_a_busy_host_did_not_start_in_time_is_a_loss_too_and_told():
