@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._checkpoint.transfer import JobPlace, Transfer
 from tidewheel._cli.move import move as move_command
 from tidewheel._core import faults
 from tidewheel._engine.move import move
 from tidewheel._engine.stopped_job import states
+from tidewheel._state.references import FileRef
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, FencedError, HeldError, NotFound, StateError
 from tidewheel.sinks import collect
@@ -156,6 +157,59 @@ def test_killed_while_finishing_it_is_finished_by_the_next_start(two_jobs):
         pass
     assert len(held(target)["sum"]) == KEYS + 1
     assert open_store(target.state).list("target/transfers") == []
+
+
+@pytest.fixture
+def two_folders(tmp_path):
+    """Jobs whose state is in two folders. A start of either knows only its own."""
+    source, target = job("source", f"file://{tmp_path}/a"), job("target", f"file://{tmp_path}/b")
+    send(source, [*MOVED[:5], *STAYS], 7)
+    send(target, ["mine"], 1)
+    return source, target
+
+
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_an_interrupted_move_between_state_urls_is_finished_with_both(two_folders, point):
+    """A stored record names the other URL, and may be forged: a start does not open what it names."""
+    source, target = two_folders
+    faults.arm(f"{point}=raise")
+    with pytest.raises(faults.InjectedFault):
+        move(*places(source, target), keys=MOVED[:5])
+    faults.arm("")
+    with MemoryRun(source):
+        pass
+    app = typer.Typer()
+    app.command()(move_command)
+    command = ["source", "target", "--finish", "--state", source.state, "--to-state", target.state]
+    with pytest.raises(StateError, match=f"tidewheel state move {' '.join(command)}"):
+        MemoryRun(target)
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    with MemoryRun(target):
+        pass
+    left, came = held(source)["sum"], held(target)["sum"]
+    assert left.keys().isdisjoint(came)
+    assert len(left) + len(came) == 5 + len(STAYS) + 1
+    assert len(came) == (6 if point in POINTS[2:] else 1)
+
+
+def test_a_forged_notice_deletes_nothing_and_opens_nothing(two_folders, tmp_path):
+    _, target = two_folders
+    victim = tmp_path / "c" / "source" / "transfers" / "ab12.delta"
+    victim.parent.mkdir(parents=True)
+    victim.write_bytes(b"mine")
+    forged = Transfer(
+        "ab12",
+        "r",
+        JobPlace("source", f"file://{tmp_path}/c"),
+        JobPlace("target", target.state),
+        FileRef("transfers/ab12.delta", 4, 4),
+        1,
+    )
+    open_store(target.state).create(forged.notice, msgspec.json.encode(forged))
+    with pytest.raises(StateError, match="only state URLs that you give"):
+        MemoryRun(target)
+    assert [path.name for path in (tmp_path / "c").rglob("*")] == ["source", "transfers", "ab12.delta"]
 
 
 def test_a_target_that_was_started_meanwhile_takes_in_at_its_next_start(two_jobs):

@@ -39,6 +39,15 @@ def payload_file(transfer: str, number: int) -> str:
     return f"{TRANSFERS}/{transfer}{f'-{number}' if number else ''}.delta"
 
 
+def notice_file(job: str, transfer: str) -> str:
+    """Return the path of a transfer's notice below the state URL of the job that takes it in.
+
+    >>> notice_file("clicks-eu", "ab12")
+    'clicks-eu/transfers/ab12.incoming'
+    """
+    return f"{folder(job)}/{TRANSFERS}/{transfer}.incoming"
+
+
 class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Who gives, who takes, and the files that hold what moves."""
 
@@ -74,4 +83,4 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     @property
     def notice(self) -> str:
         """The path of the notice below the target's state URL."""
-        return f"{folder(self.target.job)}/{TRANSFERS}/{self.id}.incoming"
+        return notice_file(self.target.job, self.id)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.log_options import LogFormat, LogLevel, start_telling
 from tidewheel._cli.node import Inbox
@@ -90,4 +91,4 @@ def kafka(
         settings = BridgeSettings(connection(brokers, options, "30 s"), topic, key, name, letters)
         _LOG.info("topic %s goes to %s, in the name of the group %s", topic, target.url, name)
         stored = KafkaBridge(settings, target).run(stop.is_set, to_the_end)
-        typer.echo(f"stored {stored} records of topic {topic}")
+        echo(f"stored {stored} records of topic {topic}")

@@ -17,6 +17,7 @@ from tidewheel._cells.author import Author
 from tidewheel._cells.cell import CellWriter
 from tidewheel._cells.errors import Encoding, WrongType
 from tidewheel._cli.cell_place import CellPlace, of_cells
+from tidewheel._cli.echo import echo
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
@@ -47,11 +48,11 @@ def get(
     with place.cell(name) as cell:
         described = {**_described(cell), **_default(place, name)}
     if full:
-        typer.echo(_json(described))
+        echo(_json(described))
     elif described["value"] is None and "default" in described:
-        typer.echo(f"{_json(described['default'])} (default)")
+        echo(f"{_json(described['default'])} (default)")
     else:
-        typer.echo(_json(described["value"]))
+        echo(_json(described["value"]))
 
 
 @app.command("set", cls=TakesNegativeNumbers)
@@ -72,7 +73,7 @@ def set_(
     """
     with place.cell(name) as cell:
         _declare(cell, value, type_name)
-        typer.echo(cell.write(_parsed(value, cell)))
+        echo(cell.write(_parsed(value, cell)))
 
 
 @app.command(cls=TakesNegativeNumbers)
@@ -94,7 +95,7 @@ def cas(
         if new != "null":
             _declare(cell, new, type_name)
         exchange = cell.compare_exchange(_or_empty(current, cell), _or_empty(new, cell))
-        typer.echo(_json(exchange._asdict()))
+        echo(_json(exchange._asdict()))
         if not exchange.applied:
             raise typer.Exit(1)
 
@@ -107,7 +108,7 @@ def clear(
 ) -> None:
     """Empty a cell and forget its type, so that another may be declared; show the version at which that was committed."""
     with place.standing(name) as cell:
-        typer.echo(cell.forget())
+        echo(cell.forget())
 
 
 @app.command()
@@ -132,7 +133,7 @@ def watch(
             if change.version == shown:
                 continue  # It was newer than the change that was waited for.
             shown = change.version
-            typer.echo(_json({**change._asdict(), "author": _facts(change.author), **default}))
+            echo(_json({**change._asdict(), "author": _facts(change.author), **default}))
             number += 1
             if number == count:
                 return
@@ -154,10 +155,10 @@ def list_(
     rows = _rows(place, prefix)
     if as_json:
         for item in rows:
-            typer.echo(_json(item))
+            echo(_json(item))
         return
     for item in rows:
-        typer.echo(_block(item))
+        echo(_block(item))
 
 
 def _block(item: dict[str, Any]) -> str:

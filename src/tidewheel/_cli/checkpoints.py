@@ -12,6 +12,7 @@ from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
 from tidewheel._core.keys import from_stored
@@ -39,7 +40,7 @@ def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -
     rows += [_row(pin.state(stored.checkpoints.load_page), pin.name) for pin in stored.savepoints()]
     if as_json:
         for row in rows:
-            typer.echo(shown(row))
+            echo(shown(row))
         return
     table = Table(
         "sequence", "kind", "made", "batch", "events", "files", "state", "savepoint", box=None, pad_edge=False
@@ -92,7 +93,7 @@ def show(
         "published": manifest.published,
         "metadata": manifest.metadata,
     }
-    typer.echo(_pretty(described))
+    echo(_pretty(described))
 
 
 @app.command()
@@ -122,13 +123,13 @@ def diff(
         ]
         if as_json:
             counts = {"operator": each.table, "added": each.added, "changed": each.changed, "dropped": each.dropped}
-            typer.echo(shown(counts | {"samples": changes}))
+            echo(shown(counts | {"samples": changes}))
             continue
-        typer.echo(f"{each.table}: {each.added} added, {each.changed} changed, {each.dropped} dropped")
+        echo(f"{each.table}: {each.added} added, {each.changed} changed, {each.dropped} dropped")
         for change in changes:
-            typer.echo(f"  {shown(change['key'])}: {shown(change['before'])} -> {shown(change['after'])}")
+            echo(f"  {shown(change['key'])}: {shown(change['before'])} -> {shown(change['after'])}")
     if not differences and not as_json:
-        typer.echo("no difference")
+        echo("no difference")
 
 
 @app.command()
@@ -141,13 +142,13 @@ def verify(
     """Check that all that the checkpoints refer to is there and undamaged. Exit status 1 if it is not."""
     verification = StoredJob(job, state=state).verify(at)
     if as_json:
-        typer.echo(shown(verification))
+        echo(shown(verification))
     else:
         for problem in verification.problems:
             needed = f" (needed by {', '.join(problem.checkpoints)})" if problem.checkpoints else ""
             show_error(f"{problem.what}{needed}: {problem.found}")
         state_of = f"{len(verification.problems)} problems" if verification.problems else "all good"
-        typer.echo(
+        echo(
             f"{verification.checkpoints} checkpoints, {verification.files} files, {size(verification.bytes)} read: {state_of}"
         )
     if verification.problems:
@@ -174,9 +175,9 @@ def restore(
     name = abandoned_name(manifest.sequence)
     is_held = any(pin.name == name for pin in stored.savepoints())
     left = f"is the savepoint {name}" if is_held else "cannot be read, and is no savepoint"
-    typer.echo(f"restored to {manifest.parent} as {manifest.sequence}; the future left behind {left}")
+    echo(f"restored to {manifest.parent} as {manifest.sequence}; the future left behind {left}")
     if not manifest.operators:
-        typer.echo("that is from before the job's first batch: it begins without state")
+        echo("that is from before the job's first batch: it begins without state")
 
 
 @app.command()
@@ -198,9 +199,9 @@ def savepoint(
     stored = StoredJob(job, state=state)
     if drop:
         stored.drop_savepoint(name)
-        typer.echo(f"savepoint {name} dropped")
+        echo(f"savepoint {name} dropped")
         return
-    typer.echo(f"savepoint {name} of checkpoint {stored.savepoint(name, at).sequence}")
+    echo(f"savepoint {name} of checkpoint {stored.savepoint(name, at).sequence}")
 
 
 @app.command()
@@ -217,14 +218,14 @@ def fork(
         tidewheel checkpoints fork clicks before-the-change clicks-trial
     """
     fork_job = StoredJob(job, state=state).fork(name, new_job)
-    typer.echo(f"job {new_job} begins at {fork_job.show().sequence}, from {job} {name}")
+    echo(f"job {new_job} begins at {fork_job.show().sequence}, from {job} {name}")
 
 
 @app.command()
 def release(job: JobName, state: State = DEFAULT_STATE) -> None:
     """Let go of the files that a fork shares with its parent, once it needs none of them, or is no more."""
     released = StoredJob(job, state=state).release()
-    typer.echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
+    echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
 
 
 @app.command()
@@ -243,12 +244,12 @@ def gc(
     """Remove files that no checkpoint and no pin needs. Safe beside a running job."""
     collected = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
     if as_json:
-        typer.echo(shown(collected))
+        echo(shown(collected))
         return
     for name in collected.files:
-        typer.echo(name)
+        echo(name)
     verb = "would go" if dry_run else "removed"
-    typer.echo(f"{len(collected.files)} files, {size(collected.bytes)} {verb}")
+    echo(f"{len(collected.files)} files, {size(collected.bytes)} {verb}")
 
 
 def _row(found: Manifest, savepoint: str) -> dict[str, Any]:

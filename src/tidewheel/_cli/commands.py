@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tidewheel import __version__
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands, Verbose
 
 COMMANDS = (
@@ -64,7 +65,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"tidewheel {__version__}")
+        echo(f"tidewheel {__version__}")
         raise typer.Exit
 
 

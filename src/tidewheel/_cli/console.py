@@ -1,14 +1,32 @@
-"""The standard output of commands that print tables."""
+"""The terminal, for commands that print tables and lines that change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console
+from rich.segment import Segment
+
+from tidewheel._core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderableType
 
 _WIDE = 10_000
 """Columns: more than any table has."""
 
 
-def console() -> Console:
+class Terminal(Console):
+    """A console that escapes control characters in what it shows; its own commands to the terminal are not affected."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the parts of what is shown."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def console(**settings: Any) -> Console:
     """Return the standard output. In a terminal, tables fit its width; in a file or a pipe, nothing is cut or wrapped."""
-    found = Console()
-    return found if found.file.isatty() else Console(width=_WIDE)
+    found = Terminal(**settings)
+    return found if found.file.isatty() else Terminal(width=_WIDE, **settings)

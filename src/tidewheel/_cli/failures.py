@@ -79,8 +79,9 @@ def show(message: str) -> None:
     if is_json():
         _LOG.error(message)
         return
-    from rich.console import Console
     from rich.text import Text
 
+    from tidewheel._cli.console import Terminal
+
     text = Text.assemble(("error: ", "bold red"), (message, "red"))
-    Console(stderr=True).print(text, soft_wrap=True, highlight=False)
+    Terminal(stderr=True).print(text, soft_wrap=True, highlight=False)

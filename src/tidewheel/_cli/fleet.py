@@ -16,6 +16,7 @@ from rich.text import Text
 from tidewheel._cells import open_cells
 from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.node import Cells, Inbox
 from tidewheel._cli.stored import AsJson, JobName, State
@@ -55,7 +56,7 @@ def status(
     with open_cells(cells) as connection, open_inbox(inbox) as opened:
         observer = Observer(connection, Chains(open_store(state), job), opened)
         if as_json:
-            typer.echo(msgspec.json.encode(observer.look()).decode())
+            echo(msgspec.json.encode(observer.look()).decode())
         elif watch:
             with Live(shown(observer.look()), console=console(), auto_refresh=False) as live:
                 while True:
@@ -99,7 +100,7 @@ def drain(
                     "`tidewheel fleet status`"
                 )
             time.sleep(0.1)
-        typer.echo(f"node {node} has left the fleet of {job}")
+        echo(f"node {node} has left the fleet of {job}")
 
 
 @app.command()
@@ -124,12 +125,12 @@ def trim(
         unread = [shard for shard, position in needed.items() if not position]
         began = min(opened.start().values())
         if unread:
-            typer.echo(f"all of {opened.url} is needed: nothing was counted yet of the shards {ranges(sorted(unread))}")
+            echo(f"all of {opened.url} is needed: nothing was counted yet of the shards {ranges(sorted(unread))}")
         elif dry_run:
-            typer.echo(f"{opened.url} begins at {began} and is needed from {min(needed.values())} on")
+            echo(f"{opened.url} begins at {began} and is needed from {min(needed.values())} on")
         else:
             opened.trim(needed)
-            typer.echo(f"{opened.url} begins at {min(opened.start().values())}, before at {began}")
+            echo(f"{opened.url} begins at {min(opened.start().values())}, before at {began}")
 
 
 @app.command()
@@ -151,7 +152,7 @@ def skip(
             if number in events.numbers:
                 opened.skip(shard, position, number)
                 payload = events.payloads[events.numbers.index(number)].decode(errors="replace")
-                typer.echo(f"event {number} of producer {stored.producer} is skipped: {payload}")
+                echo(f"event {number} of producer {stored.producer} is skipped: {payload}")
                 return
         raise TidewheelError(f"{opened.url} has no event {number} at position {position} of shard {shard}")
 

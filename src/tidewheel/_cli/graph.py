@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
 from tidewheel._operators.readers import readers
@@ -34,11 +35,11 @@ def graph(
         if isinstance(node.operator, SourceOperator):
             node.operator.source.check_program()
             for doubt in node.operator.source.doubts():
-                typer.echo(f"Warning: source {node.name!r}: {doubt}", err=True)
+                echo(f"Warning: source {node.name!r}: {doubt}", err=True)
     stands_still = stuck(job.graph)
     for doubt in (*doubts(job.graph), *([stands_still] if stands_still else ())):
-        typer.echo(f"Warning: {doubt}", err=True)
+        echo(f"Warning: {doubt}", err=True)
     if mermaid:
-        typer.echo(job.graph.mermaid())
+        echo(job.graph.mermaid())
     else:
-        typer.echo(job.graph.text({name: f"reader: {who}" for name, who in readers(job.graph).items()}))
+        echo(job.graph.text({name: f"reader: {who}" for name, who in readers(job.graph).items()}))

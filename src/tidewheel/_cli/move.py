@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._cli.echo import echo
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, key_candidates, shown
+from tidewheel._engine.move import finish_moves
 from tidewheel._engine.move import move as move_keys
 from tidewheel._program.stored_job import StoredJob
-from tidewheel.errors import StateError
+from tidewheel.errors import ConfigError, StateError
 
 
 def move(
@@ -30,27 +32,38 @@ def move(
     cells: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the jobs' cells are, if not beside their state.")
     ] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Move nothing new: finish what an interrupted move has begun.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Move keys of a stopped job, with the state of all their operators, to another stopped job.
 
-    Each key is in exactly one of the two jobs, whatever dies when: what was begun is finished when either job starts next.
-    TARGET must have run once, with the same operators.
+    Each key is in exactly one of the two jobs, whatever dies when. An interrupted move is finished when either job starts next,
+    or, between two state URLs, with --finish. TARGET must have run once, with the same operators.
 
     For example:
 
         tidewheel state move clicks clicks-eu ada bob --state s3://bucket/state
 
         tidewheel state move clicks clicks-2 --shard 0 --shard 1 --state file:///data --to-state s3://bucket/state
+
+        tidewheel state move clicks clicks-2 --finish --state file:///data --to-state s3://bucket/state
     """
     places = JobPlace(source, state, cells), JobPlace(target, to_state or state, cells)
+    if finish:
+        if keys or shards:
+            raise ConfigError("--finish finishes an interrupted move; leave out keys and --shard")
+        finish_moves(*places)
+        echo(shown({"finished": True}) if as_json else f"no move from {source} to {target} is pending")
+        return
     if keys:
         stored = StoredJob(source, state=state)
         transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])
     else:
         transfer = move_keys(*places, shards=shards)
     summary = {"transfer": transfer.id, "keys": transfer.keys, "from": source, "to": target}
-    typer.echo(shown(summary) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
+    echo(shown(summary) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
 
 
 def _meant(stored: StoredJob, text: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.text import Text
 
+from tidewheel._cli.console import Terminal
 from tidewheel._cli.stored import when
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.progress import FIRST_BATCH
@@ -65,7 +66,7 @@ def progress_for(as_json: bool) -> Progress:
     """Return what suits the reader: JSON if asked for, a line that changes on a terminal, plain lines otherwise."""
     if as_json:
         return JsonProgress()
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
         from tidewheel._cli.live_line import LiveProgress
 

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._cli.console import console
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown, when
-from tidewheel._engine.control import JobCells, cells_url
+from tidewheel._cli.echo import echo
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, job_place, shown, when
+from tidewheel._engine.control import JobCells, cells_of
 from tidewheel._engine.control import rescale as order
 from tidewheel._program.stored_job import StoredJob
 from tidewheel.errors import ConfigError
@@ -64,7 +65,7 @@ def rescale(
         tidewheel rescale clicks --state s3://bucket/state
     """
     stored = StoredJob(job, state=state)
-    url = f"{cells.rstrip('/')}/{job}" if cells else cells_url(state, job)
+    url = cells_of(job_place(stored, cells))
     newest = stored.show()
     if tasks is not None:
         if not 1 <= tasks <= newest.n_shards:
@@ -76,7 +77,7 @@ def rescale(
         text = (
             f"{job}: {tasks} tasks from the next batch on (commit {newest.sequence} was made with {newest.parallelism})"
         )
-        typer.echo(shown(summary) if as_json else text)
+        echo(shown(summary) if as_json else text)
         return
     connection = JobCells(url, ())
     try:
@@ -85,11 +86,9 @@ def rescale(
         connection.close()
     history = stretches(stored.list())
     if as_json:
-        typer.echo(shown({"job": job, "ordered": ordered, "n_shards": newest.n_shards, "history": history}))
+        echo(shown({"job": job, "ordered": ordered, "n_shards": newest.n_shards, "history": history}))
         return
-    typer.echo(
-        f"{job}: {f'{ordered} tasks are ordered' if ordered else 'nothing is ordered'}, {newest.n_shards} shards"
-    )
+    echo(f"{job}: {f'{ordered} tasks are ordered' if ordered else 'nothing is ordered'}, {newest.n_shards} shards")
     table = Table("tasks", "from", "to", "batches", "since", box=None, pad_edge=False)
     for stretch in history:
         numbers = (stretch.parallelism, stretch.first, stretch.last, stretch.batches)

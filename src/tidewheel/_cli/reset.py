@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidewheel._cli.echo import echo
 from tidewheel._cli.program import load_job, split_target
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, job_place, size
 from tidewheel.errors import ConfigError, NotFound
@@ -69,16 +70,16 @@ def reset(
     if held.sequence is None and not sinks:
         raise NotFound(f"there is no state of a job {place.job!r} at {held.state}; nothing to remove")
     for line in lines(held):
-        typer.echo(line)
+        echo(line)
     for node in sinks:
-        typer.echo(f"  sink {node.name!r}: {_published(place.job, node) or f'{_describe(node)} stays as it is'}")
+        echo(f"  sink {node.name!r}: {_published(place.job, node) or f'{_describe(node)} stays as it is'}")
     if not yes:
         typer.confirm("Remove this for good?", abort=True)
     remove(place)
     for node in sinks:
         if _published(place.job, node):
             node.operator.sink.remove(place.job, node.name)  # type: ignore[attr-defined]  # a sink's node
-    typer.echo(f"{place.job}: removed; its next start is its first")
+    echo(f"{place.job}: removed; its next start is its first")
 
 
 def lines(held: Holdings) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._cli.echo import echo
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, size
 from tidewheel._engine.reshard import reshard as reshard_job
 
@@ -30,10 +31,10 @@ def reshard(
     """
     resharded = reshard_job(JobPlace(job, state, cells), n_shards)
     if as_json:
-        typer.echo(shown({"job": job, **{name: getattr(resharded, name) for name in resharded.__struct_fields__}}))
+        echo(shown({"job": job, **{name: getattr(resharded, name) for name in resharded.__struct_fields__}}))
         return
     entries = sum(tally.entries for tally in resharded.tables.values())
-    typer.echo(
+    echo(
         f"{job}: {resharded.before} shards became {resharded.after} with commit {resharded.sequence}; {entries} entries of "
         f"{len(resharded.tables)} tables, {size(resharded.bytes)}, read again and equal. Run it with n_shards={resharded.after}"
     )

@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 import typer
 
+from tidewheel._cli.echo import echo
 from tidewheel._connectors.inbox import open_inbox
 from tidewheel._connectors.inbox.payloads import read_payloads, simple_schema
 from tidewheel._core.undecodable import UNDECODABLE
@@ -77,7 +78,7 @@ def route(
         router.flush()
         known = f", {router.duplicates} were stored already" if replay else ""
         name = f", as producer {producer}" if producer else ""
-        typer.echo(f"routed {router.delivered} events{known}{name}")
+        echo(f"routed {router.delivered} events{known}{name}")
 
 
 def keyed(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from tidewheel._checkpoint.tools.key_check import either
+from tidewheel._cli.echo import echo
 from tidewheel._cli.move import move
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
@@ -48,7 +49,7 @@ def keys(
     """
     stored_keys = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
     for key in islice(stored_keys, limit):
-        typer.echo(shown(key))
+        echo(shown(key))
 
 
 @app.command(cls=TakesNegativeNumbers)
@@ -68,11 +69,9 @@ def get(
     """
     stored = StoredJob(job, state=state)
     answer = either(lambda each: stored.get(operator, each, at=at_of(at)), key)
-    typer.echo(shown(answer) if as_json else shown(answer.value))
+    echo(shown(answer) if as_json else shown(answer.value))
     if not answer.found:
-        typer.echo(
-            f"key {answer.key!r} has no state in operator {operator!r} at checkpoint {answer.sequence}", err=True
-        )
+        echo(f"key {answer.key!r} has no state in operator {operator!r} at checkpoint {answer.sequence}", err=True)
         raise typer.Exit(1)
 
 
@@ -93,7 +92,7 @@ def scan(
     """
     items = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
     for key, value in islice(items, limit):
-        typer.echo(shown({"key": key, "value": value}))
+        echo(shown({"key": key, "value": value}))
 
 
 @app.command()
@@ -111,7 +110,7 @@ def export(
         tidewheel state export clicks total totals.parquet
     """
     written = StoredJob(job, state=state).export(operator, path, at=at_of(at))
-    typer.echo(f"{written} keys in {path}")
+    echo(f"{written} keys in {path}")
 
 
 @app.command("import")
@@ -155,4 +154,4 @@ def import_(
         job.state = state
     imported = import_state(job, operator, path, key=key, value=value, key_type=key_type)
     how = "; the keys were read as text (--key-type says otherwise)" if imported.taken_for_text else ""
-    typer.echo(f"{imported.keys} keys imported into {operator} of {job.name}{how}")
+    echo(f"{imported.keys} keys imported into {operator} of {job.name}{how}")

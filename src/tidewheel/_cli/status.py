@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 
-import typer
-
+from tidewheel._cli.echo import echo
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown, size, when
 from tidewheel._engine.job_status import JobStatus, find, look
 from tidewheel._storage import open_store
@@ -37,7 +36,7 @@ def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, a
         tidewheel status clicks --state s3://bucket/state --json
     """
     seen = look(*find(open_store(state), job, cells))
-    typer.echo(shown(seen) if as_json else "\n".join(lines(seen)))
+    echo(shown(seen) if as_json else "\n".join(lines(seen)))
 
 
 def lines(status: JobStatus) -> list[str]:

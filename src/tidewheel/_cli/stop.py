@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tidewheel._cli.duration import duration
+from tidewheel._cli.echo import echo
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, State, shown
 from tidewheel._engine import job_status
 from tidewheel._storage import open_store
@@ -48,4 +49,4 @@ def stop(
         text = f"{job} does not run"
     else:
         text = f"{job}: {holder.describe()} {'has ended' if ended else 'was asked to end'}"
-    typer.echo(shown(facts) if as_json else text)
+    echo(shown(facts) if as_json else text)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tidewheel._cli.console import console
 from tidewheel._cli.duration import duration
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State, size, when
 from tidewheel._time.duration import seconds
@@ -74,7 +75,7 @@ def top(
     try:
         if as_json:
             told = jobs(site) if job is None else overview(site, job) | {"batches": batches(site, job)["bars"]}
-            typer.echo(json.dumps(_for_machines(told)))
+            echo(json.dumps(_for_machines(told)))
             return
         if once:
             out.print(look())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State
 from tidewheel.errors import ConfigError
@@ -54,7 +55,7 @@ def ui(
     """
     page = page_server(state, host, port, tuple(allow_host or ()), allow_changes, cells, inbox)
     with page:
-        typer.echo(f"the page is at {page.url} (Ctrl-C ends it)")
+        echo(f"the page is at {page.url} (Ctrl-C ends it)")
         page.wait()
 
 
@@ -62,7 +63,7 @@ def ui(
 def page_of(job: Job) -> Iterator[None]:
     """Serve the page of a job's state URL for a block, and say where."""
     with page_server(job.state, cells=job.cells_at) as page:
-        typer.echo(f"the page is at {page.url}", err=True)
+        echo(f"the page is at {page.url}", err=True)
         yield
 
 

@@ -12,6 +12,19 @@ from xxhash import xxh64_hexdigest
 _SPOKEN_AS_A_VOWEL = re.compile(r"[aeio]|u(?!u|ni|rl|sa|se)|hour", re.IGNORECASE)
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Everything that moves a terminal's cursor or changes its state, but tabs and line breaks; and what reverses text."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text that a terminal shows as it is: control characters, which may be anybody's commands to it, are escaped.
+
+    >>> printable("\x1b[2Jgone\n")
+    '\\x1b[2Jgone\n'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
     """Return a value as it looks in Python, cut to a length that a person reads.
 

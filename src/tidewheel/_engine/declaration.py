@@ -10,6 +10,7 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.type_description import ANY, describe
 from tidewheel._checkpoint.names import PROGRAM, folder
 from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._core.text import printable
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._storage import Store
@@ -61,14 +62,24 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
-    """Return where a stored job and its cells are: where its program said, unless `cells` says otherwise."""
+    """Return where a stored job and its cells are: beside the state, or at `cells`.
+
+    Raise `ConfigError` if the job's program keeps the cells elsewhere and `cells` is not given. The stored URL is not used:
+    whoever may write the store could send the user's credentials to a server of theirs, or write to any folder.
+    """
     declared = declaration(store, job)
-    if cells is None and declared is not None and declared.login:
+    stored = None if declared is None or declared.cells_at is None else Url(declared.cells_at)
+    if cells is None and stored is not None and stored.scheme == "memory":
+        return JobPlace(job, store.url, stored.reveal())  # In this process: neither a server nor a folder.
+    if cells is None and declared is not None and stored is not None:
+        shown = printable(str(stored))
+        login = ", with its user and password" if declared.login else ""
         raise ConfigError(
-            f"the cells of job {job!r} are at {declared.cells_at}, with a login that is not stored; give the whole URL "
-            "with --cells"
+            f"the cells of job {job!r} are not beside its state: {PROGRAM} at {store.url} says that they are at {shown}. "
+            "Tidewheel connects only to addresses that you give. If this one is right, add --cells "
+            f"{shown}{login} (in Python: cells=…)"
         )
-    return JobPlace(job, store.url, cells or (declared.cells_at if declared is not None else None))
+    return JobPlace(job, store.url, cells)
 
 
 def declared_by(job: Job) -> Declaration:

@@ -13,6 +13,9 @@ A run of the target settles every notice before its first batch. It takes in wha
 into the source's chain where the source has not, so that the commit of 3 can come no more. So the target never has a batch
 between 3 and 4, and nothing that it computes is overwritten.
 
+A record of a transfer is stored, so it may be forged: a start opens no store and no cells that it names, unless the user has
+given that address for this very job. A move between two state URLs is therefore finished by `finish_moves`, which gets both.
+
 Neither job's program is needed. Keys find their shard anew, so the jobs may differ in n_shards, and they may be at different
 state URLs.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import count, pairwise
@@ -34,10 +38,12 @@ from tidewheel._checkpoint.names import folder, path
 from tidewheel._checkpoint.state_files import file_store, opener, range_reader
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
-from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer, payload_file
+from tidewheel._checkpoint.transfer import TRANSFERS, JobPlace, Transfer, notice_file, payload_file
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._core.text import printable
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.commit import next_shards
@@ -50,9 +56,9 @@ from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.state_file import StateFile
-from tidewheel._storage import Store, open_store
+from tidewheel._storage import Store, absolute, open_store
 from tidewheel._time.shard_epochs import earliest, epoch_of, shards_behind
-from tidewheel.errors import ConfigError, FencedError, HeldError, NotFound, StateError, StorageError
+from tidewheel.errors import ConfigError, CorruptError, FencedError, HeldError, NotFound, StateError, StorageError
 
 WRITTEN = faults.declare("move.written", "what moves is in a file, the target knows nothing")
 ANNOUNCED = faults.declare("move.announced", "the target knows that something may come, the source holds it still")
@@ -82,7 +88,8 @@ def move(
             "and set ETCDCTL_USER and ETCDCTL_PASSWORD"
         )
     wanted = None if keys is None else {to_stored(key) for key in keys}
-    with held(target) as taking, held(source) as giving:
+    given = (source, target)
+    with held(target, given) as taking, held(source, given) as giving:
         with SortedRuns() as entries, SortedRuns() as owners:
             moving = _Moving(entries, owners, wanted, None if shards is None else frozenset(shards), giving.head)
             moving.read(giving.store, taking.head.n_shards)
@@ -99,25 +106,77 @@ def move(
     return transfer
 
 
-def finish(transfer: Transfer) -> None:
+def finish_moves(source: JobPlace, target: JobPlace) -> None:
+    """Finish the moves between two jobs that were interrupted. Nothing may run either job."""
+    given = (source, target)
+    with held(target, given), held(source, given):
+        pass
+
+
+def finish(transfer: Transfer, given: Collection[JobPlace]) -> None:
     """Let the target take in what the source has let go, and clean up. Doing it again does no harm."""
-    with held(transfer.target) as taking:
+    with held(transfer.target, given) as taking:
         _take_in(taking, transfer)
 
 
-def settle(checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: str) -> Manifest:
-    """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit."""
+def settle(
+    checkpoints: StreamCheckpoints, store: Store, head: Manifest, run: str, given: Collection[JobPlace]
+) -> Manifest:
+    """Finish what is pending for a job that a run has just claimed, as source or target; return its newest commit.
+
+    `given` are the places that the user has named. What is pending with a source elsewhere is a `StateError`.
+    """
     mine = ClaimedJob(store, checkpoints, head, run)
     for entry in store.list(f"{folder(head.id.stream_id)}/{TRANSFERS}"):
         if entry.path.endswith(".incoming"):
-            transfer = msgspec.json.decode(store.read(entry.path), type=Transfer)
+            transfer = _noticed(store, entry.path)
+            if not _is_given(JobPlace(transfer.source.job, transfer.source.state), given):
+                raise _elsewhere(transfer, store, entry.path)
             if _was_let_go(transfer):
                 _take_in(mine, transfer)
             else:
                 store.delete(entry.path)
         elif entry.path.endswith(".delta"):
-            _finish_outgoing(store, head, entry.path)
+            _finish_outgoing(store, head, entry.path, given)
     return mine.head
+
+
+def _noticed(store: Store, notice: str) -> Transfer:
+    try:
+        transfer = msgspec.json.decode(store.read(notice), type=Transfer)
+    except UNDECODABLE as error:
+        raise CorruptError(
+            f"{notice} at {store.url} is not the notice of a move ({error}). If no move was interrupted, delete it"
+        ) from None
+    if transfer.notice != notice:
+        raise CorruptError(f"{notice} at {store.url} is the notice of another move, {transfer.notice}; delete it")
+    return transfer
+
+
+def _is_given(place: JobPlace, given: Iterable[JobPlace]) -> bool:
+    """Tell whether the user has named the addresses of a stored place. Those in this process's memory are nobody's."""
+    return all(
+        url is None or Url(url).scheme == "memory" or any(_is_same(url, known) for known in addresses)
+        for url, addresses in (
+            (place.state, [each.state for each in given]),
+            (place.cells, [each.cells for each in given if each.cells]),
+        )
+    )
+
+
+def _is_same(url: str, other: str) -> bool:
+    return url == other or absolute(url) == absolute(other)
+
+
+def _elsewhere(transfer: Transfer, store: Store, notice: str) -> StateError:
+    source, target = transfer.source, transfer.target
+    at = printable(str(Url(source.state)))
+    return StateError(
+        f"{notice} at {store.url} says that keys move here from job {source.job!r} at {at}. Tidewheel opens only state URLs that "
+        f"you give: if this one is right, finish the move with tidewheel state move {shlex.quote(source.job)} "
+        f"{shlex.quote(target.job)} --finish --state {shlex.quote(at)} --to-state {store.url}; if you know of no such move, "
+        "delete the file"
+    )
 
 
 def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> None:
@@ -266,8 +325,11 @@ class ClaimedJob:
 
 
 @contextlib.contextmanager
-def held(place: JobPlace) -> Iterator[ClaimedJob]:
-    """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first."""
+def held(place: JobPlace, given: Collection[JobPlace] = ()) -> Iterator[ClaimedJob]:
+    """Claim a job that exists and that nothing runs, without its program; its unfinished transfers are finished first.
+
+    `given` are the places that the user has named, beside this one.
+    """
     store = open_store(place.state)
     checkpoints = job_at(store, place.job)
     newest = checkpoints.latest()
@@ -277,7 +339,7 @@ def held(place: JobPlace) -> Iterator[ClaimedJob]:
         lease = JobLease(connection, token)
         with lease.held(place.job):
             head = claim(checkpoints, lease, token, newest)
-            yield ClaimedJob(store, checkpoints, settle(checkpoints, store, head, token), token)
+            yield ClaimedJob(store, checkpoints, settle(checkpoints, store, head, token, (place, *given)), token)
 
 
 def _announced(giving: ClaimedJob, source: JobPlace, target: JobPlace, moving: _Moving) -> Transfer:
@@ -319,7 +381,7 @@ def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
                 for table, key, value in (item for shard in file.shards() for item in file.items(shard)):
                     changes.add(shard_of_stored(owner(table, key), taking.head.n_shards), table, key, value)
             # An id is needed as long as its notice is there.
-            needed = [number for number in known if _exists(taking.store, _notice_of(transfer, number))]
+            needed = [number for number in known if _exists(taking.store, notice_file(transfer.target.job, number))]
             head = taking.head
             epochs = {
                 shard: earliest((transfer.epoch, epoch_of(shard, head.delivered_epoch, head.behind)))
@@ -334,11 +396,7 @@ def _take_in(taking: ClaimedJob, transfer: Transfer) -> None:
     taking.store.delete(transfer.notice)
 
 
-def _notice_of(transfer: Transfer, number: str) -> str:
-    return msgspec.structs.replace(transfer, id=number).notice
-
-
-def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
+def _finish_outgoing(store: Store, head: Manifest, payload: str, given: Collection[JobPlace]) -> None:
     """Finish the transfer of a file if this job has committed it. If not, remove the file: the commit cannot come any more."""
     number = payload.rpartition("/")[2].removesuffix(".delta").partition("-")[0]
     transfer = head.transfers_out.get(number)
@@ -347,9 +405,10 @@ def _finish_outgoing(store: Store, head: Manifest, payload: str) -> None:
         return
     if payload != transfer.payload:
         return  # One of several, of which the last to go is looked at.
-    # A target that runs, or is out of reach, takes it in when it starts next.
-    with contextlib.suppress(HeldError, StorageError):
-        finish(transfer)
+    # A target that runs, is out of reach, or is at an address that nobody has given here, takes it in when it starts next.
+    if _is_given(transfer.target, given):
+        with contextlib.suppress(HeldError, StorageError):
+            finish(transfer, given)
 
 
 def _exists(store: Store, file: str) -> bool:

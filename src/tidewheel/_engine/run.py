@@ -362,7 +362,8 @@ class JobRun(ChainRun):
         self.reserve()
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         claimed = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
-        self.head = settle(self.checkpoints, self.store, claimed, self.token)
+        place = JobPlace(self.job.name, self.job.state, self.job.cells_at)
+        self.head = settle(self.checkpoints, self.store, claimed, self.token, (place,))
         declare(self.store, self.job)
         evolve(self)
 

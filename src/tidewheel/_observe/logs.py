@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from tidewheel._core.logs import FIELDS
 from tidewheel._core.lost_terminal import survive_loss
+from tidewheel._core.text import printable
 from tidewheel._observe.redaction import without_secrets
 from tidewheel.errors import ConfigError
 
@@ -45,7 +46,7 @@ class TextFormatter(logging.Formatter):
         text = f"{record.levelname.lower()}: {where}{record.getMessage()}"
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
-        return without_secrets(text)
+        return printable(without_secrets(text))
 
 
 class StderrHandler(logging.Handler):

@@ -77,8 +77,8 @@ class StoredJob:
     def status(self, *, cells: str | None = None) -> JobStatus:
         """Return whether the job runs, where and since when, how far it is and how late, as `tidewheel status` shows it.
 
-        A run on another machine is watched for a sign of life: up to 17 seconds if there is none. `cells` is where the job's
-        cells are, if not where its program said.
+        A run on another machine is watched for a sign of life: up to 17 seconds if there is none. `cells` is what
+        the program gives as `Job(cells=…)`, if anything.
         """
         from tidewheel._engine.job_status import find, look
 
@@ -137,11 +137,11 @@ class StoredJob:
 
         The next run first takes back from its sinks what was published after that checkpoint. It is refused if a sink
         cannot do so. With `keep_output` everything stays published, and is published a second time. `HeldError` if the job
-        runs; `take_over` fences that run. `cells` is where the job's cells are, if not beside its state.
+        runs; `take_over` fences that run. `cells` is what the program gives as `Job(cells=…)`, if anything.
         """
         from tidewheel._engine.stopped_job import restore_stopped
 
-        return restore_stopped(self.checkpoints, cells or self._cells_url, at, keep_output, take_over)
+        return restore_stopped(self.checkpoints, self._cells_url(cells), at, keep_output, take_over)
 
     def fork(self, savepoint: str, new_job: str) -> StoredJob:
         """Begin a new job from a savepoint, at the same state URL. It shares this job's files; none is copied."""
@@ -232,7 +232,7 @@ class StoredJob:
         `read()` is None while nobody has written the cell: the job then works with its default. `declared` is the type, as
         the program has it; `WrongType` if it has another. Without it values are plain numbers, texts, lists and dicts. What
         is written is checked in either case. `ConfigError`: the program declares no such cell. `cells` is what the program
-        gives as `Job(cells=…)`, if that needs a login.
+        gives as `Job(cells=…)`, if anything.
         """
         from tidewheel._engine.stored_cells import stored_cells
 
@@ -245,11 +245,11 @@ class StoredJob:
             divided = at is None and is_divided(reader.manifest)
             yield StateReader(self.store, newest(self.store, reader.manifest)) if divided else reader
 
-    @property
-    def _cells_url(self) -> str:
-        from tidewheel._engine.control import cells_url
+    def _cells_url(self, cells: str | None) -> str:
+        from tidewheel._engine.control import cells_of
+        from tidewheel._engine.declaration import place_of_job
 
-        return cells_url(self.store.url, self.name)
+        return cells_of(place_of_job(self.store, self.name, cells))
 
 
 def _codec(type: Any) -> StateCodec | None:

@@ -109,7 +109,7 @@ class Changes:
                 return f"savepoint {wanted.name} of checkpoint {made.sequence}"
             case "restore":
                 stored = StoredJob(wanted.job, state=self._site.store.url)
-                made = stored.restore(wanted.at, cells=cells_of(job.place))
+                made = stored.restore(wanted.at, cells=job.place.cells)
                 return f"restored to {made.parent} as {made.sequence}"
             case "rescale":
                 assert wanted.parallelism is not None

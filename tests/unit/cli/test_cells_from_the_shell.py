@@ -150,14 +150,17 @@ def test_cells_list_of_a_job_shows_type_default_value_and_version(state):
     assert "by tidewheel cells set" in author
 
 
-def test_cells_at_a_url_of_their_own_are_found_too(tmp_path):
+def test_cells_at_a_url_of_their_own_are_opened_only_where_the_user_says(tmp_path):
     state, cells = str(tmp_path / "state"), f"file:{tmp_path}/cells"
     with MemoryRun(live(state, cells=cells)) as run:
         run.batch({"in": [1]})
-    cli("cells", "set", "threshold", "5", "--job", "live", "--state", state)
+    job = ("live", "--state", state)
+    for command in (("cells", "list", "--job", *job), ("status", *job), ("stop", *job), ("rescale", *job, "3")):
+        assert f"add --cells {cells}" in cli(*command, status=1)
+    cli("cells", "set", "threshold", "5", "--job", *job, "--cells", cells)
     with open_cells(f"{cells}/live") as connection:
         assert connection.reader("threshold", float, namespace="cells").read() == 5.0
-    assert "does not run" in cli("status", "live", "--state", state)
+    assert "does not run" in cli("status", *job, "--cells", cells)
 
 
 def test_a_login_is_not_stored_and_asked_for(tmp_path):

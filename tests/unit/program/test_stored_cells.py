@@ -46,11 +46,16 @@ def test_what_is_written_reaches_the_next_batch(state):
     assert StoredJob("live", state=state).cell("threshold").read() == 2.0
 
 
-def test_cells_at_a_url_of_their_own_are_found_too(tmp_path):
+def test_cells_at_a_url_of_their_own_are_opened_only_where_the_user_says(tmp_path):
+    """The URL in the store may be forged: credentials and writes go only to addresses that the user gave."""
     state, cells = str(tmp_path / "state"), f"file:{tmp_path}/cells"
     with MemoryRun(program(state, cells=cells)) as run:
         run.batch({"in": [1]})
-    with StoredJob("live", state=state).cell("threshold", float) as threshold:
+    stored = StoredJob("live", state=state)
+    for ask in (lambda: stored.cell("threshold"), stored.status, stored.stop, lambda: stored.restore(1)):
+        with pytest.raises(ConfigError, match=f"add --cells {cells}"):
+            ask()
+    with stored.cell("threshold", float, cells=cells) as threshold:
         threshold.write(2.0)
     with open_cells(f"{cells}/live") as connection:
         assert connection.reader("threshold", float, namespace="cells").read() == 2.0

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._core.text import printable
 from tidewheel._values.columns import records
 
 
@@ -58,7 +59,13 @@ def _print_table(title: str, rows: list[dict[str, Any]], total: int) -> None:
     # Rows of one commit may differ in their columns where nothing declares them.
     names = list(dict.fromkeys(name for row in rows for name in row))
     more = f"… {total - len(rows)} more" if total > len(rows) else None
-    table = Table(*map(escape, names), title=escape(title), caption=more, title_justify="left", caption_justify="left")
+    table = Table(
+        *map(escape, map(printable, names)),
+        title=escape(title),
+        caption=more,
+        title_justify="left",
+        caption_justify="left",
+    )
     for row in rows:
-        table.add_row(*(escape("" if row.get(name) is None else str(row[name])) for name in names))
+        table.add_row(*(escape(printable("" if row.get(name) is None else str(row[name]))) for name in names))
     Terminal().print(table)
