@@ -46,6 +46,8 @@ class Connection(Closing):
         self._cells: dict[str, weakref.WeakSet[Cell[Any]]] = {}
         self._maps: weakref.WeakSet[CellMapReader[Any]] = weakref.WeakSet()
         self._online = False
+        self.reconnects = 0
+        """How often the backend came back after it did not answer; then changes may have been missed meanwhile."""
         self._closed = False
         self._closes_with: weakref.ref[Cell[Any]] | None = None
         try:
@@ -185,6 +187,7 @@ class Connection(Closing):
 
     def _set_online(self, online: bool) -> None:
         with self._lock:
+            self.reconnects += online and not self._online
             self._online = online
         for observed in self._observed():
             observed._set_online(online)

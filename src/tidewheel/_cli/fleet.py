@@ -20,7 +20,7 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands
 from tidewheel._cli.node import Cells, Inbox
 from tidewheel._cli.stored import AsJson, JobName, State
-from tidewheel._connectors.inbox import decode_events, open_inbox
+from tidewheel._connectors.inbox import Stored, decode_events, open_inbox
 from tidewheel._fleet.assignment import Assignment
 from tidewheel._fleet.chains import Chains
 from tidewheel._fleet.coordinator import NAMESPACE
@@ -31,7 +31,10 @@ from tidewheel._fleet.membership import drains
 from tidewheel._fleet.status import FleetStatus, NodeStatus, Observer
 from tidewheel._storage import open_store
 from tidewheel._time.duration import seconds
-from tidewheel.errors import TidewheelError
+from tidewheel.errors import CorruptError, TidewheelError
+
+_PAYLOAD_BYTES = 500
+"""How much of a skipped event is shown."""
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="Nodes that run one job together.", rich_markup_mode="markdown"
@@ -145,16 +148,23 @@ def skip(
     The event stays in the inbox. A job that can read it reads it all the same.
     """
     with open_inbox(inbox) as opened:
-        for stored in opened.read({shard: position}, opened.end([shard])):
-            events = decode_events(stored)
-            if stored.position > position:
-                break
-            if number in events.numbers:
-                opened.skip(shard, position, number)
-                payload = events.payloads[events.numbers.index(number)].decode(errors="replace")
-                echo(f"event {number} of producer {stored.producer} is skipped: {payload}")
-                return
+        found = next(opened.read({shard: position}, opened.end([shard])), None)
+        payload = _payload(found, number) if found is not None and found.position == position else None
+        if found is not None and payload is not None:
+            opened.skip(shard, position, number)
+            shown_payload = payload[:_PAYLOAD_BYTES].decode(errors="replace")
+            echo(f"event {number} of producer {found.producer} is skipped: {shown_payload}")
+            return
         raise TidewheelError(f"{opened.url} has no event {number} at position {position} of shard {shard}")
+
+
+def _payload(stored: Stored, number: int) -> bytes | None:
+    """Return the payload of an event of a block, None if the block has no such event. A block that is none is one event."""
+    try:
+        events = decode_events(stored)
+    except CorruptError:
+        return bytes(stored.block.data) if number == stored.block.first else None
+    return events.payloads[events.numbers.index(number)] if number in events.numbers else None
 
 
 def shown(fleet: FleetStatus) -> Group:

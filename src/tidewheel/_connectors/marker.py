@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from xxhash import xxh64_intdigest
 
+from tidewheel._connectors.other_state import other_state
 from tidewheel._connectors.sink import Publication
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError, StateError
@@ -43,9 +44,7 @@ class Marker(msgspec.Struct, frozen=True):
             return True
         raise StateError(
             f"sink {publication.sink!r}: sequence {sequence} of job {publication.job!r} is not what was published under this "
-            f"number, and {self.sequence} is published already: the state of the job was removed and began anew, or the run was "
-            "overtaken long ago. Give the job or the sink another name; or remove its marker, with `tidewheel reset PROGRAM.py "
-            "--output`, and what it published"
+            f"number, and {self.sequence} is published already: {other_state(publication.job)}; or the run was overtaken long ago"
         )
 
     def after(self, publication: Publication) -> Marker:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidewheel._connectors.marker import Marker
+from tidewheel._connectors.other_state import job_of
 from tidewheel._connectors.sink import Publication
 from tidewheel.errors import FencedError
 
@@ -22,15 +23,6 @@ _OVER = "over"
 def streams_of(job: str, runs: Sequence[int]) -> list[str]:
     """Return the names under which runs of a fleet publish."""
     return [f"{job}/{run}" for run in runs]
-
-
-def job_of(stream: str) -> str:
-    """Return the job that a stream is of: itself, or the one whose fleet it is a run of.
-
-    >>> job_of("orders"), job_of("orders/17")
-    ('orders', 'orders')
-    """
-    return stream.partition("/")[0]
 
 
 def over_stream(job: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidewheel._cells.live import empty_cells, pin
@@ -31,9 +32,10 @@ from tidewheel._engine.hot_keys import KeySample
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Attempt, Failure, Report
+from tidewheel._engine.shards import shards_of
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task_output import TaskOutput
-from tidewheel._operators.base import Process
+from tidewheel._operators.base import Process, without
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._state.codec import StateCodec
@@ -279,14 +281,30 @@ class _Step:
     def emit(self, port: Port, batch: Batch) -> None:
         """Send what an operator gave to the operators of this level and over the edges to later ones."""
         node = self.plan.nodes[port.node]
-        self.emitted[node.name] = self.emitted.get(node.name, 0) + len(batch)
         if node.operator.shuffles:
+            batch = self._of_own_shards(node, batch)
             self.key_sample.look_at(node.name, batch)
+        self.emitted[node.name] = self.emitted.get(node.name, 0) + len(batch)
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
             combiner = self._combiner_of(edge)
             for outgoing in (batch,) if combiner is None else combiner.add(batch):
                 self._send(edge, outgoing)
+
+    def _of_own_shards(self, node: Node, batch: Batch) -> Batch:
+        """Reject messages whose key belongs to a shard that the run does not have: in a fleet, another node has its state."""
+        held = self.spec.shards
+        if held is None or len(held) == self.spec.n_shards:
+            return batch
+        shards = shards_of(batch, self.spec.n_shards)
+        strange = np.flatnonzero(~np.isin(shards, list(held))).tolist()
+        for position in strange:
+            error = OperatorError(
+                f"the key belongs to shard {shards[position]}, which this node of the fleet does not have: the event was sent to "
+                "the inbox under another key than the one that key_by takes. Route events by the key of the program"
+            )
+            self.contexts[node.id].reject(error, batch, position)
+        return without(batch, strange)
 
     def _finish_combining(self, level: int) -> None:
         """Let what is combined for the operators of a level go on to them."""

@@ -38,7 +38,7 @@ class Overtaken(TidewheelError):
 
 
 class ProgramDiffers(CoordinatorError):
-    """A node was started with another program than the fleet runs."""
+    """A node was started with another program, state or inbox than the fleet has."""
 
 
 class UnknownFleet(CoordinatorError):

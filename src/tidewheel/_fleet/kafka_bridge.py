@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tidewheel._connectors.inbox import Inbox
+from tidewheel._connectors.inbox.dead_letters import letter, letter_limit
 from tidewheel._connectors.kafka.client import Connection, client, once_coordinated
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
@@ -27,6 +28,7 @@ _LOG = logger(__name__)
 STORED = faults.declare("kafka-bridge.stored", "records are in the inbox; Kafka does not know")
 
 _BATCH, _POLL_S, _FLUSH_S = 1000, 0.5, 1.0
+_ERROR_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,15 @@ class KafkaBridge:
                 self._flush()
                 raise ConfigError(
                     f"the record at offset {offset} of partition {partition} of topic {self._settings.topic!r} is not an event: "
-                    f"{error}. Those before it are stored. To go on without it, give --dead-letters, where it goes instead"
+                    f"{str(error)[:_ERROR_CHARACTERS]}. Those before it are stored. To go on without it, give "
+                    "--dead-letters, where it goes instead"
                 ) from None
-            _LOG.info("the record at offset %d of partition %d goes to the dead letters: %s", offset, partition, error)
-            letters.route(partition, _letter(message, str(error)), number=offset + 1)
+            where = {"topic": message.topic(), "partition": partition, "offset": offset}
+            dead = letter(message.value() or b"", str(error), where, letter_limit(letters.inbox))
+            _LOG.info(
+                "the record at offset %d of partition %d goes to the dead letters: %.500s", offset, partition, error
+            )
+            letters.route(partition, dead, number=offset + 1)
         self._next[partition] = offset + 1
 
     def _flush(self) -> None:
@@ -190,13 +197,3 @@ def _keyed(field: str | None) -> Callable[[Any], tuple[Any, bytes]]:
         return key.decode(), value
 
     return by_key
-
-
-def _letter(message: Any, error: str) -> dict[str, Any]:
-    return {
-        "payload": (message.value() or b"").decode(errors="replace"),
-        "error": error,
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-    }

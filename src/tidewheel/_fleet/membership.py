@@ -14,6 +14,7 @@ from datetime import timedelta
 import msgspec
 
 from tidewheel._cells.connection import Connection
+from tidewheel._cells.deadline import seconds_since_boot
 from tidewheel._cells.errors import CellError
 from tidewheel._cells.lease import NAMESPACE as LEASES
 from tidewheel._cells.lease import Lease, Tenure
@@ -21,27 +22,60 @@ from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._fleet.assignment import Assignment
 from tidewheel._fleet.coordinator import NAMESPACE, Coordinator
 from tidewheel._fleet.errors import AlreadyMember, ProgramDiffers, UnknownNode
+from tidewheel._fleet.liveness import Standing, is_lapsed, watched
 from tidewheel.errors import HeldError
 
 LEASE_SECONDS = 5.0
 _MARGIN = 1.1
+"""How much longer than its lease a node waits for its own name."""
 _PAUSE_S = 0.05
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Which program a fleet runs, and which node said so."""
+    """Which program a fleet runs, on which state and inbox, and which node said so."""
 
     fingerprint: str
     node: str
+    state: str = ""
+    """The identity of the state: a random text in the store. Empty: a node of an older version wrote this."""
+    inbox: int = 0
+    """The identity of the inbox. 0: an older version made the inbox, or wrote this."""
+
+
+def difference(standing: Program, mine: Program) -> str | None:
+    """Return in what a node differs from its fleet, None if in nothing. What an older version left out fits everything."""
+    if standing.fingerprint != mine.fingerprint:
+        return (
+            f"runs another program: its graph has the fingerprint {standing.fingerprint}, as node {standing.node} has it, this "
+            f"one's has {mine.fingerprint}. Run the same program on every node"
+        )
+    if standing.state and mine.state and standing.state != mine.state:
+        return (
+            f"has its state elsewhere: the state of node {standing.node} has the identity {standing.state}, the one at this "
+            f"node's --state has {mine.state}, and would begin with nothing. Give every node the same --state"
+        )
+    if standing.inbox and mine.inbox and standing.inbox != mine.inbox:
+        return (
+            f"reads another inbox: the one of node {standing.node} has the identity {standing.inbox}, the one at this node's "
+            f"--inbox has {mine.inbox}. Give every node the same --inbox"
+        )
+    return None
+
+
+def merged(standing: Program, mine: Program) -> Program:
+    """Return what is known of a fleet's program when a node that fits adds what an older version left out."""
+    return msgspec.structs.replace(standing, state=standing.state or mine.state, inbox=standing.inbox or mine.inbox)
 
 
 class Watch:
-    """Tells which leases stand still. No clocks are compared: a lease's time runs anew here with every version seen."""
+    """Tells which leases stand still. For use by one thread."""
 
-    def __init__(self, connection: Connection, job: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, connection: Connection, job: str, clock: Callable[[], float] = seconds_since_boot) -> None:
         self._leases: CellMapReader[Tenure] = connection.map_reader(f"fleet/{job}", Tenure, namespace=LEASES)
-        self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._connection, self._clock = connection, clock
+        self._reconnects = connection.reconnects
+        self._standing: dict[str, Standing] = {}
+        self._looked: dict[str, float] = {}
 
     def tenure(self, node: str) -> Tenure | None:
         """Return who holds the lease of a node, lapsed or not."""
@@ -50,34 +84,59 @@ class Watch:
     def living(self, nodes: Collection[str], ttl: float) -> list[str]:
         """Return which of these renew their leases, as soon as one does; none if they all stand still for their time."""
         before = {node: self._leases.snapshot(node).version for node in nodes}
-        deadline = self._clock() + ttl * _MARGIN
-        while nodes and self._clock() < deadline:
+        while nodes:
             found = [node for node in nodes if self._leases.snapshot(node).version != before[node]]
             if renewed := [node for node in found if node in self._leases]:
                 return renewed
+            lapsed = [
+                self.lapsed(node, ttl) for node in nodes
+            ]  # All of them: a lease's time goes on from look to look.
+            if all(lapsed):
+                return []
             time.sleep(_PAUSE_S)
         return []
 
     def lapsed(self, node: str, ttl: float) -> bool:
-        """Tell whether a node's lease has stood still for its whole time; `ttl` counts where there is none."""
-        snapshot = self._leases.snapshot(node)
-        now = self._clock()
-        version, since = self._seen.get(node, (-1, now))
-        if snapshot.version != version:
-            version, since = snapshot.version, now
-        self._seen[node] = (version, since)
-        return now - since > (ttl if snapshot.value is None else snapshot.value.ttl) * _MARGIN
+        """Tell whether a node's lease has stood still for its whole time; `ttl` counts where there is none.
+
+        Before that is said, the lease is read from the backend: what this node was told may be old. `Offline` if the
+        backend does not answer.
+        """
+        reconnects = self._connection.reconnects
+        if not self._connection.is_online or reconnects != self._reconnects:
+            # Nobody could renew, or this node did not see it: all get their whole time again.
+            self._standing, self._reconnects = {}, reconnects
+        if not self._look(node, ttl):
+            return False
+        self._leases.refresh()
+        return self._look(node, ttl)
+
+    def _look(self, node: str, ttl: float) -> bool:
+        snapshot, now = self._leases.snapshot(node), self._clock()
+        ttl = ttl if snapshot.value is None else snapshot.value.ttl
+        elapsed, self._looked[node] = now - self._looked.get(node, now), now
+        standing = self._standing[node] = watched(self._standing.get(node), snapshot.version, elapsed, ttl)
+        return is_lapsed(standing, ttl)
 
 
 class Membership:
     """One node's membership. `keep_up` is to be called a few times a second, by one thread."""
 
     def __init__(
-        self, connection: Connection, job: str, node: str, n_shards: int, *, ttl: float, fingerprint: str
+        self,
+        connection: Connection,
+        job: str,
+        node: str,
+        n_shards: int,
+        *,
+        ttl: float,
+        fingerprint: str,
+        state: str = "",
+        inbox: int = 0,
     ) -> None:
         self.job, self.node, self.ttl = job, node, ttl
         self.coordinator = Coordinator(connection, job, node, n_shards, idempotent=True)
-        self._fingerprint = fingerprint
+        self._mine = Program(fingerprint, node, state, inbox)
         self._lease = Lease(connection, f"fleet/{job}/{node}", ttl=timedelta(seconds=ttl))
         self._watch = Watch(connection, job)
         self._program = connection.writer(
@@ -86,7 +145,11 @@ class Membership:
         self._drains = drains(connection, job)
 
     def enter(self) -> None:
-        """Take the node's lease. `HeldError`: a living node has the name. `ProgramDiffers`: the fleet runs another program."""
+        """Take the node's lease.
+
+        `HeldError`: a living node has the name. `ProgramDiffers`: the fleet runs another program, or on another state or
+        inbox.
+        """
         try:
             self._lease.acquire(timeout=timedelta(seconds=self.ttl * _MARGIN + 1.0))
         except TimeoutError:
@@ -147,20 +210,18 @@ class Membership:
             self.coordinator.close()
 
     def _agree(self) -> None:
-        """See that all living nodes run one program; the first of them says which."""
-        mine = Program(self._fingerprint, self.node)
+        """Check that all living nodes run one program on one state and inbox; the first of them says which."""
         while True:
-            standing = self._program.refresh()
-            if standing.value is not None and standing.value.fingerprint == mine.fingerprint:
-                return
-            others = [node for node in self.assignment().members if node != self.node]
-            living = self._watch.living(others, self.ttl) if standing.value is not None else []
-            if standing.value is not None and living:
-                raise ProgramDiffers(
-                    f"the fleet of {self.job!r} runs another program: its graph has the fingerprint "
-                    f"{standing.value.fingerprint}, as node {standing.value.node} has it, this one's has {mine.fingerprint}. "
-                    f"Run the same program on every node; to change it, drain {', '.join(sorted(living))} first"
-                )
+            standing, mine = self._program.refresh(), self._mine
+            if standing.value is not None:
+                if (differs := difference(standing.value, mine)) is None:
+                    mine = merged(standing.value, mine)
+                    if mine == standing.value:
+                        return
+                elif living := self._watch.living([n for n in self.assignment().members if n != self.node], self.ttl):
+                    raise ProgramDiffers(
+                        f"the fleet of {self.job!r} {differs}; to change it, drain {', '.join(sorted(living))} first"
+                    )
             if self._program.compare_exchange_at(standing.version, mine).applied:
                 return
 

@@ -120,8 +120,9 @@ class Node:
         faults.remember_group()
         job, options = self.job, self.options
         self._chains = Chains(open_store(job.state), job.name)
-        self._chains.open_origin(job.n_shards)
-        open_inbox(options.inbox, job.n_shards).close()
+        origin = self._chains.open_origin(job.n_shards)
+        with open_inbox(options.inbox, job.n_shards) as inbox:
+            inbox_identity = inbox.identity
         with open_cells(options.cells, program=f"tidewheel node {options.name}") as connection, self._signals():
             self._membership = Membership(
                 connection,
@@ -130,6 +131,8 @@ class Node:
                 job.n_shards,
                 ttl=options.lease,
                 fingerprint=fingerprint(self.plan, job.n_shards),
+                state=origin.lineage,
+                inbox=inbox_identity,
             )
             with contextlib.closing(self._membership):
                 self._membership.enter()

@@ -356,8 +356,8 @@ class Router:
 
     def _too_large(self, key: Any, size: int) -> ConfigError:
         return ConfigError(
-            f"the event of key {key!r} takes {size} bytes and this inbox takes {self._block_bytes}; keep large things in a file "
-            "and send its name"
+            f"the event of key {repr(key)[:200]} takes {size} bytes and this inbox takes {self._block_bytes}; keep large things "
+            "in a file and send its name"
         )
 
     def _was_closed(self) -> InboxError:

@@ -9,74 +9,26 @@ import threading
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servers import free_ports, running_etcd
+from tcp_proxy import TcpProxy
 from tidewheel import cells
 from tidewheel._cells.backends.etcd import EtcdBackend
 from tidewheel._cells.backends.etcd_client import Address, EtcdClient, NoAnswer, to_base64
+from tidewheel._cells.backends.etcd_watch import Delivered, Probe, is_silent
 from tidewheel._cells.deadline import Deadline
 from tidewheel.cells import AccessRefused, Offline, TooLarge
 from tidewheel.errors import ConfigError
 from waiting import IN_TIME, SOON
 
 
-class Proxy:
-    """Passes bytes between a client and one member, until told to swallow answers."""
-
-    def __init__(self, port):
-        self._target = port
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self.lose_answer_to: bytes | None = None
-        self.lost = threading.Event()
-        self._sockets = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._target))
-            self._sockets += [client, server]
-            doomed = threading.Event()
-            threading.Thread(target=self._requests, args=(client, server, doomed), daemon=True).start()
-            threading.Thread(target=self._answers, args=(client, server, doomed), daemon=True).start()
-
-    def _requests(self, client, server, doomed):
-        while data := _received(client):
-            if self.lose_answer_to is not None and self.lose_answer_to in data:
-                doomed.set()
-            server.sendall(data)
-
-    def _answers(self, client, server, doomed):
-        while data := _received(server):
-            if doomed.is_set():
-                self.lose_answer_to = None
-                client.shutdown(socket.SHUT_RDWR)
-                self.lost.set()
-                return
-            client.sendall(data)
-
-    def close(self):
-        for sock in [self._listening, *self._sockets]:
-            sock.close()
-
-
-def _received(sock):
-    try:
-        return sock.recv(65536)
-    except OSError:
-        return b""
-
-
 @pytest.fixture
 def proxied(etcd):
-    proxy = Proxy(etcd.client_ports[0])
     prefix = uuid.uuid4().hex
-    yield proxy, f"etcd://127.0.0.1:{proxy.port}/{prefix}", etcd.url(prefix)
-    proxy.close()
+    with TcpProxy(etcd.client_ports[0]) as proxy:
+        yield proxy, f"etcd://127.0.0.1:{proxy.port}/{prefix}", etcd.url(prefix)
 
 
 def test_a_write_whose_answer_was_lost_is_found_to_have_happened(proxied):
@@ -154,7 +106,7 @@ def test_a_compacted_watch_begins_anew(etcd):
         for number in range(3):
             version = writer.write(number)
         etcd.post(0, "/v3/kv/compaction", {"revision": version})
-        connection._backend._stream.interrupt()
+        connection._backend._watch.interrupt()
         assert reader.when.reaches(writer.write(5), timeout=IN_TIME).value == 5
 
 
@@ -201,7 +153,7 @@ def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
         connection._backend._tell = lambda *_: None
         etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
         connection._backend._tell = tell
-        connection._backend._stream.interrupt()
+        connection._backend._watch.interrupt()
         assert reader.when.reaches(version + 1, timeout=IN_TIME).value is None
 
 
@@ -226,14 +178,14 @@ def test_a_member_that_hangs_is_left_for_another(tmp_path):
         writer = connection.writer("x", int)
         writer.write(1)
         reader = connection.reader("x", int)
-        watched = connection._backend._watched
+        watched = connection._backend._watch.endpoint
         hung = cluster.client_ports.index(watched.port)
         pid = cluster._processes[hung].pid
         os.kill(pid, signal.SIGSTOP)
         try:
             reader.when.offline(timeout=IN_TIME)
             reader.when.online(timeout=IN_TIME)
-            assert connection._backend._watched != watched
+            assert connection._backend._watch.endpoint != watched
             assert reader.when.reaches(writer.write(2, timeout=IN_TIME), timeout=IN_TIME).value == 2
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -249,6 +201,108 @@ def test_one_member_of_three_is_enough_to_begin_with(etcd):
 def threads_of(connection):
     """Return the threads of this process that serve a connection; those of other tests may come and go."""
     return {thread for thread in threading.enumerate() if thread.name.startswith(f"cells {connection.url} ")}
+
+
+def closing(connection) -> threading.Thread:
+    """Close a connection in a thread of its own, so that a close that never returns fails its test and no other."""
+    thread = threading.Thread(target=connection.close, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("moment", ["before the stream is opened", "when the stream was opened"])
+def test_close_returns_while_the_watch_is_being_established_again(proxied, moment):
+    proxy, through, _ = proxied
+    connection = cells.open(through)
+    client = connection._backend._client
+    real, reached, closed = client.stream, threading.Event(), threading.Event()
+
+    def paused(*arguments):
+        stream = real(*arguments) if moment == "when the stream was opened" else None
+        reached.set()
+        assert closed.wait(SOON)
+        return stream or real(*arguments)
+
+    client.stream = paused
+    proxy.cut()
+    assert reached.wait(SOON)
+    closer = closing(connection)
+    assert connection._backend._watch._stop.wait(SOON)
+    closed.set()
+    closer.join(SOON)
+    assert not closer.is_alive()
+    assert not threads_of(connection)
+
+
+def test_a_watch_that_falls_silent_is_noticed_and_begun_again(proxied):
+    proxy, through, direct = proxied
+    with cells.open(through) as connection, cells.open(direct) as other:
+        reader, writer = connection.reader("x", int), other.writer("x", int)
+        reader.when.reaches(writer.write(1), timeout=IN_TIME)
+        proxy.forget()
+        assert reader.when.reaches(writer.write(2), timeout=IN_TIME).value == 2
+
+
+def test_a_deletion_on_a_silent_watch_is_noticed(proxied, etcd):
+    proxy, through, direct = proxied
+    with cells.open(through) as connection, cells.open(direct) as other:
+        reader, writer = connection.reader("x", int), other.writer("x", int)
+        version = writer.write(1)
+        reader.when.reaches(version, timeout=IN_TIME)
+        proxy.forget()
+        etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{through.rpartition('/')[2]}/default/x".encode())})
+        assert reader.when.reaches(version + 1, timeout=IN_TIME).value is None
+
+
+def test_connections_are_kept_alive_by_the_system(etcd):
+    client = EtcdClient(Address.parse(etcd.url()))
+    endpoint = client.address.endpoints[0]
+    client.call(endpoint, "/v3/kv/range", {"key": to_base64(b"x")}, SOON)
+    (idle,) = client._idle[endpoint]
+    assert idle.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    client.close()
+
+
+def test_one_silent_connection_ends_the_other_idle_ones(proxied):
+    proxy, through, _ = proxied
+    client = EtcdClient(Address.parse(through))
+    endpoint = client.address.endpoints[0]
+    body = {"key": to_base64(b"x")}
+    taken = [client._take(endpoint, SOON) for _ in range(3)]
+    for connection in taken:
+        client._give_back(endpoint, connection)
+    client.call(endpoint, "/v3/kv/range", body, SOON)
+    proxy.forget()
+    with pytest.raises(NoAnswer):
+        client.call(endpoint, "/v3/kv/range", body, 0.2)
+    client.call(endpoint, "/v3/kv/range", body, SOON)
+    client.close()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12),
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.booleans(),
+)
+def test_a_stream_counts_as_silent_exactly_when_it_lacks_a_change(changes, probed_at, delivered_at, stalled):
+    """Replay a history; the stream has delivered a prefix of it when the member is probed, and perhaps more after."""
+    puts: dict[str, int] = {}
+    states = [(Delivered(1, 0), 0)]
+    for revision, (key, deleted) in enumerate(changes, 2):
+        if deleted and key not in puts:
+            continue  # etcd makes no change of it.
+        puts.pop(key) if deleted else puts.update({key: revision})
+        states.append((Delivered(revision, len(puts)), max(puts.values(), default=0)))
+    probed_at, delivered_at = min(probed_at, len(states) - 1), min(delivered_at, len(states) - 1)
+    held, newest = states[probed_at]
+    then = states[min(probed_at, delivered_at)][0]
+    now = then if stalled else states[max(probed_at, delivered_at)][0]
+    probe = Probe(newest, held.keys, then)
+    if now.revision >= held.revision:
+        assert not is_silent(now, probe)
+    elif newest > now.revision or held.keys != now.keys:
+        assert is_silent(now, probe)
 
 
 def test_all_cells_of_a_connection_share_one_watch(etcd):

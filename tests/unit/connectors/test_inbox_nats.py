@@ -237,3 +237,53 @@ def test_an_inbox_that_an_older_version_made_stays_readable_by_it(nats, url):  #
         router.route_many((f"k{n}", n) for n in range(20))
         router.flush()
         assert {each.block.data[0] for each in whole(inbox)} == {0x28}
+
+
+FOREIGN = {
+    "no header": (2, "stranger", {}),
+    "a header of another kind": (2, "stranger", {"Tidewheel-Block": "hello"}),
+    "a number that is none": (2, "stranger", {"Tidewheel-Block": "s 1 +1 0"}),
+    "numbers that go back": (2, "stranger", {"Tidewheel-Block": "s 5 3 6"}),
+    "a number beyond 64 bits": (2, "stranger", {"Tidewheel-Block": f"s {2**63} 1 0"}),
+    "a shard that is none": ("x", "stranger", {"Tidewheel-Block": "s 1 1 0"}),
+    "a shard that there is not": (4, "stranger", {"Tidewheel-Block": "s 1 1 0"}),
+    "a shard with a zero before it": ("02", "stranger", {"Tidewheel-Block": "s 1 1 0"}),
+    "a producer that cannot be": (2, "not~one", {"Tidewheel-Block": "s 1 1 0"}),
+    "under a producer's own name": (2, "p", {}),
+    "a status as the server has it": (2, "stranger", {"Status": "204"}),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_message_in_the_stream_is_passed_over(inbox, url, nats, foreign):  # noqa: F811
+    shard, producer, headers = foreign
+    inbox.append("p", "s", [block(2, 1, b"1"), block(3, 1, b"2")])
+    nats.send(f"{url.rpartition('/')[2]}.{shard}.{producer}", [b"boo"], headers=headers)
+    inbox.append("p", "s", [block(2, 2, b"3")])
+    with open_inbox(url) as opened:
+        found = [(b.block.shard, decode_events(b).payloads) for b in whole(opened)]
+        assert sorted(found) == [(2, [b"1"]), (2, [b"3"]), (3, [b"2"])]
+        assert [(s, n) for _, s, n in opened.sizes(opened.start(), opened.end(range(4)))] == [(2, 1), (3, 1), (2, 1)]
+        assert lag(opened, opened.start())[0] == {0: 0, 1: 0, 2: 2, 3: 1}
+        opened.skip(2, 1, 1)
+        assert opened.marks("p") == {2: 2, 3: 1}
+        opened.trim(opened.end(range(4)))
+        assert whole(opened) == []
+        assert opened.marks("p") == {2: 2, 3: 1}
+
+
+def test_a_producer_goes_on_behind_a_foreign_message_on_its_own_subject(inbox, url, nats):  # noqa: F811
+    name = url.rpartition("/")[2]
+    inbox.append("p", "s", [block(2, 1, b"1")])
+    nats.send(f"{name}.2.p", [b"boo"], headers={})
+    with open_inbox(url) as other:
+        other.append("p", "s", [block(2, 1, b"1")])
+        other.append("p", "s", [block(2, 2, b"2")])
+        nats.send(f"{name}.2.p", [b"boo"], headers={})
+        end = other.end(range(4))
+        other.trim({shard: position - 1 for shard, position in end.items()})
+        assert other.marks("p") == {2: 2}
+    with open_inbox(url) as later:
+        later.append("p", "s", [block(2, 2, b"2")])
+        later.append("p", "s", [block(2, 3, b"3")])
+        assert [decode_events(b).payloads for b in whole(later)] == [[b"3"]]

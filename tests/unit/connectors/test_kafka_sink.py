@@ -167,7 +167,7 @@ def test_a_job_that_begins_anew_is_refused_and_not_left_out(kafka):
     sink = DrivenSink(topic)
     sink.publish(sink.stage(2, topic.rows([1])))
     anew = DrivenSink(topic)
-    with pytest.raises(StateError, match="the state of the job was removed and began anew"):
+    with pytest.raises(StateError, match="published with another state than this one"):
         anew.publish(anew.stage(2, topic.rows([2])))
 
 

@@ -10,8 +10,8 @@ from tidewheel._storage import open_store
 from tidewheel.errors import StateError
 
 
-def publication(sequence: int, *tokens: bytes) -> Publication:
-    return Publication(open_store("memory:marker"), "orders", "out", sequence, tokens or (b"%d" % sequence,), None)
+def publication(sequence: int, *tokens: bytes, job: str = "orders") -> Publication:
+    return Publication(open_store("memory:marker"), job, "out", sequence, tokens or (b"%d" % sequence,), None)
 
 
 def published(*sequences: int) -> Marker:
@@ -30,8 +30,15 @@ def test_what_was_published_is_recognised_after_a_round_trip():
 def test_a_job_that_begins_anew_is_refused_and_not_left_out():
     with pytest.raises(StateError, match="sequence 5 of job 'orders' is not what was published"):
         published(2, 5).has(publication(5, b"of another life"))
-    with pytest.raises(StateError, match="began anew"):
+    with pytest.raises(StateError, match="published with another state than this one"):
         published(2, 5).has(publication(3))
+
+
+def test_a_node_with_another_state_is_not_told_to_remove_the_output():
+    """The output is good: it is that of the nodes with the right state."""
+    with pytest.raises(StateError, match=r"Start this node with the --state of the fleet.*Do not remove") as refused:
+        published(2, 5).has(publication(3, job="orders/1"))
+    assert "reset" not in str(refused.value)
 
 
 def test_it_stays_small():

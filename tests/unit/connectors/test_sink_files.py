@@ -122,7 +122,7 @@ def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness, 
     token = harness.stage(2, [{"n": 2}], run="r2")
     with pytest.raises(StateError, match=r"up to sequence 9, and the job's state is only at 2"):
         harness.publish(2, token)
-    # What the message says to do helps.
+    # Without the output of the earlier life it is published.
     for path in [*folder.glob("orders~out~*"), *(folder / "_tidewheel/orders~out").glob("published-*")]:
         path.unlink()
     harness.publish(2, token)

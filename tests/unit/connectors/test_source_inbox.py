@@ -12,12 +12,16 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from typer.testing import CliRunner
 
+from memory_inbox import block
 from nats_server import nats  # noqa: F401
 from tidewheel._cli import app
-from tidewheel._connectors.inbox import open_inbox
+from tidewheel._connectors.inbox import Block, open_inbox
+from tidewheel._connectors.inbox.dead_letters import letter
 from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.source import inbox
 from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
@@ -235,11 +239,69 @@ def test_a_bad_event_goes_to_the_dead_letters_once_and_the_job_goes_on(url, bad)
         assert [row["amount"] for row in rows(source, start, end)] == [1, 3]
     letters = reader(f"{url}-dead", RAW, "raw")
     first = letters.initialOffset()
-    (letter,) = rows(letters, first, letters.latestOffset(first, ReadAllAvailable()))
-    value = msgspec.json.decode(letter["value"])
-    assert (letter["key"], value["payload"]) == ("k", bad.decode(errors="replace"))
+    (found,) = rows(letters, first, letters.latestOffset(first, ReadAllAvailable()))
+    value = msgspec.json.decode(found["value"])
+    assert (found["key"], value["payload"]) == ("k", bad.decode(errors="replace"))
     assert (value["shard"], value["producer"], value["number"]) == (0, "sensor", 2)
     assert value["error"]
+
+
+def with_a_forged_block(url):
+    """Fill an inbox with two events and a block between them that says more than it has, as only a stranger would."""
+    with open_inbox(url, 1) as opened:
+        opened.append("sensor", "s", [block(0, 1, b'{"user":"a","amount":1}')])
+        opened.append("stranger", "s", [Block(0, 7, 60_000_000, b"no block at all")])
+        opened.append("sensor", "s", [block(0, 2, b'{"user":"c","amount":3}')])
+
+
+def test_a_block_that_is_none_stops_the_job_until_it_is_skipped(url):
+    with_a_forged_block(url)
+    source = reader(url)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(UnreadableEvent, match=r"event 7 of producer 'stranger' .* does not decode") as stopped:
+        rows(source, start, end)
+    command = re.search(r"`tidewheel (fleet skip [^`]*)`", str(stopped.value))[1].split()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert [row["amount"] for row in rows(source, start, end)] == [1, 3]
+    assert [row["number"] for row in rows(reader(url, RAW, "raw"), start, end)] == [1, 2]
+
+
+def test_a_block_that_is_none_goes_to_the_dead_letters(url):
+    with_a_forged_block(url)
+    source = reader(url, dead_letters=f"{url}-dead")
+    start = source.initialOffset()
+    assert [r["amount"] for r in rows(source, start, source.latestOffset(start, ReadAllAvailable()))] == [1, 3]
+    letters = reader(f"{url}-dead", RAW, "raw")
+    first = letters.initialOffset()
+    (found,) = rows(letters, first, letters.latestOffset(first, ReadAllAvailable()))
+    assert msgspec.json.decode(found["value"])["payload"] == "no block at all"
+
+
+def test_dead_letters_that_are_larger_than_their_inbox_takes_are_cut(url, nats):  # noqa: F811
+    """A payload grows as JSON within JSON, and the inbox of the letters may take less than the job's."""
+    bad = b'{"user":"' + b'\\u0001"' * 40_000 + b'","amount":true}'
+    with_a_bad_one(url, bad)
+    source = reader(url, dead_letters=nats.url(f"t-{uuid.uuid4().hex}"))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    for _ in range(2):
+        assert [row["amount"] for row in rows(source, start, end)] == [1, 3]
+    letters = reader(source.settings.dead_letters, RAW, "raw")
+    first = letters.initialOffset()
+    (found,) = rows(letters, first, letters.latestOffset(first, ReadAllAvailable()))
+    value = msgspec.json.decode(found["value"])
+    assert value["payload_bytes"] == len(bad)
+    assert bad.decode().startswith(value["payload"])
+
+
+@given(st.binary(max_size=3_000), st.text(max_size=50), st.integers(300, 2_000))
+def test_a_dead_letter_is_never_larger_than_its_limit(payload, error, limit):
+    made = letter(payload, error, {"offset": 3}, limit)
+    fields = msgspec.json.decode(made)
+    assert len(made) <= limit or not fields["payload"]
+    assert payload.decode(errors="replace").startswith(fields["payload"])
+    assert fields["payload"] == payload.decode(errors="replace") or fields["payload_bytes"] == len(payload)
 
 
 def test_a_skipped_event_that_can_be_read_is_read(url):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from tidewheel import Job
+from tidewheel._core.keys import shard_of
 from tidewheel._fleet import handover
-from tidewheel.errors import FencedError
+from tidewheel.errors import FencedError, OperatorError
+from tidewheel.sinks import files
 
 
 @pytest.fixture
@@ -74,3 +79,43 @@ def test_a_killed_node_s_shards_go_on_elsewhere_from_where_its_last_commit_was(f
     for node in (back, b, c):
         node.step()
     fleet.check_exact()
+
+
+class WithDeadLetters(MemoryNode):
+    def build(self) -> Job:
+        job = super().build()
+        job.dead_letter("dead", files(f"{self.fleet.where}/dead", format="json"))
+        return job
+
+
+def mismatched(node: MemoryNode) -> tuple[str, str]:
+    """Return a key of one of the node's shards, and one of a shard that another node has."""
+    held = node.ledger.held
+    return tuple(
+        next(k for k in map(str, range(1000)) if (shard_of(k, SHARDS) in held) is own) for own in (True, False)
+    )
+
+
+def test_an_event_that_names_another_key_than_it_was_routed_by_is_put_aside(fleet):
+    fleet.send(100)
+    nodes = started(fleet, "a", "b", node=WithDeadLetters)
+    routed, named = mismatched(nodes[0])
+    fleet.router.route(routed, {"key": named, "amount": 1})
+    fleet.send(100)
+    for node in nodes:
+        node.step()
+    fleet.check_exact()
+    (letter,) = [json.loads(line) for path in fleet.where.glob("dead/*.json") for line in path.read_text().splitlines()]
+    assert (letter["operator"], letter["key"]) == ("by-key", named)
+    assert "sent to the inbox under another key" in letter["error"]
+
+
+def test_without_dead_letters_the_event_with_the_wrong_key_is_named(fleet):
+    nodes = started(fleet, "a", "b")
+    routed, named = mismatched(nodes[0])
+    fleet.router.route(routed, {"key": named, "amount": 77})
+    fleet.router.flush()
+    with pytest.raises(
+        OperatorError, match=rf"operator 'by-key', key '{named}', record .*77.*does not have.*Route events by"
+    ):
+        nodes[0].step()

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_server import kafka  # noqa: F401
 from memory_inbox import whole
+from nats_server import nats  # noqa: F401
 from tidewheel._connectors.inbox import decode_events, open_inbox
 from tidewheel._connectors.kafka.client import once_coordinated
 from tidewheel._core.keys import from_stored
@@ -95,6 +96,25 @@ def test_a_record_that_is_no_event_stops_the_bridge_or_goes_to_the_dead_letters(
     with open_inbox(letters) as inbox:
         (letter,) = [json.loads(payload) for each in whole(inbox) for payload in decode_events(each).payloads]
     assert (letter["payload"], letter["partition"]) == ("nothing", 1)
+
+
+def test_a_record_larger_than_the_inbox_takes_goes_to_the_dead_letters(kafka, topic, nats):  # noqa: F811
+    """A letter that holds the whole record would be too large as well."""
+    url, letters = (nats.url(f"t-{secrets.token_hex(4)}") for _ in range(2))
+    producer = Producer({"bootstrap.servers": kafka.brokers})
+    large = b'{"user":"a","x":"' + b"x" * 300_000 + b'"}'
+    with_a_large_key = b'{"user":"' + b"u" * 300_000 + b'"}'
+    for value in (large, with_a_large_key):
+        producer.produce(topic, value, partition=1)
+    assert producer.flush(30) == 0
+    produce(kafka, topic, 0, 20)
+    done = bridge(kafka, topic, url, "--key", "user", "--dead-letters", letters)
+    assert done.returncode == 0, done.stderr
+    check(url, 20)
+    with open_inbox(letters) as inbox:
+        found = [json.loads(payload) for each in whole(inbox) for payload in decode_events(each).payloads]
+    assert [letter["payload_bytes"] for letter in found] == [len(large), len(with_a_large_key)]
+    assert all("keep large things in a file" in letter["error"] for letter in found)
 
 
 def test_what_cannot_work_is_said(kafka, tmp_path):  # noqa: F811

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidewheel import cells
 from tidewheel._fleet.errors import AssignmentRefused, ProgramDiffers
-from tidewheel._fleet.membership import Membership, Watch, drains
+from tidewheel._fleet.liveness import is_lapsed, watched
+from tidewheel._fleet.membership import Membership, Program, Watch, drains
 from tidewheel.errors import HeldError
 
 LONG = 60.0
@@ -23,8 +26,8 @@ def connection():
         yield opened
 
 
-def member(connection, node: str, fingerprint: str = "f", n_shards: int = 8, ttl: float = 5.0) -> Membership:
-    made = Membership(connection, "orders", node, n_shards, ttl=ttl, fingerprint=fingerprint)
+def member(connection, node: str, fingerprint: str = "f", n_shards: int = 8, ttl: float = 5.0, **places) -> Membership:
+    made = Membership(connection, "orders", node, n_shards, ttl=ttl, fingerprint=fingerprint, **places)
     made.enter()
     made.join()
     return made
@@ -36,6 +39,23 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Looks:
+    """A watch whose clock goes on by itself, from look to look."""
+
+    def __init__(self, connection, every: float = 0.25) -> None:
+        self.clock, self.every = Clock(), every
+        self.watch = Watch(connection, "orders", self.clock)
+
+    def lapsed_within(self, seconds: float, node: str = "a", ttl: float = 5.0) -> bool:
+        """Look again and again for so many seconds; tell whether a lease lapsed."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now += self.every
+            if self.watch.lapsed(node, ttl):
+                return True
+        return False
 
 
 def test_nodes_divide_the_shards_and_a_drained_one_is_told(connection):
@@ -51,42 +71,100 @@ def test_nodes_divide_the_shards_and_a_drained_one_is_told(connection):
     b.close()
 
 
-def test_a_lease_lapses_when_it_stands_still_for_its_whole_time_as_seen_here(connection):
-    clock = Clock()
-    watch = Watch(connection, "orders", clock)
-    a = member(connection, "a")
-    assert not watch.lapsed("a", 5.0)
-    clock.now = 5.4
-    assert not watch.lapsed("a", 5.0), "clocks run at different speeds"
-    clock.now = 5.6
-    assert watch.lapsed("a", 5.0)
+def test_a_lease_lapses_when_it_stood_still_for_its_whole_time(connection):
+    looks = Looks(connection)
+    a = member(connection, "a", ttl=LONG)
+    assert not looks.watch.lapsed("a", 5.0)
+    assert not looks.lapsed_within(1.05 * LONG), "clocks run at different speeds"
+    assert looks.lapsed_within(0.1 * LONG)
     a._lease.renew()
-    assert not watch.lapsed("a", 5.0)
+    assert not looks.watch.lapsed("a", 5.0)
     a.close()
 
 
 def test_a_member_without_a_lease_is_given_the_same_time(connection):
-    clock = Clock()
-    watch = Watch(connection, "orders", clock)
-    assert not watch.lapsed("nobody", 5.0)
-    clock.now = 6.0
-    assert watch.lapsed("nobody", 5.0)
+    looks = Looks(connection)
+    assert not looks.lapsed_within(5.5, "nobody")
+    assert looks.lapsed_within(1.0, "nobody")
+
+
+def test_a_node_that_comes_back_online_counts_every_lease_again(connection):
+    looks = Looks(connection)
+    a = member(connection, "a", ttl=LONG)
+    assert not looks.lapsed_within(LONG)
+    connection.offline("the network was cut")
+    assert not looks.lapsed_within(10 * LONG), "nobody is judged while the cells are away"
+    connection.online()
+    assert not looks.lapsed_within(LONG)
+    assert looks.lapsed_within(0.2 * LONG)
+    a.close()
+
+
+def test_an_outage_between_two_looks_counts_too(connection):
+    looks = Looks(connection)
+    a = member(connection, "a", ttl=LONG)
+    assert not looks.lapsed_within(LONG)
+    connection.offline("a blip")
+    connection.online()
+    assert not looks.lapsed_within(LONG)
+    a.close()
+
+
+def test_a_node_that_was_paused_evicts_nobody_when_it_wakes_up(connection):
+    """All nodes of a suspended machine wake up together: none of them has renewed meanwhile."""
+    looks = Looks(connection)
+    a = member(connection, "a", ttl=LONG)
+    assert not looks.watch.lapsed("a", 5.0)
+    looks.clock.now += 100 * LONG
+    assert not looks.watch.lapsed("a", 5.0)
+    assert not looks.lapsed_within(0.7 * LONG)
+    assert looks.lapsed_within(LONG)
+    a.close()
+
+
+def test_a_lease_is_read_from_the_backend_before_its_holder_is_evicted(connection):
+    """A watch that fell silent shows the lease as it was; the backend has the renewals."""
+    looks = Looks(connection)
+    a = member(connection, "a", ttl=LONG)
+    assert not looks.lapsed_within(LONG)
+    connection.changed = lambda path, held: None  # From now on this node is told nothing.
+    a._lease.renew()
+    assert not looks.lapsed_within(LONG)
+    a.close()
 
 
 def test_whoever_sees_a_lapsed_lease_removes_its_node(connection):
     a, b = member(connection, "a"), member(connection, "b")
     b._lease.release()
-    clock = Clock()
-    a._watch = Watch(connection, "orders", clock)
-    a.keep_up()
+    looks = Looks(connection)
+    a._watch = looks.watch
+    for _ in range(20):
+        looks.clock.now += 0.25
+        a.keep_up()
     assert "b" in a.assignment().members
-    clock.now = 6.0
-    a.keep_up()
+    for _ in range(4):
+        looks.clock.now += 0.25
+        a.keep_up()
     assert set(a.assignment().members) == {"a"}
     b.keep_up()  # It wakes up, and comes back.
     assert set(a.assignment().members) == {"a", "b"}
     a.close()
     b.close()
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=30), st.floats(1, 20))
+def test_only_time_that_was_watched_without_a_renewal_counts(looks, ttl):
+    """Each look is so many seconds after the last one, and the lease was renewed in between, or not."""
+    standing, version, counted = None, 1, 0.0
+    for number, (elapsed, renewed) in enumerate(looks):
+        version += renewed
+        standing = watched(standing, version, elapsed, ttl)
+        counted = 0.0 if renewed or number == 0 else counted + elapsed
+        assert standing.version == version
+        assert standing.watched <= counted
+        if is_lapsed(standing, ttl):
+            assert counted > ttl
+            assert not any(renewed for _, renewed in looks[max(0, number - 2) : number + 1]), "at least three looks"
 
 
 def test_a_name_that_a_living_node_has_is_refused(connection):
@@ -135,6 +213,33 @@ def test_another_program_may_follow_nodes_that_died(connection):
     b = member(connection, "b", "two", ttl=0.2)
     assert "b" in b.assignment().members
     b.close()
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"state": "s2"}, "has its state elsewhere.*identity s1.*s2.*the same --state"),
+        ({"inbox": 2}, "reads another inbox"),
+    ],
+)
+def test_another_state_or_inbox_is_refused_while_nodes_use_the_first(connection, other, says):
+    places = {"state": "s1", "inbox": 1}
+    a = member(connection, "a", ttl=LONG, **places)
+    with renewing(a), pytest.raises(ProgramDiffers, match=says):
+        member(connection, "b", ttl=LONG, **{**places, **other})
+    member(connection, "b", ttl=LONG, **places).close()
+    a.close()
+
+
+def test_a_node_adds_the_places_that_an_older_version_left_out(connection):
+    older = member(connection, "a", ttl=LONG)
+    newer = member(connection, "b", ttl=LONG, state="s1", inbox=1)
+    with renewing(newer), pytest.raises(ProgramDiffers, match="has its state elsewhere"):
+        member(connection, "c", ttl=LONG, state="s2", inbox=1)
+    again = member(connection, "d", ttl=LONG)
+    assert again._program.read() == Program("f", "a", "s1", 1)
+    for node in (older, newer, again):
+        node.close()
 
 
 def test_another_number_of_shards_is_refused(connection):

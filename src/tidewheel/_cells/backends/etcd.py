@@ -1,7 +1,7 @@
 """Cells in etcd: for several machines, agreed on by Raft.
 
 A cell is a key; its version is the key's modification revision, which grows even if somebody deletes the key. All
-cells of a connection share one watch. Consensus is etcd's.
+cells of a connection share one watch (`etcd_watch`). Consensus is etcd's.
 """
 
 from __future__ import annotations
@@ -9,28 +9,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tidewheel._cells.backends.base import NOTHING, Backend, Held, Listener, Swap
 from tidewheel._cells.backends.etcd_client import (
     Address,
-    Endpoint,
     EtcdClient,
     NoAnswer,
     Refusal,
-    Stream,
     from_base64,
     to_base64,
 )
+from tidewheel._cells.backends.etcd_watch import EtcdWatch
 from tidewheel._cells.deadline import Deadline
-from tidewheel._cells.errors import CellError, Offline, TooLarge
-from tidewheel._core.threads import BackgroundThread, OnError
+from tidewheel._cells.errors import Offline, TooLarge
 from tidewheel._core.urls import Url
 
 _LIMIT = 1_500_000
 _ATTEMPT_S = 2.0
-_HEARTBEAT_S = 1.0
 _PAUSE_S = 0.05
 
 
@@ -46,24 +43,18 @@ class EtcdBackend(Backend):
         self._client = EtcdClient(self._address)
         self._preferred = 0
         self._listener: Listener | None = None
-        self._stream: Stream | None = None
-        self._watched: Endpoint | None = None
         self._started = threading.Event()
         self._stop = threading.Event()
         self._present: set[str] = set()
-        """The paths at which a record was seen, so that a new watch can tell of those that were deleted meanwhile."""
-        self._threads = [
-            BackgroundThread(self._follow_all, f"cells {self.url} watch", self._failed),
-            BackgroundThread(self._beat, f"cells {self.url} heartbeat", self._failed),
-        ]
+        """The paths at which a record was seen, so that a new watch can report those that were deleted meanwhile."""
+        self._watch = EtcdWatch(self._client, self._everything(), self, f"cells {self.url}")
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
         self._listener = listener
         self._request("/v3/kv/range", self._everything() | {"count_only": True}, deadline)
-        for thread in self._threads:
-            thread.start()
+        self._watch.start(self._preferred)
         if not self._started.wait(deadline.left()):
-            raise Offline(f"{self.url} answers, but does not tell of changes")
+            raise Offline(f"{self.url} answers, but does not report changes")
 
     def follow(self, path: str) -> None:
         """Everything below the prefix is watched."""
@@ -108,12 +99,33 @@ class EtcdBackend(Backend):
 
     def close(self) -> None:
         self._stop.set()
-        stream = self._stream
-        if stream is not None:
-            stream.interrupt()
-        for thread in self._threads:
-            thread.join()
+        self._watch.close()
         self._client.close()
+
+    # What the watch delivers.
+
+    def everything(self, items: Sequence[dict[str, Any]], revision: int) -> None:
+        """Report all that stands, and what was deleted since it was seen. Called by the watch."""
+        found = dict(self._read(items))
+        gone = dict.fromkeys(self._present - found.keys(), Held(revision, None))
+        for path, held in (found | gone).items():
+            self._tell(path, held)
+
+    def event(self, item: dict[str, Any], deleted: bool) -> None:
+        """Report one change. Called by the watch."""
+        for path, held in self._read([item]):
+            self._tell(path, Held(held.version, None) if deleted else held)
+
+    def following(self) -> None:
+        """Report that all changes are seen. Called by the watch."""
+        assert self._listener is not None
+        self._started.set()
+        self._listener.online()
+
+    def interrupted(self, error: BaseException) -> None:
+        """Report that changes may be missed. Called by the watch."""
+        assert self._listener is not None
+        self._listener.offline(str(error) or type(error).__name__)
 
     def _settled(self, path: str, base: int, record: bytes, held: Held, deadline: Deadline) -> Swap:
         """Find out whether an earlier attempt had applied, by going back through the key's own history."""
@@ -157,64 +169,6 @@ class EtcdBackend(Backend):
             if deadline.passed or self._stop.is_set():
                 raise Offline(f"{self.url} does not answer ({attempts.last})", attempts.uncertain)
             time.sleep(min(_PAUSE_S, deadline.left()))
-
-    def _follow_all(self) -> None:
-        """Read everything, then watch from there on; after a failure again, at another member."""
-        assert self._listener is not None
-        turn = self._preferred
-        while not self._stop.is_set():
-            endpoint = self._address.endpoints[turn % len(self._address.endpoints)]
-            turn += 1
-            try:
-                self._watch(endpoint)
-            except (NoAnswer, Refusal, CellError) as error:
-                if self._failed(error) == "end":
-                    return
-                self._stop.wait(_PAUSE_S)
-
-    def _failed(self, error: BaseException) -> OnError:
-        """Tell the readers that changes may be missed; the thread goes on, unless the backend was closed."""
-        assert self._listener is not None
-        if self._stop.is_set():
-            return "end"
-        self._listener.offline(str(error) or type(error).__name__)
-        return "go on"
-
-    def _watch(self, endpoint: Endpoint) -> None:
-        assert self._listener is not None
-        answer = self._client.call(endpoint, "/v3/kv/range", self._everything(), _ATTEMPT_S)
-        create = self._everything() | {"start_revision": int(answer["header"]["revision"]) + 1}
-        stream = self._client.stream(endpoint, "/v3/watch", {"create_request": create})
-        self._watched, self._stream = endpoint, stream
-        try:
-            items = dict(self._read(answer.get("kvs", ())))
-            absent = Held(int(answer["header"]["revision"]), None)
-            for path, held in (items | dict.fromkeys(self._present - items.keys(), absent)).items():
-                self._tell(path, held)
-            for message in stream:
-                if message.get("canceled"):
-                    raise NoAnswer(f"the watch was cancelled: {message.get('cancel_reason', 'compacted')}", sent=False)
-                if message.get("created"):
-                    self._started.set()
-                    self._listener.online()
-                for event in message.get("events", ()):
-                    for path, held in self._read([event["kv"]]):
-                        self._tell(path, held if event.get("type", "PUT") == "PUT" else Held(held.version, None))
-        finally:
-            self._stream = None
-            stream.close()
-
-    def _beat(self) -> None:
-        """Ask the watched member now and then: one that lost the others keeps its stream open and says nothing."""
-        body = self._everything() | {"count_only": True}
-        while not self._stop.wait(_HEARTBEAT_S):
-            stream, watched = self._stream, self._watched
-            if stream is None or watched is None:
-                continue
-            try:
-                self._client.call(watched, "/v3/kv/range", body, _ATTEMPT_S)
-            except Exception:  # Whatever it is, a watch that begins anew misses nothing.
-                stream.interrupt()
 
     def _tell(self, path: str, held: Held) -> None:
         assert self._listener is not None

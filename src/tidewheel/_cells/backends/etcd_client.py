@@ -134,8 +134,12 @@ class EtcdClient:
         """Close the idle connections."""
         with self._lock:
             self._closed = True
-            idle = [connection for connections in self._idle.values() for connection in connections]
-            self._idle = {endpoint: [] for endpoint in self._idle}
+        for endpoint in self.address.endpoints:
+            self._close_idle(endpoint)
+
+    def _close_idle(self, endpoint: Endpoint) -> None:
+        with self._lock:
+            idle, self._idle[endpoint] = self._idle[endpoint], []
         for connection in idle:
             connection.close()
 
@@ -165,8 +169,11 @@ class EtcdClient:
         try:
             response = self._send(connection, path, body)
             answer: dict[str, Any] = json.loads(self._read(response))
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, NoAnswer):
+                # What made this connection fail or fall silent has probably done so to the idle ones.
+                self._close_idle(endpoint)
             raise
         self._give_back(endpoint, connection)
         return answer
@@ -241,6 +248,7 @@ class EtcdClient:
         except OSError as error:
             raise NoAnswer(f"{endpoint.host}:{endpoint.port}: {error}", sent=False) from error
         connection.sock.settimeout(timeout)
+        _keep_alive(connection.sock)
         return connection
 
     def _give_back(self, endpoint: Endpoint, connection: http.client.HTTPConnection) -> None:
@@ -282,6 +290,14 @@ class Stream:
         """Let go of the socket."""
         self._response.close()
         self._connection.close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Have the system send a packet while nothing else is sent: a NAT keeps the connection, and a dead one is noticed."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _stale_token(refusal: Refusal) -> bool:

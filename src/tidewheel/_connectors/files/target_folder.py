@@ -23,7 +23,8 @@ from tidewheel._checkpoint.names import folder as folder_name
 from tidewheel._checkpoint.names import stream_of
 from tidewheel._connectors.files.formats import CheckedFile
 from tidewheel._connectors.files.places import Place
-from tidewheel._connectors.over_runs import is_over, job_of, over_stream_of
+from tidewheel._connectors.other_state import job_of, other_state
+from tidewheel._connectors.over_runs import is_over, over_stream_of
 from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
 
 HIDDEN = "_tidewheel"
@@ -180,9 +181,8 @@ class TargetFolder:
         waiting = self.place.sizes(self.staging)
         if any(file.staged in waiting for file in files):
             raise StateError(
-                f"{self.place.at('')} has output of this job up to sequence {marker}, and the job's state is only at {sequence}: "
-                f"the state was started anew, and the output belongs to the one before. Remove both with `tidewheel reset "
-                f"PROGRAM.py --output`; or only that output ({self.prefix}~*) and {self.own}/published-*, and keep {self.staging}"
+                f"{self.place.at('')} has output of job {self.stream!r} up to sequence {marker}, and the job's state is only at "
+                f"{sequence}: {other_state(self.stream)}"
             )
 
     def _numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:

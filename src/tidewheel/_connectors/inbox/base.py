@@ -171,11 +171,16 @@ def lag(inbox: Inbox, positions: Mapping[int, int], max_blocks: int = 20_000) ->
 
 def check_producer(producer: str) -> str:
     """Return a producer's name, or refuse it."""
-    if not (_PRODUCER.fullmatch(producer) or is_anonymous(producer)):
+    if not is_producer(producer):
         raise ConfigError(
             f"{producer!r} cannot name a producer: use 1 to 100 letters, digits, - and _ and begin with a letter or digit"
         )
     return producer
+
+
+def is_producer(producer: str) -> bool:
+    """Tell whether a text can name a producer."""
+    return _PRODUCER.fullmatch(producer) is not None or is_anonymous(producer)
 
 
 def anonymous_producer() -> str:

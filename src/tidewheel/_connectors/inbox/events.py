@@ -114,16 +114,15 @@ def decode_events(stored: Stored) -> Events:
     keys = [packed.letter + packed.keys[begin:end] for begin, end in itertools.pairwise([0, *ends])]
     payloads = packed.lines.split(b"\n")
     payloads.pop()
-    if packed.numbers is None:
-        numbers = list(range(block.first, block.first + block.count))
-    else:
-        numbers = np.frombuffer(packed.numbers, np.int64).tolist()
-    if not len(keys) == len(payloads) == len(numbers) == block.count:
+    own = None if packed.numbers is None else np.frombuffer(packed.numbers, np.int64).tolist()
+    n_numbers = block.count if own is None else len(own)
+    # Checked before as many numbers are made: what a block says of itself may be anything.
+    if not len(keys) == len(payloads) == n_numbers == block.count:
         raise CorruptError(
             f"the inbox's block at position {stored.position} of shard {block.shard} says {block.count} events and has "
-            f"{len(keys)} keys, {len(payloads)} payloads and {len(numbers)} numbers"
+            f"{len(keys)} keys, {len(payloads)} payloads and {n_numbers} numbers"
         )
-    return Events(keys, payloads, numbers)
+    return Events(keys, payloads, list(range(block.first, block.first + block.count)) if own is None else own)
 
 
 def _unpacked(stored: Stored) -> _Packed:

@@ -31,7 +31,7 @@ from tidewheel._connectors.inbox.base import (
 )
 from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable
 from tidewheel._connectors.inbox.nats_marks import Marks, NatsMarks, NatsSkipped
-from tidewheel._connectors.inbox.nats_stamps import Stamp, header, headers_of, stamp
+from tidewheel._connectors.inbox.nats_stamps import NatsStamps, header, headers_of, shard_in, stamp
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._core.forks import guard, opened_before_fork
 from tidewheel._core.keys import check_n_shards
@@ -46,7 +46,6 @@ _WRONG_LAST_SEQUENCE = 10071
 _STREAM_EXISTS = 10058
 _STREAM_NOT_FOUND = 10059
 _FETCH, _FETCH_BYTES = 500, 32 * 2**20
-_STAMPS = 5_000
 _FORMAT = 3
 """What new inboxes have: their blocks are compressed. An older version refuses to open them."""
 _UNCOMPRESSED_FORMAT = 2
@@ -90,6 +89,7 @@ class NatsInbox(Inbox):
         self._timeout, self._client, self._stream = timeout, self._connection.client, self._connection.jetstream
         try:
             self.n_shards = self._call(self._opened(n_shards, int(replicas)))
+            self._stamps = NatsStamps(self._connection, self._name, self.n_shards)
             self.max_block_bytes = int(self._client.max_payload) - _HEADROOM
             self._marks = NatsMarks(self._connection, self._name, self._replicas)
             self._skipped = NatsSkipped(self._connection, self._name, self._replicas)
@@ -151,14 +151,14 @@ class NatsInbox(Inbox):
             max((last for _, last in ranges.values()), default=0),
         )
         while at < stop:
-            stamps = self._call(self._stamps(at))
-            for position, found in stamps:
+            stamps = self._call(self._stamps.some(at))
+            for position, _, found in stamps:
                 first, last = ranges.get(found.shard, (0, 0))
                 if first <= position < last:
                     yield position, found.shard, found.count
             if not stamps:
                 return
-            at = stamps[-1][0] + 1
+            at = stamps[-1].position + 1
 
     def trim(self, below: Mapping[int, int], older_than: Duration = "0 s") -> None:
         lowest = min((below.get(shard, 0) for shard in range(self.n_shards)), default=0)
@@ -252,8 +252,7 @@ class NatsInbox(Inbox):
             last = _Last() if begins else await self._look_up(producer, block.shard)
         while True:
             # A producer that is not known begins, or was silent for so long that its marks are gone.
-            known = last.sequence or last.number
-            mark = (last.session, last.number) if known else (session, block.first - 1)
+            mark = (last.session, last.number) if last.number else (session, block.first - 1)
             if is_duplicate(block, session, mark, producer, self.url):
                 return
             headers = {"Nats-Expected-Last-Subject-Sequence": str(last.sequence), **header(session, block)}
@@ -283,20 +282,32 @@ class NatsInbox(Inbox):
             session, number = (await self._marks.of(producer)).get(shard, ("", 0))
             last = _Last(0, session, number)
         else:
-            found = stamp(subject, message.headers, message.seq, self.url)
-            last = _Last(message.seq, found.session, found.last)
+            last = await self._last_of(subject, message.seq, message.headers)
         self._last[producer, shard] = last
         return last
+
+    async def _last_of(self, subject: str, sequence: int, headers: Mapping[str, str] | None) -> _Last:
+        """Return what the last message of a subject tells of its producer; if it is a foreign one, the last block does."""
+        found = stamp(subject, headers, self.n_shards)
+        if found is None and (block := await self._stamps.last_of(subject)) is not None:
+            found = block.stamp
+        if found is not None:
+            session, number = found.session, found.last
+        else:
+            _, shard, producer = subject.rsplit(".", 2)
+            session, number = (await self._marks.of(producer)).get(int(shard), ("", 0))
+        # The server compares with the number of the last message, whoever has sent it.
+        return _Last(sequence, session, number)
 
     async def _marks_of(self, producer: str) -> dict[int, int]:
         last = {shard: _Last(0, *mark) for shard, mark in (await self._marks.of(producer)).items()}
         which = {"deliver_policy": "last_per_subject", "filter_subject": f"{self._name}.*.{producer}"}
         async for message in headers_of(self._connection, self._name, **which):
-            found = stamp(message.subject, message.headers, message.sequence, self.url)
-            last[found.shard] = _Last(message.sequence, found.session, found.last)
+            if (shard := shard_in(message.subject, self.n_shards)) is not None:
+                last[shard] = await self._last_of(message.subject, message.sequence, message.headers)
         for shard in range(self.n_shards):
             self._last[producer, shard] = last.get(shard, _Last())
-        return {shard: each.number for shard, each in last.items()}
+        return {shard: each.number for shard, each in last.items() if each.number}
 
     async def _purge(self, first: int, below: int, older_than: float) -> None:
         """Remove messages below a number that are old enough; the marks of their producers stay."""
@@ -316,30 +327,17 @@ class NatsInbox(Inbox):
         """Write down what the last messages of producers tell that are about to be removed."""
         marks: dict[str, Marks] = {}
         now = time.time()
-        which = {"deliver_policy": "last_per_subject", "filter_subject": f"{self._name}.*.*"}
-        async for message in headers_of(self._connection, self._name, **which):
-            found = stamp(message.subject, message.headers, message.sequence, self.url)
-            if message.sequence < below and message.time / 1e9 + marks_s(found.producer) > now:
+        for position, at, found in await self._stamps.last_blocks():
+            if position < below and at + marks_s(found.producer) > now:
                 marks.setdefault(found.producer, {})[found.shard] = (found.session, found.last)
         for producer, of_shards in marks.items():
             await self._marks.add(producer, of_shards)
 
-    async def _stamps(self, start: int) -> list[tuple[int, Stamp]]:
-        """Return positions and stamps of some messages from a position on."""
-        which = {"deliver_policy": "by_start_sequence", "opt_start_seq": start, "filter_subject": f"{self._name}.*.*"}
-        stamps = []
-        async with contextlib.aclosing(headers_of(self._connection, self._name, **which)) as messages:
-            async for message in messages:
-                stamps.append((message.sequence, stamp(message.subject, message.headers, message.sequence, self.url)))
-                if len(stamps) == _STAMPS:
-                    break
-        return stamps
-
     async def _state(self) -> Any:
         return (await self._stream.stream_info(self._name)).state
 
-    async def _fetched(self, shard: int, start: int, most: int) -> list[Stored]:
-        """Return the next messages of a shard from a position on; none if the server has no more."""
+    async def _fetched(self, shard: int, start: int, most: int) -> tuple[list[Stored], int]:
+        """Return the next blocks of a shard from a position on, and the position behind them; the same if there are no more."""
         subscription = await self._client.subscribe(self._client.new_inbox())
         try:
             request = {
@@ -354,13 +352,17 @@ class NatsInbox(Inbox):
             while True:
                 message = await subscription.next_msg(timeout=self._timeout)
                 headers = message.headers or {}
-                if headers.get("Status") in ("204", "404"):
-                    return found
+                if headers.get("Status") in ("204", "404") and "Nats-Sequence" not in headers:
+                    return found, start
                 if "Nats-Sequence" not in headers:
                     raise InboxUnavailable(f"{self.url} answered {headers} to a request for messages")
                 position, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
-                stamped = stamp(subject, headers, position, self.url)
-                found.append(Stored(position, stamped.producer, stamped.block(message.data)))
+                start = position + 1
+                stamped = stamp(subject, headers, self.n_shards)
+                if stamped is None:
+                    self._stamps.foreign(position, subject)
+                else:
+                    found.append(Stored(position, stamped.producer, stamped.block(message.data)))
         finally:
             await subscription.unsubscribe()
 
@@ -378,13 +380,14 @@ class NatsInbox(Inbox):
 
     def _shard(self, shard: int, start: int, end: int, most: int) -> Iterator[Stored]:
         while start < end:
-            found = self._call(self._fetched(shard, start, most))
+            found, behind = self._call(self._fetched(shard, start, most))
             for stored in found:
                 if stored.position >= end:
                     return
                 yield stored
-                start = stored.position + 1
-            if not found and not (self._replicas > 1 and self._call(self._has_more(shard, start, end))):
+            is_over = behind == start
+            start = behind
+            if is_over and not (self._replicas > 1 and self._call(self._has_more(shard, start, end))):
                 return
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -9,14 +9,15 @@ import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
+from tidewheel._connectors.inbox.dead_letters import DeadEvent, store
 from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.events import Events
 from tidewheel._connectors.inbox.offsets import Offsets, check_identity, identity_of, offsets_of, positions_of
-from tidewheel._connectors.inbox.payloads import BadPayload, Payload, read_payloads
+from tidewheel._connectors.inbox.payloads import Payload, read_payloads
 from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
-from tidewheel._core.keys import from_stored
+from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._core.urls import Url
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, CorruptError
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
@@ -96,44 +97,63 @@ class InboxReader(StreamReader):
             # A batch that is read again after a restart is planned by nobody.
             check_identity(identity, inbox)
             for stored in inbox.read(begin, end):
-                yield self._raw(stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
+                yield self._raw(inbox, stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
 
-    def _raw(self, stored: Stored) -> pa.RecordBatch:
-        events, block = decode_events(stored), stored.block
+    def _raw(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
+        events, block = self._decoded(inbox, stored), stored.block
+        count = len(events.keys)
         columns = {
             "key": [_text(from_stored(key)) for key in events.keys],
             "value": [payload.decode(errors="replace") for payload in events.payloads],
-            "shard": [block.shard] * block.count,
-            "position": [stored.position] * block.count,
-            "producer": [stored.producer] * block.count,
+            "shard": [block.shard] * count,
+            "position": [stored.position] * count,
+            "producer": [stored.producer] * count,
             "number": events.numbers,
         }
         return pa.RecordBatch.from_pydict(columns, schema=self.schema)
 
     def _columns(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
-        events = decode_events(stored)
+        events = self._decoded(inbox, stored)
         rows, bad = read_payloads(events.payloads, self.schema, self.settings.payload)
         if bad:
-            self._set_aside(inbox, stored, events, bad)
+            columns = f"cannot be read as {', '.join(self.schema.names)}"
+            self._set_aside(
+                inbox,
+                stored,
+                [
+                    DeadEvent(
+                        place, events.numbers[place], events.keys[place], events.payloads[place], f"{columns}: {error}"
+                    )
+                    for place, error in bad
+                ],
+            )
         return rows
 
-    def _set_aside(self, inbox: Inbox, stored: Stored, events: Events, bad: list[BadPayload]) -> None:
+    def _decoded(self, inbox: Inbox, stored: Stored) -> Events:
+        """Return the events of a block. A block that is no block is put aside as one event."""
+        try:
+            return decode_events(stored)
+        except CorruptError as error:
+            data = bytes(stored.block.data)
+            self._set_aside(
+                inbox, stored, [DeadEvent(0, stored.block.first, to_stored(""), data, f"is not one: {error}")]
+            )
+            return Events([], [], [])
+
+    def _set_aside(self, inbox: Inbox, stored: Stored, bad: list[DeadEvent]) -> None:
         """Put events that cannot be read to the dead letters, or refuse the batch, unless they are to be skipped."""
         skipped = inbox.skipped()
         shard, position = stored.block.shard, stored.position
-        left = [each for each in bad if (shard, position, events.numbers[each.place]) not in skipped]
+        left = [each for each in bad if (shard, position, each.number) not in skipped]
         if left and self.settings.dead_letters is not None:
-            from tidewheel._connectors.inbox.dead_letters import store
-
-            store(self.settings.dead_letters, inbox.n_shards, stored, events, left)
+            store(self.settings.dead_letters, inbox.n_shards, stored, left)
         elif left:
-            index, error = left[0]
-            number = events.numbers[index]
+            first = left[0]
             raise UnreadableEvent(
-                f"event {number} of producer {stored.producer!r} for shard {shard}, at position {position} of "
-                f"{self.settings.url}, cannot be read as {', '.join(self.schema.names)}: {error}. It is "
-                f"{events.payloads[index][:200].decode(errors='replace')!r}. To go on without it, run `tidewheel fleet skip "
-                f"--inbox {self.settings.url} {shard} {position} {number}`, or give the source dead_letters="
+                f"event {first.number} of producer {stored.producer!r} for shard {shard}, at position {position} of "
+                f"{self.settings.url}, {first.error}. It is "
+                f"{first.payload[:200].decode(errors='replace')!r}. To go on without it, run `tidewheel fleet skip "
+                f"--inbox {self.settings.url} {shard} {position} {first.number}`, or give the source dead_letters="
             )
 
     def stop(self) -> None:

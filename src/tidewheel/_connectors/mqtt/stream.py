@@ -55,7 +55,7 @@ class MqttReader(InboxReader):
                 self._bridge = MqttBridge(self._bridging)
         return self._opened
 
-    def _raw(self, stored: Stored) -> pa.RecordBatch:
+    def _raw(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
         messages = arrived(stored)
         columns = [
             pa.array(messages.topics, pa.string()),

@@ -1,0 +1,177 @@
+"""Follow all keys of a range in etcd, across members, outages and connections that fall silent.
+
+A watch is a stream of changes at one member. A stream can stop without an error: its member lost the others, or a NAT or
+load balancer forgot the connection. So a heartbeat asks the same member over another connection, and compares what the
+member holds with what the stream has delivered. A stream that fails either check is interrupted, and a new watch begins
+with all that stands, at the next member: it misses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tidewheel._cells.backends.etcd_client import Endpoint, EtcdClient, NoAnswer, Refusal, Stream
+from tidewheel._cells.errors import CellError
+from tidewheel._core.threads import BackgroundThread, OnError
+
+_ATTEMPT_S = 2.0
+_HEARTBEAT_S = 1.0
+_PAUSE_S = 0.05
+
+
+class Receiver(Protocol):
+    """Gets what a watch delivers, from the watch's thread."""
+
+    def everything(self, items: Sequence[dict[str, Any]], revision: int) -> None:
+        """All keys of the range, as of a revision."""
+
+    def event(self, item: dict[str, Any], deleted: bool) -> None:
+        """One key was put or deleted."""
+
+    def following(self) -> None:
+        """The watch is established: every later change will be delivered."""
+
+    def interrupted(self, error: BaseException) -> None:
+        """Changes may be missed until `following` is called again."""
+
+
+class Delivered(NamedTuple):
+    """What a stream has delivered: the newest revision of a change, and how many keys that leaves."""
+
+    revision: int
+    keys: int
+
+
+class Probe(NamedTuple):
+    """What a member held at a heartbeat, and what its stream had delivered by then."""
+
+    newest: int
+    """The newest revision at which one of the keys was put."""
+    keys: int
+    delivered: Delivered
+
+
+def is_silent(delivered: Delivered, before: Probe) -> bool:
+    """Tell whether a stream still lacks a change that its member held at the heartbeat before.
+
+    A put shows in the newest revision. A deletion shows in the number of keys, which counts only if nothing was delivered
+    since: a change that is on its way changes both.
+    """
+    return delivered.revision < before.newest or (delivered == before.delivered and delivered.keys != before.keys)
+
+
+class EtcdWatch:
+    """One watch over a range of keys. `close` always returns, whatever the network does."""
+
+    def __init__(self, client: EtcdClient, keys: dict[str, Any], receiver: Receiver, name: str) -> None:
+        self.endpoint: Endpoint | None = None
+        """The member that is watched, or was last."""
+        self._client, self._keys, self._receiver = client, keys, receiver
+        self._present: set[str] = set()
+        self._delivered = Delivered(0, 0)
+        self._stream: Stream | None = None
+        self._turn = 0
+        self._lock = threading.Lock()
+        """Held while a stream is published or taken away, so that `close` cannot miss one that is being opened."""
+        self._stop = threading.Event()
+        self._threads = [
+            BackgroundThread(self._follow, f"{name} watch", self._failed),
+            BackgroundThread(self._beat, f"{name} heartbeat", self._failed),
+        ]
+
+    def start(self, turn: int) -> None:
+        """Begin at the member with this number."""
+        self._turn = turn
+        for thread in self._threads:
+            thread.start()
+
+    def interrupt(self) -> None:
+        """End the stream that stands, so that a new watch begins."""
+        with self._lock:
+            if self._stream is not None:
+                self._stream.interrupt()
+
+    def close(self) -> None:
+        """Stop following, and wait for the threads; each of their requests has a time limit."""
+        with self._lock:
+            self._stop.set()
+        self.interrupt()
+        for thread in self._threads:
+            thread.join()
+
+    def _follow(self) -> None:
+        endpoints = self._client.address.endpoints
+        while not self._stop.is_set():
+            endpoint = endpoints[self._turn % len(endpoints)]
+            self._turn += 1
+            try:
+                self._watch(endpoint)
+            except (NoAnswer, Refusal, CellError) as error:
+                if self._failed(error) == "end":
+                    return
+                self._stop.wait(_PAUSE_S)
+
+    def _failed(self, error: BaseException) -> OnError:
+        if self._stop.is_set():
+            return "end"
+        self._receiver.interrupted(error)
+        return "go on"
+
+    def _watch(self, endpoint: Endpoint) -> None:
+        answer = self._client.call(endpoint, "/v3/kv/range", self._keys, _ATTEMPT_S)
+        items, revision = answer.get("kvs", ()), int(answer["header"]["revision"])
+        create = self._keys | {"start_revision": revision + 1}
+        stream = self._client.stream(endpoint, "/v3/watch", {"create_request": create})
+        try:
+            self._present = {item["key"] for item in items}
+            self._delivered = Delivered(revision, len(self._present))
+            with self._lock:
+                if self._stop.is_set():
+                    return
+                self.endpoint, self._stream = endpoint, stream
+            self._receiver.everything(items, revision)
+            for message in stream:
+                self._deliver(message)
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+
+    def _deliver(self, message: dict[str, Any]) -> None:
+        if message.get("canceled"):
+            raise NoAnswer(f"the watch was cancelled: {message.get('cancel_reason', 'compacted')}", sent=False)
+        if message.get("created"):
+            self._receiver.following()
+        for event in message.get("events", ()):
+            item, deleted = event["kv"], event.get("type", "PUT") != "PUT"
+            self._receiver.event(item, deleted)
+            (self._present.discard if deleted else self._present.add)(item["key"])
+            self._delivered = Delivered(int(item["mod_revision"]), len(self._present))
+
+    def _beat(self) -> None:
+        """Interrupt a stream whose member does not answer, or has changes that the stream does not deliver."""
+        watched: Stream | None = None
+        last: Delivered | None = None
+        before: Probe | None = None
+        while not self._stop.wait(_HEARTBEAT_S):
+            stream, endpoint, delivered = self._stream, self.endpoint, self._delivered
+            if stream is None or endpoint is None:
+                continue
+            if stream is not watched or delivered != last:
+                # A stream that has delivered something since the last heartbeat is alive: that saves a request.
+                watched, last, before = stream, delivered, None
+                continue
+            try:
+                if before is not None and is_silent(delivered, before):
+                    raise NoAnswer("the stream of changes is silent", sent=False)
+                before = self._probe(endpoint, delivered)
+            except Exception:  # Whatever it is, a new watch misses nothing.
+                stream.interrupt()
+
+    def _probe(self, endpoint: Endpoint, delivered: Delivered) -> Probe:
+        newest = {"sort_order": "DESCEND", "sort_target": "MOD", "limit": 1, "keys_only": True}
+        answer = self._client.call(endpoint, "/v3/kv/range", self._keys | newest, _ATTEMPT_S)
+        items = answer.get("kvs", ())
+        return Probe(int(items[0]["mod_revision"]) if items else 0, int(answer.get("count", 0)), delivered)
