@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka java browser test test-again soak matrix lint docs recording wheel lock clean \
+.PHONY: help setup demo fleet-demo kafka java browser test test-again soak matrix lint docs site recording wheel lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
 
@@ -57,6 +57,9 @@ lint: setup  ## ruff, mypy, and the types that users' programs get
 
 docs: setup  ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest --doctest-modules src/tidewheel --doctest-glob='*.md' docs tests/docs
+
+site: setup  ## the documentation as a web site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 recording: setup  ## the picture in the README, from a real run
 	@$(BIN)/python docs/recording.py
