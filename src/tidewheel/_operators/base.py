@@ -287,10 +287,13 @@ def each(
         rejected.append(position)
 
 
-def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
-    """Return the values as columns; an `OperatorError` where they do not fit into any."""
+def columns_of(context: Context, batch: Batch, *, fieldless: bool = False) -> pa.RecordBatch:
+    """Return the values as columns; an `OperatorError` where they do not fit into any, or have no fields.
+
+    `fieldless`: records without fields are fine, since the caller has columns of its own.
+    """
     try:
-        return batch.columns
+        columns = batch.columns
     except Exception as error:
         if batch.shape.schema() is not None:
             raise OperatorError(
@@ -301,6 +304,12 @@ def columns_of(context: Context, batch: Batch) -> pa.RecordBatch:
             f"operator {context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
             "operator before it returns (returns=…), or convert the values"
         ) from error
+    if columns.num_rows != len(batch) and not fieldless:
+        raise OperatorError(
+            f"operator {context.operator!r}: {len(batch)} records have no fields, so there is no column for them. Leave them out "
+            "with filter, or give them a field"
+        )
+    return columns
 
 
 def without(batch: Batch, rejected: list[int]) -> Batch:

@@ -479,7 +479,8 @@ class Driver:
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
-        everywhere = str(self.local) if is_local(self.spark.sparkContext.master) else self.options.local or ""
+        chosen = is_local(self.spark.sparkContext.master) or self.options.local is not None
+        everywhere = str(self.local) if chosen else ""
         return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
 
     def _tell(

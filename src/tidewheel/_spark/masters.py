@@ -21,8 +21,12 @@ def is_local(master: str | None) -> bool:
 
 
 def local_folder(told: str | None) -> str:
-    """Return the folder for local copies on this host: the one told, or that of its environment, or in its temporary folder."""
-    return told or os.environ.get(LOCAL) or os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
+    """Return the folder for local copies on this host, as an absolute path, which Spark and all processes need.
+
+    It is the one told, or that of the environment, or one in the temporary folder.
+    """
+    folder = told or os.environ.get(LOCAL) or os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
+    return os.path.abspath(folder)
 
 
 def check_reachable(job: str, state: str, master: str | None, shared: bool) -> None:

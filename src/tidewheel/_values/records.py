@@ -1,14 +1,17 @@
-"""Records: dataclasses and `msgspec.Struct`s, and the types of their fields."""
+"""Records: their types, the names of their fields, and the values of these."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Iterable
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any
 
 import msgspec
+
+from tidewheel._values.row import Row
 
 
 def is_record(declared: Any) -> bool:
@@ -42,3 +45,33 @@ def _has_descriptors(record: type) -> bool:
     """Tell whether reading a field runs code; slots are descriptors too, but of Python's own."""
     members = (vars(base).get(field.name) for base in record.__mro__ for field in dataclasses.fields(record))
     return any(hasattr(type(member), "__get__") and not isinstance(member, MemberDescriptorType) for member in members)
+
+
+def has_fields(kind: type) -> bool:
+    """Tell whether values of a type are records: dicts, rows, named tuples, dataclasses or Structs."""
+    return issubclass(kind, dict | msgspec.Struct) or hasattr(kind, "_fields") or dataclasses.is_dataclass(kind)
+
+
+def field_names(value: Any) -> Iterable[str]:
+    """Return the names of a record's columns."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value):
+        return (field.name for field in dataclasses.fields(value))
+    return typing.cast(Iterable[str], value._columns if isinstance(value, Row) else value._fields)
+
+
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of a record of a declared type: `AttributeError` if it is of another type, without that field."""
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)
+
+
+def optional_field(value: Any, name: str) -> Any:
+    """Return a field of a record, None if the record lacks it."""
+    if isinstance(value, dict):
+        return value.get(name)
+    if isinstance(value, Row):
+        return value[name] if name in value._columns else None
+    return getattr(value, name, None)

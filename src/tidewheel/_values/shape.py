@@ -9,9 +9,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from functools import lru_cache
-from itertools import chain
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -21,7 +19,16 @@ import pyarrow as pa
 
 from tidewheel._core.fields_read import FieldsRead
 from tidewheel._values.columns import values as column_values
-from tidewheel._values.records import field_types, is_record, is_transparent
+from tidewheel._values.lossless import alike_times, check_times, check_whole
+from tidewheel._values.records import (
+    field_names,
+    field_of,
+    field_types,
+    has_fields,
+    is_record,
+    is_transparent,
+    optional_field,
+)
 from tidewheel._values.row import Row, rows_of
 from tidewheel.errors import GraphError, OperatorError
 
@@ -30,7 +37,6 @@ VALUE = "value"
 
 _SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
 _SIMPLE = {*_SCALARS, type(None)}
-_WHOLE = {int, type(None)}
 _NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64}
 _ARROW: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -211,26 +217,33 @@ def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
     schema = shape.schema()
     if shape.kind == "record":
         assert schema is not None
-        arrays = [_array([_field(value, field.name) for value in values], field.type) for field in schema]
+        arrays = [_array([field_of(value, field.name) for value in values], field.type, field.name) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if shape.kind == "scalar" or not values or not _has_fields(values[0]):
+    kinds = set(map(type, values))
+    records = set(filter(has_fields, kinds))
+    if shape.kind == "scalar" or not records:
         kind = None if schema is None else schema.field(0).type
-        return pa.RecordBatch.from_arrays([_array(values, kind)], [shape.column])
+        return pa.RecordBatch.from_arrays([_array(values, kind, shape.column)], [shape.column])
+    if records != kinds:
+        other = next(value for value in values if type(value) not in records)
+        raise TypeError(f"some values are records, and others, such as {other!r}, are not")
     first = values[0]
-    if isinstance(first, Row) and all(type(value) is type(first) for value in values):
-        return pa.RecordBatch.from_arrays([_array(column) for column in zip(*values, strict=True)], first._columns)
-    if isinstance(first, dict):
-        alike = {*map(type, values)} == {dict} and len({*map(tuple, values)}) == 1
-        names = list(first if alike else dict.fromkeys(name for value in values for name in value))
+    if isinstance(first, Row) and len(kinds) == 1:
+        names = list(first._columns)
+        columns: Iterable[list[Any]] = map(list, zip(*values, strict=True))
+    elif kinds == {dict} and len({*map(tuple, values)}) == 1:
+        names = list(first)
+        columns = (list(map(itemgetter(name), values)) for name in names)
     else:
-        alike, names = False, list(_fields(first))
-    columns = (
-        list(map(itemgetter(name), values)) if alike else [_field(value, name) for value in values] for name in names
+        # A field that only some records have is null in the others.
+        names = list(dict.fromkeys(name for value in values for name in field_names(value)))
+        columns = ([optional_field(value, name) for value in values] for name in names)
+    return pa.RecordBatch.from_arrays(
+        [_array(column, None, name) for name, column in zip(names, columns, strict=True)], names
     )
-    return pa.RecordBatch.from_arrays([_array(column) for column in columns], names)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
+def _array(values: Sequence[Any], kind: pa.DataType | None, name: str) -> pa.Array:
     if kind is None or pa.types.is_nested(kind):
         kinds = set(map(type, values))
         if kind is None and len(kinds) == 1 and (number := _NUMBERS.get(*kinds)) is not None:
@@ -239,32 +252,15 @@ def _array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
                 return pa.array(np.fromiter(values, number, len(values)))
         if not _SIMPLE.issuperset(kinds):
             values = [_plain(value) for value in values]
+        elif kind is None:
+            values = alike_times(values, kinds)
     if kind is not None:
-        _check_whole(values, kind)
-    return pa.array(values, kind)
-
-
-def _check_whole(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Refuse a number with a fraction where an integer is declared, however deep: Arrow would cut it off without a word."""
-    if pa.types.is_integer(kind):
-        values = values if isinstance(values, list) else list(values)
-        if not _WHOLE.issuperset(map(type, values)):
-            for value in values:
-                if isinstance(value, float | Decimal | np.floating) and value != value // 1:
-                    raise pa.ArrowInvalid(f"{value!r} is no whole number, and int is declared")
-    elif pa.types.is_list(kind):
-        _check_whole(chain.from_iterable(filter(None, values)), kind.value_type)
-    elif pa.types.is_map(kind):
-        maps = [each.items() if isinstance(each, dict) else each for each in filter(None, values)]
-        _check_whole((item for each in maps for _, item in each), kind.item_type)
-    elif pa.types.is_struct(kind):
-        records = [each for each in values if each is not None]
-        for field in kind:
-            _check_whole((_field(each, field.name) for each in records), field.type)
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name)
+        check_whole(values, kind)
+        check_times(values, kind, name, declared=True)
+        return pa.array(values, kind)
+    array = pa.array(values)
+    check_times(values, array.type, name, declared=False)
+    return array
 
 
 def _plain(value: Any) -> Any:
@@ -273,21 +269,9 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    if _has_fields(value):
-        return {name: _plain(getattr(value, name)) for name in _fields(value)}
+    if has_fields(type(value)):
+        return {name: _plain(getattr(value, name)) for name in field_names(value)}
     return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
-
-
-def _has_fields(value: Any) -> bool:
-    return isinstance(value, dict | msgspec.Struct) or hasattr(value, "_fields") or dataclasses.is_dataclass(value)
-
-
-def _fields(value: Any) -> tuple[str, ...]:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if dataclasses.is_dataclass(value):
-        return tuple(field.name for field in dataclasses.fields(value))
-    return typing.cast(tuple[str, ...], value._fields)
 
 
 def unwrap_optional(declared: Any) -> tuple[Any, bool]:

@@ -43,3 +43,10 @@ def test_a_host_chooses_its_folder_unless_it_is_told(monkeypatch):
     monkeypatch.setenv("TIDEWHEEL_LOCAL", "/disk/one")
     assert local_folder("") == "/disk/one"
     assert local_folder("/disk/two") == "/disk/two"
+
+
+def test_a_relative_folder_is_below_the_folder_that_the_job_is_started_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert local_folder("./x") == local_folder("x") == str(tmp_path / "x")
+    monkeypatch.setenv("TIDEWHEEL_LOCAL", "y/../z")
+    assert local_folder(None) == str(tmp_path / "z")

@@ -178,9 +178,9 @@ def test_columns_that_are_no_identifiers_keep_their_names():
     assert to_columns([row], ROW).to_pydict() == columns.to_pydict()
 
 
-def test_rows_of_several_kinds_go_by_the_names_of_the_first():
+def test_rows_of_several_kinds_have_the_columns_of_all_of_them():
     narrow, wide = row_class(("a", "b"))(1, 2), row_class(("b", "a", "c"))(4, 3, 5)
-    assert to_columns([narrow, wide], ROW).to_pydict() == {"a": [1, 3], "b": [2, 4]}
+    assert to_columns([narrow, wide], ROW).to_pydict() == {"a": [1, 3], "b": [2, 4], "c": [None, 5]}
 
 
 def test_records_take_the_columns_they_have_fields_for_in_any_order():

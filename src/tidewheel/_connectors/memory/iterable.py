@@ -105,7 +105,7 @@ class IterableSource(Source[Any]):
             return schema.empty_table()
         try:
             return pa.Table.from_batches([to_columns(self.items, shape)])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError) as error:
+        except (pa.ArrowInvalid, TypeError, AttributeError) as error:
             raise ConfigError(f"the items of an iterable do not fit into columns of one type: {error}") from error
 
 

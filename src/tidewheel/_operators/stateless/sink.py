@@ -11,6 +11,7 @@ import pyarrow as pa
 from tidewheel._connectors.sink import Sink
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import Batch, Shape
+from tidewheel._values.records import field_names, has_fields
 from tidewheel.errors import OperatorError
 
 
@@ -47,8 +48,8 @@ class _Writing(Process):
             self._write(batch)
 
     def _write(self, batch: Batch) -> None:
-        columns = columns_of(self.context, batch)
         name = self.operator.key_name
+        columns = columns_of(self.context, batch, fieldless=batch.keyed and name is not None)
         if self.operator.named and name in columns.schema.names:
             raise OperatorError(
                 f"sink {self.context.operator!r}: key={name!r} is to name the key's column, and the values have a column of that "
@@ -74,11 +75,11 @@ class _Writing(Process):
 
 
 def _alike(batch: Batch) -> Iterator[Batch]:
-    """Give the batch in runs of records that have the same fields; only a dict can lack one."""
-    if batch.has_columns or batch.shape.kind == "record" or not isinstance(batch.values[0], dict):
+    """Yield the batch in runs of records that have the same fields."""
+    if batch.has_columns or batch.shape.kind == "record":
         yield batch
         return
-    fields = [frozenset(value) if isinstance(value, dict) else None for value in batch.values]
+    fields = [frozenset(field_names(value)) if has_fields(type(value)) else None for value in batch.values]
     edges = [0, *(at for at in range(1, len(fields)) if fields[at] != fields[at - 1]), len(fields)]
     for begin, end in itertools.pairwise(edges):
         yield batch if len(edges) == 2 else batch.take(list(range(begin, end)))
