@@ -13,12 +13,12 @@ import time
 import urllib.request
 
 from tidewheel import Job, sinks, sources
+from tidewheel._core.http_guard import guard_for
 from tidewheel._observe import places, records
 from tidewheel._observe.history_writer import CHUNK_COMMITS
 from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, RunRecord, Stored
 from tidewheel._storage import open_store
 from tidewheel._ui.app import VIEWS
-from tidewheel._ui.guard import guard_for
 from tidewheel._ui.server import PageServer
 from tidewheel._ui.site import Site
 from tidewheel.testing import run_in_memory

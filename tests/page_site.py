@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tidewheel import Job, sinks, sources
+from tidewheel._core.http_guard import guard_for
 from tidewheel._observe.history_writer import HistoryWriter
 from tidewheel._observe.records import (
     Behind,
@@ -26,7 +27,6 @@ from tidewheel._observe.records import (
     Stored,
 )
 from tidewheel._storage import open_store
-from tidewheel._ui.guard import guard_for
 from tidewheel._ui.server import PageServer
 from tidewheel._ui.site import Site
 from tidewheel.testing import run_in_memory
@@ -110,8 +110,9 @@ def served(url: str, *, changes: bool = False, **places: Any) -> Iterator[PageSe
 
 
 def asked(page: PageServer, path: str, *, body: Any = None, **headers: str) -> tuple[int, Any]:
-    """Ask a page; return the status and the answer, decoded if it is JSON. With a body it is a POST."""
+    """Ask a page with its token; return the status and the answer, decoded if it is JSON. With a body it is a POST."""
     data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {TOKEN}", **headers}
     request = urllib.request.Request(f"http://127.0.0.1:{page.port}{path}", data, headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:

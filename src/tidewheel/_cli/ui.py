@@ -11,7 +11,6 @@ import typer
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, State
-from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -26,9 +25,7 @@ def ui(
             min=0, max=65535, help="The port; 0: any free one; by default 7080, or a free one if that is taken."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at. Others than this machine need the token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = ("127.0.0.1"),
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name under which the page is asked for, as behind a proxy."),
@@ -45,7 +42,8 @@ def ui(
 ) -> None:
     """Show all jobs at a state URL, alive or not, as a web page, until Ctrl-C.
 
-    Runs are not disturbed. The page listens on this machine only, and asks no other host for anything.
+    Runs are not disturbed. The page listens on this machine only, and asks no other host for anything. Its address, which is
+    printed, holds a token: without it nobody reads state.
 
     For example:
 
@@ -76,12 +74,9 @@ def page_server(
     cells: str | None = None,
     inbox: str | None = None,
 ) -> PageServer:
-    """Return the server of a page; a `ConfigError` if what it needs is not installed."""
-    try:
-        from tidewheel._ui.guard import guard_for
-        from tidewheel._ui.server import PageServer
-    except ImportError as error:
-        raise ConfigError(f"the page needs {error.name}: pip install 'tidewheel[ui]'") from error
+    """Return the server of a page."""
+    from tidewheel._core.http_guard import guard_for
+    from tidewheel._ui.server import PageServer
     from tidewheel._ui.site import Site
 
     return PageServer(Site(state, cells=cells, inbox=inbox), guard_for(host, names, changes=changes), host, port)

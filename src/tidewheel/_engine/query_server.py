@@ -5,37 +5,39 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._checkpoint.tools.text import shown
-from tidewheel._core.http_endpoint import LOOPBACK, Answer, HttpEndpoint
+from tidewheel._core.http_endpoint import LOOPBACK, Answer, HttpEndpoint, Request, failure
+from tidewheel._core.http_guard import open_guard_for
+from tidewheel._core.loopback_peer import is_stranger
 from tidewheel._engine.lookup import Lookup
 from tidewheel.errors import TidewheelError
 
-_JSON = "application/json"
-
 
 class Endpoint(HttpEndpoint):
-    """Answers look-ups until the block ends."""
+    """Answers look-ups of this user's processes until the block ends."""
 
     def __init__(self, lookup: Lookup, port: int) -> None:
         """Listen on the port of the loopback interface."""
-        super().__init__(LOOPBACK, port, partial(answer, lookup), "look-ups")
+        super().__init__(LOOPBACK, port, partial(answer, lookup), open_guard_for(LOOPBACK), "look-ups")
 
 
-def answer(lookup: Lookup, path: str, accept: str = "") -> Answer:
+def answer(lookup: Lookup, request: Request) -> Answer:
     """Return what is answered to a request: always JSON."""
-    parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/", 1)]
+    if is_stranger(request.user):
+        return failure(HTTPStatus.FORBIDDEN, "only the user who runs the job, and root, may look up its state")
+    parts = [unquote(part) for part in request.raw_path.strip("/").split("/", 1)]
     if len(parts) != 2 or not all(parts):
-        return _json(HTTPStatus.BAD_REQUEST, {"error": "ask for /OPERATOR/KEY; a KEY is text, or JSON such as 7"})
+        return failure(HTTPStatus.BAD_REQUEST, "ask for /OPERATOR/KEY; a KEY is text, or JSON such as 7")
     operator, key = parts
     try:
         chosen = either(lambda each: lookup.get(operator, each), key)
     except TidewheelError as error:
-        return _json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+        return failure(HTTPStatus.NOT_FOUND, str(error))
     return _json(HTTPStatus.OK if chosen.found else HTTPStatus.NOT_FOUND, chosen)
 
 
 def _json(status: HTTPStatus, value: Any) -> Answer:
-    return Answer(status, _JSON, shown(value).encode())
+    return Answer(status, "application/json", shown(value).encode())

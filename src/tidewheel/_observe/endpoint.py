@@ -8,7 +8,8 @@ from http import HTTPStatus
 
 from prometheus_client.exposition import choose_encoder
 
-from tidewheel._core.http_endpoint import LOOPBACK, Answer, HttpEndpoint
+from tidewheel._core.http_endpoint import LOOPBACK, Answer, HttpEndpoint, Request
+from tidewheel._core.http_guard import open_guard_for
 from tidewheel._observe.metrics import Metrics
 from tidewheel.errors import ConfigError
 
@@ -35,14 +36,15 @@ class MetricsEndpoint(HttpEndpoint):
 
     def __init__(self, metrics: Metrics, at: int | str) -> None:
         """Listen at a port, or at host:port."""
-        super().__init__(*place(at), partial(answer, metrics), "metrics")
+        host, port = place(at)
+        super().__init__(host, port, partial(answer, metrics), open_guard_for(host), "metrics")
 
 
-def answer(metrics: Metrics, path: str, accept: str = "") -> Answer:
+def answer(metrics: Metrics, request: Request) -> Answer:
     """Return what is answered to a request."""
-    asked = path.partition("?")[0]
+    asked = request.path
     if asked == "/metrics":
-        encoder, kind = choose_encoder(accept)
+        encoder, kind = choose_encoder(request.headers.get("accept", ""))
         return Answer(HTTPStatus.OK, kind, encoder(metrics.registry))
     if asked in ("/health", "/ready"):
         why = metrics.alive() if asked == "/health" else metrics.ready()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+import mimetypes
+import threading
+from collections.abc import Callable, Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from math import isfinite
 from typing import Any
 
 import msgspec
-from anyio import to_thread
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 
 from tidewheel._checkpoint.tools.text import shown
+from tidewheel._core.http_endpoint import Answer, Request, failure
+from tidewheel._core.http_guard import API, Guard
+from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._ui.changes import Changes, Wanted
-from tidewheel._ui.guard import Guard, Guarded
 from tidewheel._ui.site import Site
 from tidewheel._ui.views import batches, cells, checkpoints, errors, fleet, jobs, shards, state
 from tidewheel.errors import ConfigError, NotFound, TidewheelError
@@ -28,26 +25,40 @@ from tidewheel.errors import ConfigError, NotFound, TidewheelError
 _LOG = logging.getLogger(__name__)
 _STATIC = files("tidewheel._ui") / "static"
 _POLL_SECONDS = 1.0
-_LARGEST_BODY = 1 << 20
+_KINDS = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+}
 
 View = Callable[[Site, dict[str, str]], Any]
 
 
 def _at(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdigit() else text or None
+    return int(text) if text is not None and _is_number(text) else text or None
 
 
 def _number(text: str | None) -> float | None:
+    if not text:
+        return None
     try:
-        return None if not text else float(text)
+        number = float(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
+        number = float("nan")
+    if not isfinite(number):
+        raise ConfigError(f"{text!r} is not a number")
+    return number
 
 
 def _sequence(text: str | None) -> int | None:
-    if text and not text.isdigit():
+    if text and not _is_number(text):
         raise ConfigError(f"{text!r} is not the number of a checkpoint")
     return int(text) if text else None
+
+
+def _is_number(text: str) -> bool:
+    # Other digits than these, such as a superscript two, are digits to Python but no numbers.
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 VIEWS: dict[str, View] = {
@@ -74,89 +85,102 @@ VIEWS: dict[str, View] = {
 """What can be asked for, by its name below `/api/`. The arguments are those of the query."""
 
 
-def make_app(site: Site, guard: Guard) -> ASGIApp:
-    """Return the application of a page."""
-    changes = Changes(site)
+class PageApp:
+    """Answers the requests to one page."""
 
-    async def index(request: Request) -> Response:
-        return FileResponse(str(_STATIC / "index.html"))
+    def __init__(self, site: Site, guard: Guard) -> None:
+        """Take what the page shows, and what is allowed."""
+        self._site, self._guard, self._changes = site, guard, Changes(site)
+        self._static = dict(_static_files(_STATIC, "/static"))
+        self._closed = threading.Event()
 
-    async def about(request: Request) -> Response:
-        return _json({"changes": guard.changes, "state": site.store.url})
-
-    async def view(request: Request) -> Response:
-        name = request.path_params["view"]
+    def __call__(self, request: Request) -> Answer:
+        """Return what is answered to a request that the guard has let in."""
+        path = request.path
+        if not path.startswith(API):
+            found = self._static.get("/static/index.html" if path == "/" else path)
+            if found is None:
+                return failure(404, "there is no such page")
+            return Answer(200, _kind(found.name), found.read_bytes())
+        name = path.removeprefix(API)
+        if request.method not in ("GET", "HEAD"):
+            return self._change(name, request.body)
+        if name == "about":
+            return _json({"changes": self._guard.changes, "state": self._site.store.url})
+        if name == "events":
+            news = _news(self._site, request.arguments.get("job"), self._closed)
+            return Answer(200, "text/event-stream", news)
         if name not in VIEWS:
-            return _json({"error": f"there is no view {name!r}"}, 404)
-        return await _answered(functools.partial(VIEWS[name], site, dict(request.query_params)))
+            return failure(404, f"there is no view {name!r}")
+        return _answered(lambda: VIEWS[name](self._site, request.arguments))
 
-    async def events(request: Request) -> Response:
-        stream = _news(site, request.query_params.get("job"), request.is_disconnected)
-        return StreamingResponse(stream, media_type="text/event-stream")
-
-    async def change(request: Request) -> Response:
-        body = await request.body()
-        if len(body) > _LARGEST_BODY:
-            return _json({"error": "the request is too large"}, 413)
+    def _change(self, name: str, body: bytes) -> Answer:
+        kind, _, code = name.partition("/")
+        if kind != "changes":
+            return failure(405, "only reading is done here")
+        if code:
+            return _answered(lambda: self._changes.confirm(code))
         try:
             wanted = msgspec.json.decode(body, type=Wanted)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _json({"error": f"the change was not understood: {error}"}, 400)
-        return await _answered(functools.partial(changes.ask, wanted))
+        except UNDECODABLE as error:
+            return failure(400, f"the change was not understood: {error}")
+        return _answered(lambda: self._changes.ask(wanted))
 
-    async def confirm(request: Request) -> Response:
-        return await _answered(functools.partial(changes.confirm, request.path_params["code"]))
-
-    app = Starlette(
-        routes=[
-            Route("/", index),
-            Route("/api/about", about),
-            Route("/api/events", events),
-            Route("/api/changes", change, methods=["POST"]),
-            Route("/api/changes/{code}", confirm, methods=["POST"]),
-            Route("/api/{view}", view),
-            Mount("/static", StaticFiles(packages=[("tidewheel._ui", "static")])),
-        ]
-    )
-    return Guarded(app, guard)
+    def close(self) -> None:
+        """End the streams of events."""
+        self._closed.set()
 
 
-async def _answered(make: Callable[[], Any]) -> Response:
+def _static_files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield what the page is made of, by path: nothing else can be asked for."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _static_files(entry, f"{path}/{entry.name}")
+        else:
+            yield f"{path}/{entry.name}", entry
+
+
+def _kind(name: str) -> str:
+    suffix = f".{name.rpartition('.')[2]}"
+    return _KINDS.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _answered(make: Callable[[], Any]) -> Answer:
     try:
-        return _json(await to_thread.run_sync(make))
+        return _json(make())
     except NotFound as error:
-        return _json({"error": str(error)}, 404)
+        return failure(404, str(error))
     except TidewheelError as error:
-        return _json({"error": str(error)}, 409)
+        return failure(409, str(error))
     except KeyError as error:
-        return _json({"error": f"the argument {error.args[0]!r} is missing"}, 400)
+        return failure(400, f"the argument {error.args[0]!r} is missing")
     except Exception as error:
         _LOG.exception("a view of the page failed")
-        return _json({"error": f"the page failed, not the job: {type(error).__name__}: {error}"}, 500)
+        return failure(500, f"the page failed, not the job: {type(error).__name__}: {error}")
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(shown(value), status, media_type="application/json")
+def _json(value: Any) -> Answer:
+    return Answer(200, "application/json", shown(value).encode())
 
 
-async def _news(site: Site, job: str | None, gone: Callable[[], Any]) -> AsyncIterator[str]:
-    """Yield events until the reader is gone: what has changed, as often as it changes.
+def _news(site: Site, job: str | None, closed: threading.Event) -> Iterator[bytes]:
+    """Yield events until the page is closed: what has changed, as often as it changes.
 
     `jobs` has the list of jobs; for one job, `job` has its summary, and `commits` the commits that are new.
     """
     last: dict[str, str] = {}
     after: float | None = None
-    while not await gone():
+    while not closed.is_set():
         news: list[tuple[str, Any]] = []
         try:
             if job is None:
-                news.append(("jobs", await to_thread.run_sync(jobs.jobs, site)))
+                news.append(("jobs", jobs.jobs(site)))
             else:
-                news.append(("job", await to_thread.run_sync(jobs.overview, site, job)))
+                news.append(("job", jobs.overview(site, job)))
                 if after is None:
-                    newest = await to_thread.run_sync(site.history.latest, job)
+                    newest = site.history.latest(job)
                     after = newest.at / 1e9 if newest else 0.0
-                fresh = await to_thread.run_sync(batches.bars_after, site, job, after)
+                fresh = batches.bars_after(site, job, after)
                 if fresh:
                     after = max(bar["at"] for bar in fresh)
                     news.append(("commits", fresh))
@@ -168,6 +192,6 @@ async def _news(site: Site, job: str | None, gone: Callable[[], Any]) -> AsyncIt
             compared = shown({**value, "now": 0}) if isinstance(value, dict) else text
             if kind == "commits" or last.get(kind) != compared:
                 last[kind] = compared
-                yield f"event: {kind}\ndata: {text}\n\n"
-        yield ": \n\n"
-        await asyncio.sleep(_POLL_SECONDS)
+                yield f"event: {kind}\ndata: {text}\n\n".encode()
+        yield b": \n\n"
+        closed.wait(_POLL_SECONDS)

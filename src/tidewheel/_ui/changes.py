@@ -18,7 +18,7 @@ from tidewheel._cells.declared import CheckedCodec
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
 from tidewheel._engine.control import cells_of, rescale
 from tidewheel._engine.job_status import stop
-from tidewheel._engine.stored_cells import stored_cells
+from tidewheel._engine.stored_cells import StoredCells, stored_cells
 from tidewheel._program.stored_job import StoredJob
 from tidewheel._ui.site import Site
 from tidewheel.errors import ConfigError, NotFound
@@ -82,8 +82,8 @@ class Changes:
             case "savepoint":
                 if not wanted.name:
                     raise ConfigError("a savepoint needs a name")
-                at = head.sequence if wanted.at is None else wanted.at
-                return f"Checkpoint {at} of {wanted.job} gets the name {wanted.name!r} and stays until it is dropped."
+                found = find(job.checkpoints(), wanted.at)
+                return f"Checkpoint {found.sequence} of {wanted.job} gets the name {wanted.name!r} and stays until it is dropped."
             case "restore":
                 found = find(job.checkpoints(), wanted.at)
                 return (
@@ -104,7 +104,7 @@ class Changes:
         job = self._site.job(wanted.job)
         match wanted.what:
             case "savepoint":
-                at = wanted.at if isinstance(wanted.at, int) else None
+                at = find(job.checkpoints(), wanted.at).sequence
                 made = make_savepoint(job.checkpoints(), wanted.name, at)
                 return f"savepoint {wanted.name} of checkpoint {made.sequence}"
             case "restore":
@@ -121,10 +121,13 @@ class Changes:
                     return "it does not run"
                 return "it has ended" if ended else "it was told to end, and does so when its batch is committed"
             case "set_cell":
-                cell = stored_cells(self._site.store, wanted.job).open(job.connection(), wanted.name)
+                cell = self._cells(wanted).open(job.connection(), wanted.name)
                 return f"{wanted.name} is version {int(cell.write(wanted.value))}"
+
+    def _cells(self, wanted: Wanted) -> StoredCells:
+        return stored_cells(self._site.store, wanted.job, self._site.job(wanted.job).place.cells)
 
     def _check_cell(self, wanted: Wanted) -> None:
         """Refuse a cell that the job does not declare, and a value that is not of its type."""
-        cell = stored_cells(self._site.store, wanted.job).declared(wanted.name)
+        cell = self._cells(wanted).declared(wanted.name)
         CheckedCodec(cell.checked_as).encode(wanted.value, f"the cell {wanted.name!r}", cell.type)

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
+from tidewheel._core.http_endpoint import Request
 from tidewheel._observe.endpoint import MetricsEndpoint, answer, place
 from tidewheel._observe.metric_list import METRICS, PREFIX
 from tidewheel._observe.metrics import Metrics
@@ -38,7 +39,7 @@ def metrics(time):
 
 
 def samples(metrics: Metrics, parse=prometheus_text, accept: str = "") -> dict[tuple, float]:
-    _, _, body = answer(metrics, "/metrics", accept)
+    _, _, body = answer(metrics, Request("GET", "/metrics", headers={"accept": accept}))
     found = {}
     for family in parse(body.decode()):
         for sample in family.samples:

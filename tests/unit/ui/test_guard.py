@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._ui.guard import guard_for
+from tidewheel._core.http_guard import guard_for, open_guard_for
 
 OURS = {"host": "127.0.0.1:7080"}
 WITH_TOKEN = OURS | {"authorization": "Bearer secret"}
@@ -23,8 +23,32 @@ def test_a_name_that_a_stranger_points_at_this_machine_is_refused(host):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7080", "localhost:7080", "LOCALHOST", "[::1]:7080"])
-def test_this_machine_may_read_without_a_token(host):
-    assert status(guard_for("127.0.0.1"), "GET", "/api/jobs", {"host": host}) is None
+def test_reading_needs_the_token_on_this_machine_too(host):
+    """Every user of the machine reaches its loopback."""
+    guard = guard_for("127.0.0.1", token="secret")
+    assert status(guard, "GET", "/api/jobs", {"host": host}) == 401
+    assert status(guard, "GET", "/api/jobs", {"host": host, "authorization": "Bearer secret"}) is None
+    assert status(guard, "GET", "/", {"host": host}) is None, "the page itself holds nothing of a job"
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "refused"),
+    [
+        ("127.0.0.1", "127.0.0.1:9090", None),
+        ("127.0.0.1", "localhost", None),
+        ("127.0.0.1", "evil.example:9090", 421),
+        ("127.0.0.1", "10.0.0.7:9090", 421),
+        ("0.0.0.0", "10.0.0.7:9090", None),
+        ("0.0.0.0", "[fd00::7]:9090", None),
+        ("0.0.0.0", "clicks-metrics:9090", None),
+        ("0.0.0.0", "clicks.jobs.svc:9090", None),
+        ("0.0.0.0", "evil.example:9090", 421),
+        ("0.0.0.0", "", 421),
+        ("metrics.example", "metrics.example:9090", None),
+    ],
+)
+def test_metrics_are_asked_for_by_address_or_by_a_name_that_is_not_public(bound, host, refused):
+    assert status(open_guard_for(bound), "GET", "/metrics", {"host": host}) == refused
 
 
 def test_what_comes_from_another_page_is_refused():

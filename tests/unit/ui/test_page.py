@@ -101,7 +101,12 @@ def test_a_checkpoint_says_what_changed_in_it(page):
 
 def test_bad_arguments_are_refused_by_name(page):
     assert asked(page, "/api/key?job=clicks&operator=count") == (400, {"error": "the argument 'key' is missing"})
-    assert asked(page, "/api/batches?job=clicks&since=soon") == (409, {"error": "'soon' is not a number"})
+    for wrong in ("soon", "nan", "inf"):
+        assert asked(page, f"/api/batches?job=clicks&since={wrong}") == (409, {"error": f"'{wrong}' is not a number"})
+    assert asked(page, "/api/verify?job=clicks&at=%C2%B2")[0] == 409
+    assert asked(page, "/api/checkpoint?job=clicks&at=%C2%B2")[0] in (404, 409)
+    assert asked(page, f"/api/key?job=clicks&operator=count&key={'[' * 20_000}")[0] in (200, 404)
+    assert asked(page, f"/api/key?job=clicks&{'a=1&' * 200}")[0] == 400
     status, body = asked(page, "/api/key?job=clicks&operator=nowhere&key=ada")
     assert (status, "has no operator 'nowhere'" in body["error"]) == (404, True)
     assert asked(page, "/api/job?job=nobody")[0] == 404
@@ -221,6 +226,13 @@ def test_a_change_is_asked_twice(url, page):
     assert confirm(page, first["code"])[0] == 404, "a code is good once"
 
 
+def test_a_savepoint_of_a_savepoint_is_of_the_checkpoint_that_was_named(page):
+    for wanted in ({"name": "old", "at": 1}, {"name": "copy", "at": "old"}):
+        _, said = change(page, what="savepoint", **wanted)
+        assert said["says"].startswith("Checkpoint 1 of clicks")
+        assert confirm(page, said["code"])[1] == {"done": f"savepoint {wanted['name']} of checkpoint 1"}
+
+
 def test_what_cannot_be_done_is_refused_when_it_is_asked(page):
     for wanted, words in [
         ({"what": "set_cell", "name": "treshold", "value": 1}, "it declares threshold"),
@@ -257,7 +269,9 @@ def test_a_cell_is_set_and_the_change_is_logged(page, caplog):
 
 
 def test_without_the_token_nothing_changes(url, page):
-    assert asked(page, "/api/changes", body={"job": "clicks", "what": "stop"})[0] == 401
+    stop = {"job": "clicks", "what": "stop"}
+    assert asked(page, "/api/changes", body=stop, Authorization="Bearer guess")[0] == 401
+    assert asked(page, "/api/jobs", Authorization="")[0] == 401
     with served(url) as reading:
         assert change(reading, what="stop")[0] == 403
 

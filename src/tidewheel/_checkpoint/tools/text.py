@@ -23,7 +23,7 @@ def key_candidates(text: str) -> list[Any]:
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [text]
     if isinstance(value, list):
         value = _tuples(value)

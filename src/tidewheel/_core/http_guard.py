@@ -1,0 +1,103 @@
+"""Who may ask a server of this process for what.
+
+A stranger's page can make a browser on this machine send requests here. So the `Host` must be one of ours (a public name that a
+stranger points at this machine is not), and a request that says where it comes from must come from our own page. What shows or
+changes state needs the token, which only the user who started the server was shown: every user of a machine reaches its loopback.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+import msgspec
+
+API = "/api/"
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_PRIVATE_NAMES = (".local", ".internal", ".svc", ".localhost")
+"""Endings of names that nobody can register."""
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """The rules of one server."""
+
+    hosts: frozenset[str]
+    """The names, without ports, under which it may be asked."""
+    token: str | None = None
+    """What is below `/api/` needs it; None: nothing needs a token."""
+    changes: bool = False
+    """Whether anything but reading is allowed."""
+    private_names: bool = False
+    """Whether every address and every name that is not public will do, as where a cluster's own names are used."""
+
+    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Return status and text of the refusal of a request, None if it is fine. Pure. `headers` has lower-case names."""
+        host = headers.get("host", "")
+        name = _name(host)
+        if name not in self.hosts and not (self.private_names and _is_private(name)):
+            return 421, "nothing is served here under that name; see --allow-host"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return 403, "the request comes from another page"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return 403, "the request comes from another page"
+        changing = method not in ("GET", "HEAD")
+        if changing and not path.startswith(API):
+            return 405, "only reading is done here"
+        if changing and not self.changes:
+            return 403, "this page only shows; start it with --allow-changes to change jobs from it"
+        if self.token is not None and path.startswith(API) and not self._has_token(self.token, headers):
+            return 401, "the token is missing or wrong; open the address that was printed when the page was started"
+        return None
+
+    def _has_token(self, token: str, headers: Mapping[str, str]) -> bool:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        return kind == "Bearer" and hmac.compare_digest(given.encode(), token.encode())
+
+
+def guard_for(host: str, allowed: tuple[str, ...] = (), *, changes: bool = False, token: str | None = None) -> Guard:
+    """Return the rules of a page that is bound to an address. `allowed` are more names under which it may be asked."""
+    return Guard(_names(host) | {name.lower() for name in allowed}, token or secrets.token_urlsafe(24), changes)
+
+
+def open_guard_for(host: str) -> Guard:
+    """Return the rules of a server that shows no state, or only to this user: it asks for no token."""
+    own = frozenset({socket.gethostname().lower()})
+    return Guard(_names(host) | own, private_names=not is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _names(host: str) -> frozenset[str]:
+    return frozenset({host.lower()}) | (_LOOPBACK if is_loopback(host) else frozenset())
+
+
+def _is_private(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return name != "" and ("." not in name or name.endswith(_PRIVATE_NAMES))
+    return True
+
+
+def _name(host: str) -> str:
+    """Return the name in a `Host`, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
