@@ -24,6 +24,7 @@ from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._testing.memory import MemoryRun
 from tidewheel._values.shape import ANY, to_columns
+from tidewheel.sinks import files
 
 _POLL_S = 0.05
 _EVENTS = 500
@@ -91,6 +92,7 @@ def main() -> None:
         print(json.dumps({"event": event, "node": name, "at": time.time(), **facts}), flush=True)
 
     job = counting(Path(folder), snapshot_every=6, collect_every=5, keep=2, grace="1 s")
+    job.dead_letter("dead", files(f"{folder}/dead", format="json"))
     engine = InProcess(f"{folder}/local/{name}", tell)
     try:
         Node(job, engine, NodeOptions(name, where, inbox, float(lease), tell=tell)).execute()

@@ -5,18 +5,14 @@ Most of it without Spark, which adds time and nothing to the question; once with
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fleet_nodes import Fleet as Shared
+from fleet_processes import LEASE, Processes
 from kafka_server import running_kafka
 from nats_server import running_nats
 from servers import running_etcd
@@ -29,53 +25,6 @@ sys.path.insert(0, str(TESTS.parent / "examples"))
 
 from fleet_demo import PRODUCERS, check, events_of, show, until  # noqa: E402
 from fleet_demo import Fleet as DemoFleet  # noqa: E402
-
-LEASE = 5.0
-
-
-class Processes:
-    """Nodes without Spark, each a process."""
-
-    def __init__(self, folder: Path, cells: str, inbox: str) -> None:
-        self.folder, self.cells, self.inbox = folder, cells, inbox
-        self.shared = Shared(folder, cells=cells, inbox=inbox)
-        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        arguments = [name, str(self.folder), self.cells, self.inbox, str(LEASE)]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.nodes[name] = subprocess.Popen(
-                [sys.executable, str(TESTS / "fleet_process.py"), *arguments],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def told(self, name: str, event: str, after: float = 0.0) -> list[dict]:
-        lines = (self.folder / f"{name}.log").read_text().splitlines()
-        found = [json.loads(line) for line in lines if line.startswith('{"event"')]
-        return [said for said in found if said["event"] == event and said["at"] > after]
-
-    def wait(self, condition: Callable[[], object], what: str) -> None:
-        try:
-            until(condition, what, SOON)
-        except RuntimeError as error:
-            logs = "".join(f"{path.name}:\n{path.read_text()[-1500:]}\n" for path in self.folder.glob("*.log"))
-            raise AssertionError(f"{error}\n{logs}") from None
-
-    def wait_for(self, name: str, event: str, after: float = 0.0) -> dict:
-        self.wait(lambda: self.told(name, event, after), f"{event} of {name}")
-        return self.told(name, event, after)[0]
-
-    def signal(self, name: str, number: int) -> None:
-        os.killpg(self.nodes[name].pid, number)
-
-    def close(self) -> None:
-        for process in self.nodes.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self.shared.close()
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from tidewheel._cells.tickets import Presented, Ticket, Validator
 from tidewheel._cells.when import When
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration
-from tidewheel.errors import TidewheelError
+from tidewheel.errors import CorruptError, TidewheelError
 
 if TYPE_CHECKING:
     from tidewheel._cells.connection import Connection
@@ -267,18 +267,26 @@ class Cell(Observed, Closing, Generic[T]):
             if version and self._validators:
                 raise TicketRefused("it was deleted, and that takes no ticket")
             return None
+        return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
+
+    def _record_of(self, held: Held) -> CellRecord | None:
+        """Return the record that stands, or raise: `TicketRefused`, `WrongType`, `CorruptError`.
+
+        The ticket comes first: who has none must not disturb readers that ask for one, whatever it writes.
+        """
+        if held.record is None:
+            return None
+        try:
+            record = records.decode(held.record, self.where)
+        except CorruptError as error:
+            if self._validators:
+                raise TicketRefused(f"it has no ticket that can be read: {error}") from None
+            raise
         if self._validators:
             signed = records.statement(self.path, record.type_name, record.token, record.value)
             presented = Presented(record.ticket, record.proof, signed)
             for validate in self._validators:
                 validate(presented)
-        return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
-
-    def _record_of(self, held: Held) -> CellRecord | None:
-        """Return the record that stands, or raise: `WrongType`, `CorruptError`."""
-        if held.record is None:
-            return None
-        record = records.decode(held.record, self.where)
         if not self.type_name:
             self.type_name = record.type_name
         if record.type_name not in (self.type_name, records.FORGOTTEN):
@@ -395,7 +403,8 @@ class CellWriter(Cell[T]):
         backend = self._connection._backend
         held, fresh, lost = self._held, False, 0
         while True:
-            self._record_of(held)
+            with contextlib.suppress(TicketRefused):  # What has no valid ticket may be overwritten, whatever it is.
+                self._record_of(held)
             seen = None if applies is None else self._seen(held)
             if applies is None or applies(held):
                 swap = backend.swap(self.path, held, self._record(data, backend.limit, forgets), deadline)

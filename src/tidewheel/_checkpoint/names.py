@@ -75,13 +75,18 @@ def folder(stream_id: str) -> str:
     return text
 
 
-def stream_of(name: str) -> str:
-    """Return the stream whose `folder` is this.
+def stream_of(name: str) -> str | None:
+    """Return the stream whose `folder` is this; None if it is no stream's, as something else that is in the same place.
 
-    >>> stream_of("eu=2Forders")
-    'eu/orders'
+    >>> stream_of("eu=2Forders"), stream_of("lost+found"), stream_of("=FF")
+    ('eu/orders', None, None)
     """
-    return re.sub(rb"=([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
+    try:
+        raw = re.sub(rb"=([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode())
+        stream = raw.decode()
+        return stream if folder(stream) == name else None
+    except (UnicodeError, ConfigError):
+        return None
 
 
 def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix, place: int = 0) -> str:

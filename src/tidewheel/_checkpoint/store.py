@@ -339,9 +339,8 @@ class CheckpointStore:
 
     def folders(self) -> dict[str, bool]:
         """Return the streams that have a folder, by name, and whether they have checkpoints: a job that starts has none yet."""
-        # A name with a dot in front is no stream's: `folder` gives none.
-        names = (name for name in self.store.folders() if not name.startswith("."))
-        return {stream_of(name): bool(self.store.list(f"{name}/{CHAIN}")) for name in names}
+        streams = ((name, stream_of(name)) for name in self.store.folders())
+        return {stream: bool(self.store.list(f"{name}/{CHAIN}")) for name, stream in streams if stream is not None}
 
     def save(self, state: Manifest) -> None:
         """Keep a checkpoint of its stream; see `StreamCheckpoints.save`."""

@@ -67,9 +67,9 @@ class History:
         """Return the names of the jobs that have a history, sorted."""
         jobs = []
         for name in self._store.folders(places.ROOT):
-            try:
-                jobs.append(stream_of(name))
-            except UnicodeDecodeError:
+            if (job := stream_of(name)) is not None:
+                jobs.append(job)
+            else:
                 self.damaged[f"{places.ROOT}/{name}"] = "its name is no job's"
         return sorted(jobs)
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
@@ -190,7 +190,32 @@ class _Worker:
             self.process.wait()
 
 
-def _serve(connection: Connection) -> None:
+class _Termination:
+    """SIGTERM: an idle process ends at once, a busy one after its task. A second SIGTERM ends it in any case.
+
+    A service manager sends SIGTERM to all processes of a service, and the driver then lets the batch finish.
+    """
+
+    def __init__(self) -> None:
+        self._is_busy = self._is_asked = False
+
+    def requested(self, *_: object) -> None:
+        """Handle the signal."""
+        if self._is_asked or not self._is_busy:
+            os._exit(128 + signal.SIGTERM)
+        self._is_asked = True
+
+    @contextlib.contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Let a task finish."""
+        self._is_busy = True
+        yield
+        self._is_busy = False
+        if self._is_asked:
+            os._exit(128 + signal.SIGTERM)
+
+
+def _serve(connection: Connection, termination: _Termination) -> None:
     """Run tasks until the driver has closed its end."""
     from tidewheel._spark.entry import reports_here
 
@@ -199,11 +224,12 @@ def _serve(connection: Connection) -> None:
     while True:
         spec, levels, splits, number = pickling.loads(connection.recv_bytes())
         answer: list[bytes] | str
-        try:
-            answer = reports_here(program, digest, spec, levels, splits, number)
-        except Exception as error:
-            answer = f"{type(error).__name__}: {error}"
-        connection.send_bytes(pickling.dumps(answer))
+        with termination.put_off():
+            try:
+                answer = reports_here(program, digest, spec, levels, splits, number)
+            except Exception as error:
+                answer = f"{type(error).__name__}: {error}"
+            connection.send_bytes(pickling.dumps(answer))
 
 
 def _end_with_driver(descriptor: int) -> None:
@@ -215,11 +241,13 @@ def _end_with_driver(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    # They are for the driver, which lets the batch finish.
+    # A terminal sends these to all processes; they are for the driver, which lets the batch finish.
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
+    ending = _Termination()
+    signal.signal(signal.SIGTERM, ending.requested)
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     threading.Thread(target=_end_with_driver, args=(descriptor,), name="tidewheel-driver", daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError), Connection(descriptor) as driver:
-        _serve(driver)
+        _serve(driver, ending)

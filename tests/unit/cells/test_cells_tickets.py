@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tidewheel import cells
+from tidewheel._cells.record import FORMAT, CellRecord, encode
 from tidewheel._cells.tickets import Presented
 from tidewheel.cells import Ticket, TicketIssuer, TicketRefused, TicketValidator
 from tidewheel.errors import ConfigError
@@ -125,3 +126,27 @@ def test_keys_that_cannot_work_are_refused_when_they_are_given(key, algorithm, s
     for make in (TicketIssuer, TicketValidator):
         with pytest.raises(ConfigError, match=says):
             make(key, audience="app", algorithm=algorithm)
+
+
+@pytest.mark.parametrize("disturbance", ["another type", "bytes that are no record", "a record of a newer version"])
+def test_a_writer_without_a_ticket_cannot_disturb_readers_that_demand_one(disturbance):
+    with cells.open("memory:") as connection:
+        writer = connection.writer("x", float).present(
+            TicketIssuer(SECRET, audience="app").issue("me", lifetime="1 hour")
+        )
+        writer.require_ticket(TicketValidator(SECRET, audience="app"))
+        reader = connection.reader("x", float).require_ticket(TicketValidator(SECRET, audience="app"))
+        writer.write(1.0)
+        backend = connection._backend
+        held = backend.load(writer.path, connection.deadline())
+        record = {
+            "another type": encode(CellRecord(FORMAT, "str", b"t", b"boo")),
+            "bytes that are no record": b"boo",
+            "a record of a newer version": encode(CellRecord(FORMAT + 1, "float", b"t", b"boo")),
+        }[disturbance]
+        assert backend.swap(writer.path, held, record, connection.deadline()).applied
+        assert reader.refresh().value == 1.0
+        assert reader.ignored is not None
+        assert reader.error is None
+        assert writer.compare_exchange(None, 2.0).applied
+        assert reader.refresh().value == 2.0

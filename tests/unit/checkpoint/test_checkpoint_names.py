@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from tidewheel._checkpoint import names
 from tidewheel._checkpoint.names import StateFileName
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._storage.base import check_path
 from tidewheel.errors import ConfigError
 
@@ -79,3 +80,12 @@ def test_a_shared_name_means_the_same_file_to_every_job():
     name = names.state_file(1, "r", 0, 0, "snap")
     assert names.path("copy", names.shared("eu/orders", name)) == names.path("eu/orders", name)
     assert names.shared("copy", names.shared("orders", name)) == names.shared("orders", name)
+
+
+@pytest.mark.parametrize("stray", ["=FF", "lost+found", "=2e", "=41", ".hidden", "x\x1b[2J", "\udcff", "a" * 300])
+def test_a_folder_that_is_no_stream_s_is_passed_over(stray, tmp_path):
+    assert names.stream_of(stray) is None
+    if stray.isascii() and len(stray) < 255:
+        (tmp_path / stray / "chain").mkdir(parents=True)
+        (tmp_path / "orders" / "chain").mkdir(parents=True)
+        assert list(CheckpointStore.open(f"file://{tmp_path}").folders()) == ["orders"]

@@ -23,7 +23,7 @@ from tidewheel._spark import workers_beside
 from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
-from waiting import eventually
+from waiting import SOON, eventually
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Numbers(Split):
                 Path(self.path).write_text(str(child))
                 os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()
+        if self.does == "is told to end":
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.does == "is told to end twice":
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
         if self.does == "prints":
             print("seen at once")
         yield pa.RecordBatch.from_pydict({"value": list(self.numbers)})
@@ -263,3 +268,23 @@ def test_one_that_is_killed_while_nothing_runs_is_not_used(workers, run):
     with pytest.raises(BatchFailed, match="has ended"):
         workers.reports(run.spec(1, ""), range(1), [[]])
     assert not workers._workers
+
+
+def test_sigterm_ends_an_idle_process(workers):
+    await_ready(workers)
+    (worker,) = workers._workers
+    worker.process.terminate()
+    assert worker.process.wait(SOON) == 128 + signal.SIGTERM
+
+
+def test_sigterm_lets_a_task_finish_before_the_process_ends(workers, run, tmp_path):
+    await_ready(workers)
+    (worker,) = workers._workers
+    assert ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1, 2), "is told to end"))
+    assert worker.process.wait(SOON) == 128 + signal.SIGTERM
+
+
+def test_a_second_sigterm_ends_a_process_in_the_middle_of_a_task(workers, run, tmp_path):
+    await_ready(workers)
+    with pytest.raises(BatchFailed, match="has ended"):
+        ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1, 2), "is told to end twice"))

@@ -27,7 +27,7 @@ from tidewheel._cells.errors import Offline, TooLarge
 from tidewheel._core.urls import Url
 
 _LIMIT = 1_500_000
-_ATTEMPT_S = 2.0
+_ATTEMPT_S, _LEAST_ATTEMPT_S = 2.0, 0.25
 _PAUSE_S = 0.05
 
 
@@ -154,7 +154,7 @@ class EtcdBackend(Backend):
             for _ in self._address.endpoints:
                 endpoint = self._address.endpoints[self._preferred]
                 try:
-                    return self._client.call(endpoint, path, body, max(0.05, min(_ATTEMPT_S, deadline.left())))
+                    return self._client.call(endpoint, path, body, self._attempt_s(deadline))
                 except NoAnswer as error:
                     attempts.failed(error)
                     self._preferred = (self._preferred + 1) % len(self._address.endpoints)
@@ -169,6 +169,10 @@ class EtcdBackend(Backend):
             if deadline.passed or self._stop.is_set():
                 raise Offline(f"{self.url} does not answer ({attempts.last})", attempts.uncertain)
             time.sleep(min(_PAUSE_S, deadline.left()))
+
+    def _attempt_s(self, deadline: Deadline) -> float:
+        """Return how long one member may take: no longer than leaves time to ask the others."""
+        return max(_LEAST_ATTEMPT_S, min(_ATTEMPT_S, deadline.left() / len(self._address.endpoints)))
 
     def _tell(self, path: str, held: Held) -> None:
         assert self._listener is not None

@@ -135,8 +135,8 @@ class TargetFolder:
         """Remove this sink's output of the sequences above `after` and below `before`; return what was removed."""
         removed = sorted(
             path
-            for path, prefix, sequence in _outputs(self.place)
-            if prefix == self.prefix and after < sequence < before
+            for path, whose, sequence in _outputs(self.place)
+            if whose == (self.stream, self.sink) and after < sequence < before
         )
         for path in removed:
             self.place.remove(path)
@@ -145,7 +145,7 @@ class TargetFolder:
 
     def outputs(self) -> list[str]:
         """Return the paths of this sink's output files."""
-        return sorted(path for path, prefix, _ in _outputs(self.place) if prefix == self.prefix)
+        return sorted(path for path, whose, _ in _outputs(self.place) if whose == (self.stream, self.sink))
 
     def format(self) -> str | None:
         """Return the format of an output file of this job and sink, of a fleet's from any run; None if there is none.
@@ -156,12 +156,13 @@ class TargetFolder:
         if self.job == self.stream and not self.marker():
             return None
         return next(
-            (path.rpartition(".")[2] for path, prefix, _ in _outputs(self.place) if self._is_of_job(prefix)), None
+            (
+                path.rpartition(".")[2]
+                for path, (stream, sink), _ in _outputs(self.place)
+                if job_of(stream) == self.job and sink == self.sink
+            ),
+            None,
         )
-
-    def _is_of_job(self, prefix: str) -> bool:
-        stream, sink = (stream_of(part) for part in prefix.split("~"))
-        return job_of(stream) == self.job and sink == self.sink
 
     def remove(self) -> None:
         """Remove all files of this sink, the marker last: until then a new life of the job is told of the old one's output."""
@@ -194,8 +195,8 @@ class TargetFolder:
 def whole(place: Place) -> list[str]:
     """Return the paths of all output files of batches that are in place as a whole."""
     outputs = list(_outputs(place))
-    markers = {prefix: _whole_up_to(place, prefix) for prefix in {prefix for _, prefix, _ in outputs}}
-    return sorted(path for path, prefix, sequence in outputs if sequence <= markers[prefix])
+    markers = {whose: _whole_up_to(place, *whose) for whose in {whose for _, whose, _ in outputs}}
+    return sorted(path for path, whose, sequence in outputs if sequence <= markers[whose])
 
 
 def over_number(place: Place, stream: str, sink: str) -> int:
@@ -204,16 +205,17 @@ def over_number(place: Place, stream: str, sink: str) -> int:
     return 0 if over is None else TargetFolder(place, over, sink).marker()
 
 
-def _whole_up_to(place: Place, prefix: str) -> float:
+def _whole_up_to(place: Place, stream: str, sink: str) -> float:
     """Return the sequence up to which the output of one job and sink is in place; all of it, of a run that is over."""
-    stream, sink = (stream_of(part) for part in prefix.split("~"))
     # In this order: the marker of a run goes after the run is noted as over.
     marker = TargetFolder(place, stream, sink).marker()
     return math.inf if not marker and is_over(stream, over_number(place, stream, sink)) else marker
 
 
-def _outputs(place: Place) -> Iterator[tuple[str, str, int]]:
-    """Yield every output file: its path, whose it is, and its sequence."""
+def _outputs(place: Place) -> Iterator[tuple[str, tuple[str, str], int]]:
+    """Yield every output file: its path, its stream and sink, and its sequence."""
     for path in place.walk(HIDDEN):
         if match := _OUTPUT.fullmatch(path):
-            yield path, match[1], int(match[2])
+            stream, sink = (stream_of(part) for part in match[1].split("~"))
+            if stream is not None and sink is not None:
+                yield path, (stream, sink), int(match[2])
