@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka java browser test test-again soak matrix lint docs site recording wheel lock clean \
+.PHONY: help setup demo fleet-demo kafka java browser test test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
 
@@ -66,6 +66,12 @@ recording: setup  ## the picture in the README, from a real run
 
 wheel: setup  ## the package as a file that pip installs, in dist/
 	@$(BIN)/python -m hatchling build -t wheel -d dist
+
+release: setup  ## wheel and sdist in dist/, both checked by twine
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+	@test -x $(VENV)-release/bin/twine || { $(PYTHON) -m venv $(VENV)-release && \
+		$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check twine; }
+	@$(VENV)-release/bin/twine check --strict dist/*
 
 # Benchmarks: a table, and as the last line one JSON object.
 

@@ -16,6 +16,7 @@ from typer.main import get_command
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "tidewheel",
+    "tidewheel.agg",
     "tidewheel.sources",
     "tidewheel.sinks",
     "tidewheel.codecs",

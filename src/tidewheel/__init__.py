@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
+    from tidewheel import agg as agg
     from tidewheel import cells as cells
     from tidewheel import checkpoints as checkpoints
     from tidewheel import codecs as codecs
@@ -69,6 +70,7 @@ __all__ = [
     "Timer",
     "WindowResult",
     "WindowedStream",
+    "agg",
     "cells",
     "checkpoints",
     "codecs",
@@ -127,7 +129,7 @@ _HOMES = {
 """Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
 
 
-_MODULES = ("cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
+_MODULES = ("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
 
 
 if not TYPE_CHECKING:

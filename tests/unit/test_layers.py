@@ -28,7 +28,7 @@ LAYERS = [
     ["_program"],
     ["_testing", "_ui"],
     ["_cli"],
-    ["__main__", "cells", "checkpoints", "codecs", "connectors", "fleet", "sinks", "sources", "testing"],
+    ["__main__", "agg", "cells", "checkpoints", "codecs", "connectors", "fleet", "sinks", "sources", "testing"],
 ]
 """From the bottom up. A package imports from the lines below its own, never from its neighbours.
 

@@ -17,7 +17,7 @@ import tidewheel
 from tidewheel.errors import TidewheelError
 
 ROOT = Path(__file__).parents[2]
-SUBMODULES = ("cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
+SUBMODULES = ("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
 MODULES = (
     "tidewheel",
     *(f"tidewheel.{name}" for name in SUBMODULES),
@@ -26,7 +26,15 @@ MODULES = (
 )
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-CAUGHT_INSIDE = {"HandoverRefused", "InjectedFault", "Overtaken", "TrimmedError", "_NotDecided", "_TransactionTimedOut"}
+CAUGHT_INSIDE = {
+    "HandoverRefused",
+    "InjectedFault",
+    "MixedAttempts",
+    "Overtaken",
+    "TrimmedError",
+    "_NotDecided",
+    "_TransactionTimedOut",
+}
 """Errors that the package catches itself."""
 
 IMPORT = re.compile(r"^(?:>>> |\.\.\. )?((?:from tidewheel[\w.]* )?import [\w., ]+)", re.M)

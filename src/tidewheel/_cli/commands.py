@@ -12,6 +12,7 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands, Verbose
 
 COMMANDS = (
+    "new",
     "run",
     "status",
     "ui",
