@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3, format_4
+from tidewheel._checkpoint import format_2, format_3, format_4, format_5
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -38,7 +38,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 5
+VERSION = 6
 OLDEST = 2
 """The oldest version that is read."""
 
@@ -176,7 +176,9 @@ def _upgraded(body: bytes, version: int) -> bytes:
         body = format_2.upgraded(body)
     if version <= 3:
         body = format_3.upgraded(body)
-    return format_4.upgraded(body) if version <= 4 else body
+    if version <= 4:
+        body = format_4.upgraded(body)
+    return format_5.upgraded(body) if version <= 5 else body
 
 
 def _body(state: Manifest) -> _Body:

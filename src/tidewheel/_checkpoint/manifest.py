@@ -12,6 +12,7 @@ from tidewheel._checkpoint.fleet_ledger import FleetLedger
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.transfer import Transfer
 from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError
 
@@ -85,18 +86,6 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         return self.after < sequence < self.before
 
 
-class StateField(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One field of a state type. A type without fields is one field with an empty name; an undeclared record begins with one."""
-
-    name: str
-    """With dots, where a field is a record itself."""
-    type: str
-    required: bool
-    """Whether stored state must have it: it has no default. Of a type without fields: it is declared, not told by a default."""
-    default: bytes | None = None
-    """What it is where a key's state lacks it, encoded; None: not known."""
-
-
 class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an operator's state is made of, so that tools can read it and a changed program is noticed."""
 
@@ -105,8 +94,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     version: int
     keys: int | None = None
     fingerprint: str = ""
-    fields: tuple[StateField, ...] = ()
-    """The state type as declared or as its default tells it, or the results of aggregates, see `named_results`; may be empty."""
+    values: tuple[Field, ...] = ()
+    """The types of the values that it keeps for users: a state, the sides of a join, the results of aggregates. May be empty."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """The state of aggregates and joins, with names for its parts. Opening state runs no code: the manifest says what is what.
 
 Of aggregates, a list of numbers is stored, which several of them may share: the mean of a column is made of its sum and its
-count. The manifest has the numbers' names in the operator's layout, and among its fields what each result is made of. Of joins,
+count. The manifest has the numbers' names in the operator's layout, and among its values what each result is made of. Of joins,
 lists are stored whose parts are known by the operator's kind.
 """
 
@@ -12,25 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
-from tidewheel._checkpoint.manifest import OperatorInfo, StateField
+from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._state.codec import BulkCodec, StateCodec, decode_all, encode_all
+from tidewheel._state.type_description import RESULT, Field, StateType
 
-_MADE_OF = "= "
-"""How the type of a field begins that is a result. No type begins so."""
 _PANES = re.compile(r"panes of windows of (\d+) ns every (\d+) ns from -?\d+: (.*)", re.DOTALL)
 _SESSIONS = re.compile(r"rows of sessions of (.*)", re.DOTALL)
 
 _Named = Callable[[Any], Any]
 
 
-def result_fields(results: Mapping[str, str]) -> tuple[StateField, ...]:
+def result_fields(results: Mapping[str, str]) -> tuple[Field, ...]:
     """Return results, each with what it is made of, such as `mean:amount`, as a manifest has them."""
-    return tuple(StateField(name, f"{_MADE_OF}{made_of}", True) for name, made_of in results.items())
+    return tuple(Field(name, StateType(RESULT, made_of)) for name, made_of in results.items())
 
 
-def results_of(fields: Sequence[StateField]) -> dict[str, str]:
-    """Return the results among the fields of an operator, each with what it is made of; none if it is no aggregate."""
-    return {f.name: f.type.removeprefix(_MADE_OF) for f in fields if f.type.startswith(_MADE_OF)}
+def results_of(values: Sequence[Field]) -> dict[str, str]:
+    """Return the results that an operator keeps, each with what it is made of; none if it is no aggregate."""
+    return {each.name: each.type.name for each in values if each.type.kind == RESULT}
 
 
 def with_names(info: OperatorInfo, codec: StateCodec) -> StateCodec:
@@ -63,7 +62,7 @@ def _naming(info: OperatorInfo) -> _Named | None:
     """Return what gives names to the parts of a key's stored state; None where the manifest does not tell."""
     if info.kind in _JOINS:
         return _JOINS[info.kind]
-    results = results_of(info.fields)
+    results = results_of(info.values)
     if not results:
         return None
     if info.kind == "aggregate":

@@ -15,8 +15,8 @@ from tidewheel._cli.duration import duration
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
-from tidewheel._core.keys import from_stored
 from tidewheel._program.stored_job import StoredJob
+from tidewheel._state.beside import readable_key
 
 app = typer.Typer(
     help="List, check, compare, rewind and branch a job's checkpoints.",
@@ -118,7 +118,11 @@ def diff(
         codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
         own = info.get(each.table)
         changes = [
-            {"key": from_stored(c.key), "before": decoded(c.before, codec, own), "after": decoded(c.after, codec, own)}
+            {
+                "key": readable_key(each.table, c.key),
+                "before": decoded(c.before, codec, own),
+                "after": decoded(c.after, codec, own),
+            }
             for c in each.samples
         ]
         if as_json:

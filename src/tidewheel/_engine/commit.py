@@ -23,12 +23,10 @@ from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, stored_kinds, without_state
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.state_type import told_fields
 from tidewheel._operators.base import Operator
-from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._operators.windows.window import WindowOperator
 from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
+from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import advanced, merged
 from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
 
@@ -127,24 +125,21 @@ def added(totals: Mapping[str, int], more: Iterable[Mapping[str, int]]) -> dict[
 
 def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
     """Return what the manifest says of each operator with state."""
-    infos = {}
-    for node in plan.nodes:
-        if node.operator.stateful:
-            spec = _told(node.operator)
-            infos[node.name] = OperatorInfo(
-                node.operator.kind,
-                node.operator.codec_name,
-                1 if spec is None else spec.version,
-                fingerprint=node.operator.state_layout,
-                fields=result_fields(node.operator.results_kept) or (() if spec is None else told_fields(spec)),
-            )
-    return infos
+    return {node.name: info_of(node.operator) for node in plan.nodes if node.operator.stateful}
 
 
-def _told(operator: Operator) -> StateSpec | None:
-    """Return what the program says of an operator's state, or of what is folded in it; None: nothing."""
-    spec = operator.folded if isinstance(operator, WindowOperator) else getattr(operator, "state", None)
-    return spec if isinstance(spec, StateSpec) else None
+def info_of(operator: Operator) -> OperatorInfo:
+    """Return what the manifest says of an operator with state."""
+    kept = operator.kept
+    described = ((name, spec.description) for name, spec in kept.items())
+    return OperatorInfo(
+        operator.kind,
+        operator.codec_name,
+        max((spec.version for spec in kept.values()), default=1),
+        fingerprint=operator.state_layout,
+        values=result_fields(operator.results_kept)
+        or tuple(Field(name, type) for name, type in described if type is not None),
+    )
 
 
 class SourceProgress(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
-from tidewheel._checkpoint.named_results import results_of
-from tidewheel._engine.state_type import check_fields
 from tidewheel._engine.stored_names import STATE, check_dropped, renamed
 from tidewheel._engine.window_change import WAYS, WindowPlace, way_to_another_window
+from tidewheel._state.type_change import Change, Misfit, change
+from tidewheel._state.type_description import RESULT
 from tidewheel.errors import StateError
 
 _AGGREGATED = re.compile(r"(?:panes of |rows of )(windows [^:]*|sessions).*", re.DOTALL)
@@ -63,9 +63,7 @@ def check_program(
                 f"operator {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
                 "one to the other; give upgrade=, a function of a stored state and its version that returns today's state"
             )
-        # Of aggregates, what goes on and what begins empty is a matter of their numbers, which the layout has.
-        if was.version == now.version and not results_of(was.fields) and not results_of(now.fields):
-            check_fields(name, was.fields, now.fields, upgradable=now.kind != "window")
+        value_changes(name, was, now)
         if was.codec != now.codec:
             raise StateError(
                 f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
@@ -81,6 +79,30 @@ def check_program(
                 f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
                 f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"
             )
+
+
+def value_changes(operator: str, was: OperatorInfo, now: OperatorInfo) -> dict[str, Change]:
+    """Return what becomes of the stored values of each name; none where the version has changed.
+
+    Raise a `StateError` where stored values would be lost or read wrongly. Results of aggregates are compared by the layout.
+    """
+    if was.version != now.version:
+        return {}
+    stored = {each.name: each.type for each in was.values}
+    changes = {}
+    for name, today in ((each.name, each.type) for each in now.values if each.type.kind != RESULT):
+        try:
+            changes[name] = change(stored.get(name), today, f"its {name} value" if name else "its state")
+        except Misfit as misfit:
+            raise StateError(f"operator {operator!r}: {misfit}; {misfit.advice}{WAYS_ON}") from None
+    return changes
+
+
+WAYS_ON = (
+    "; raise version= and give upgrade=, which makes today's state of the stored one; or give the operator a new name, under "
+    "which it begins without state (see docs/howto-change.md)"
+)
+"""What to do about stored state that does not fit, apart from what the error says first."""
 
 
 def _furthest(state: Manifest) -> int | None:

@@ -12,25 +12,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
-from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
-from tidewheel._engine.changed_default import former_defaults, with_defaults
-from tidewheel._engine.commit import operator_infos
-from tidewheel._engine.compatibility import check_program
+from tidewheel._engine.commit import info_of, operator_infos
+from tidewheel._engine.compatibility import WAYS_ON, check_program, value_changes
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.state_type import added_defaults, told_fields
 from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.window_change import window_places
 from tidewheel._operators.base import Conversion
 from tidewheel._operators.graph import Node
-from tidewheel._operators.keyed.stateful_map import StateSpec
-from tidewheel._state.codec import msgpack_codec
-from tidewheel._state.references import FileRef, ShardParts
-from tidewheel._state.shard_contents import shard_items, shard_tables
-from tidewheel._state.state_file import Item, StateFile
-from tidewheel.errors import StateError
+from tidewheel._operators.keyed.state_spec import StateSpec
+from tidewheel._state.codec import StateCodec, msgpack_codec
+from tidewheel._state.segments import SUFFIX
+from tidewheel._state.state_file import Item
+from tidewheel._state.type_change import Change, NotAsRecorded, converted, lost_field, with_defaults
+from tidewheel._state.type_description import StateType
+from tidewheel.errors import CorruptError, OperatorError, StateError
 
 if TYPE_CHECKING:
     from tidewheel._engine.run import ChainRun
@@ -49,8 +48,9 @@ def state_of(node: Node) -> StateSpec | None:
 
 def upgrades(plan: Plan) -> frozenset[str]:
     """Return the operators that can make their state from an older version's."""
-    specs = {node.name: state_of(node) for node in plan.nodes}
-    return frozenset(name for name, spec in specs.items() if spec is not None and spec.upgrade is not None)
+    return frozenset(
+        node.name for node in plan.nodes if any(spec.upgrade is not None for spec in node.operator.kept.values())
+    )
 
 
 def fitted(
@@ -111,17 +111,16 @@ def conversions(
     return found
 
 
-def changed_defaults(
-    plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, bytes]]:
-    """Return the operators with fields that have another default now, with the encoded ones that stored states stand for."""
-    former = renamed(stored, operator_infos(plan), aliases)
-    found = {}
-    for node in plan.nodes:
-        was = stored.get(former.get(node.name, node.name))
-        defaults = {} if was is None else _former_defaults(node, was)
-        if defaults:
-            found[node.name] = defaults
+def notices(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what becomes of the stored state of operators that have another name or type now, for whoever starts the job."""
+    infos = operator_infos(plan)
+    former = renamed(stored, infos, aliases)
+    found = [f"operator {name!r}: it continues with the state of {old!r}" for name, old in former.items()]
+    for name, now in infos.items():
+        was = stored.get(former.get(name, name))
+        if was is not None:
+            changes = value_changes(name, was, now).values()
+            found += [f"operator {name!r}: {note}" for change in changes for note in change.notes]
     return found
 
 
@@ -132,19 +131,21 @@ def evolve(run: ChainRun) -> None:
     have been kept by other versions of the program than the rest.
     """
     head = run.head
-    fetch = opener(run.store, run.stream)
     files = DeltaFiles(run.store, head, run.token)
     evolved, former = False, dict[str, str]()
     for stored, shards in _groups(head):
         change = _change(stored, run.plan, run.job.aliases)
-        if change.renamed or change.upgraded or change.dropped:
-            evolved = True
-            former |= change.renamed
+        evolved = evolved or bool(change.renamed or change.dropped or change.upgraded)
+        former |= change.renamed
+        if change.renamed or change.dropped or change.upgraded or change.retyped:
+            reader = StateReader(run.store, head.replace(operators=dict(stored)))
             for shard in shards:
-                _evolve_shard(run.plan, stored, change, shard, head.shards[shard], fetch, files)
-    if evolved:
+                _evolve_shard(run.plan, stored, change, shard, reader, files)
+    # Where stored values were only read, to see that they fit, the next commit records their type.
+    reports = files.reports()
+    if evolved or reports:
         spec = run.spec(head.parallelism, "")
-        run.commit(spec, files.reports(), "upgrade", None, operators=operator_infos(run.plan), former=former)
+        run.commit(spec, reports, "upgrade", None, operators=operator_infos(run.plan), former=former)
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,9 @@ class _Change:
 
     renamed: dict[str, str]
     upgraded: dict[str, str]
+    """Those with another version or layout."""
+    retyped: dict[str, str]
+    """Those with other types, whose stored values are converted or read once."""
     dropped: set[str]
 
 
@@ -171,21 +175,16 @@ def _groups(head: Manifest) -> list[tuple[dict[str, OperatorInfo], list[int]]]:
 def _change(stored: Mapping[str, OperatorInfo], plan: Plan, aliases: Mapping[str, Sequence[str]]) -> _Change:
     infos = operator_infos(plan)
     former = renamed(stored, infos, aliases)
-    known = {node.name: node for node in plan.nodes if node.name in infos and node.name in stored}
-    same = {name: name for name, node in known.items() if _differs(stored[name], infos[name], node)}
-    return _Change(former, same, set(dropped(stored, infos, aliases)))
-
-
-def _differs(was: OperatorInfo, now: OperatorInfo, node: Node) -> bool:
-    return was.version != now.version or _converts(node, was) or bool(_former_defaults(node, was))
-
-
-def _former_defaults(node: Node, was: OperatorInfo) -> dict[str, bytes]:
-    """Return the defaults of fields that stored states stand for and that the program has changed; an upgrade= gets them too."""
-    spec = state_of(node)
-    if spec is None or was.version != spec.version:
-        return {}
-    return former_defaults(was.fields, told_fields(spec))
+    upgraded, retyped = dict[str, str](), dict[str, str]()
+    for node in plan.nodes:
+        if node.name not in infos or node.name not in stored:
+            continue
+        was, now = stored[node.name], infos[node.name]
+        if was.version != now.version or _converts(node, was):
+            upgraded[node.name] = node.name
+        elif not all(change.is_none for change in value_changes(node.name, was, now).values()):
+            retyped[node.name] = node.name
+    return _Change(former, upgraded, retyped, set(dropped(stored, infos, aliases)))
 
 
 def _converts(node: Node, was: OperatorInfo) -> bool:
@@ -198,31 +197,29 @@ def _evolve_shard(
     stored: Mapping[str, OperatorInfo],
     change: _Change,
     shard: int,
-    parts: ShardParts,
-    fetch: Callable[[FileRef], StateFile],
+    reader: StateReader,
     files: DeltaFiles,
 ) -> None:
     nodes = {node.name: node for node in plan.nodes}
-    tables = sorted(shard_tables(parts, shard, fetch))
-
-    def items(table: str) -> Iterator[tuple[bytes, bytes]]:
-        return ((key, value) for _, key, value in shard_items(parts, shard, fetch, table))
-
+    tables = sorted(reader.tables(shard))
     for table in tables:
         if table.partition("/")[0] in change.dropped:
-            files.add(shard, table, ((key, None) for key, _ in items(table)))
-    for name, old in {**change.renamed, **change.upgraded}.items():
+            files.add(shard, table, ((key, None) for key, _ in reader.stored(table, shard)))
+    for name, old in {**change.renamed, **change.upgraded, **change.retyped}.items():
+        upgrade = _upgrade(nodes[name], stored[old])
         for table in tables:
             own, slash, rest = table.partition("/")
             if own != old:
                 continue
-            emptied = slash and rest in _emptied(nodes[name], stored[old])
+            # Values that are converted are no longer divided into segments; the next batches divide large ones again.
+            emptied = slash and (rest in _emptied(nodes[name], stored[old]) or (rest == SUFFIX and upgrade is not None))
             if name != old or emptied:
-                files.add(shard, table, ((key, None) for key, _ in items(table)))
-            if emptied:
+                files.add(shard, table, ((key, None) for key, _ in reader.stored(table, shard)))
+            if emptied or (name == old and (slash or upgrade is None)):
                 continue
-            upgrade = None if slash else _upgrade(nodes[name], stored[old])
-            changed = items(table) if upgrade is None else _upgraded(items(table), upgrade, moved=name != old)
+            changed: Iterable[Item] = reader.stored(table, shard)
+            if upgrade is not None and not slash:
+                changed = _upgraded(reader.stored(table, shard), reader.shard(table, shard), upgrade, moved=name != old)
             if name != old:
                 changed = (item for item in changed if item[1] is not None)
             files.add(shard, f"{name}{slash}{rest}", changed)
@@ -234,26 +231,21 @@ def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
     return () if conversion is None else conversion.emptied
 
 
-def _hint(error: Exception, was: OperatorInfo) -> str:
-    """Say how to read what a stored state has: a record is a dict, and some keys may lack fields that came with a default."""
-    if isinstance(error, AttributeError) and isinstance(error.obj, dict) and error.name in error.obj:
-        return f". A stored record comes to upgrade= as a dict: write state[{error.name!r}]"
-    optional = {field.name for field in was.fields if field.name and not field.required}
-    if isinstance(error, KeyError) and error.args and error.args[0] in optional:
-        field = error.args[0]
-        return (
-            f". The state of this key is older than its field {field!r}: write state.get({field!r}, …) with its default"
-        )
-    return ""
+def _upgraded(
+    items: Iterable[tuple[bytes, bytes]], whole: Iterable[tuple[bytes, bytes]], upgrade: Upgrade, moved: bool
+) -> Iterator[Item]:
+    """Yield the items of a table as they are to be written: all that are moved to another one, else those that change.
 
-
-def _upgraded(items: Iterable[tuple[bytes, bytes]], upgrade: Upgrade, moved: bool) -> Iterator[Item]:
-    """Yield the items of a table as they are to be written: all that are moved to another one, else those that change."""
-    pairs = ((key, value, upgrade(key, value)) for key, value in items)
-    return ((key, upgraded) for key, value, upgraded in pairs if moved or upgraded != value)
+    `whole` has the same items, with states that are stored in segments as one value.
+    """
+    for (key, stored), (_, raw) in zip(items, whole, strict=True):
+        upgraded = upgrade(key, raw)
+        if moved or upgraded != stored:
+            yield key, upgraded
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
+    """Return what makes today's state of a key's stored one; None where it stays as it is."""
     if _converts(node, was):
         conversion = node.operator.conversion(was.fingerprint)
         if conversion is None:
@@ -265,32 +257,82 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
         convert = conversion.convert
         if convert is not None:
             return lambda _, raw: convert(raw)
-    spec, defaults = state_of(node), _former_defaults(node, was)
-    if spec is not None and defaults:
-        declared = spec.type is not None
-        return lambda _, raw: with_defaults(raw, defaults, declared=declared)
-    if spec is None or spec.upgrade is None or was.version == spec.version:
+    steps = _value_steps(node, was)
+    if not steps:
         return None
-    codec, user = spec.resolved_codec(), spec.upgrade
-    # The stored state has the fields of its own time: the declared type may not fit it.
-    decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
+    operator = node.operator
+    return lambda key, raw: operator.rewritten(
+        raw, lambda name, value: steps[name](key, value) if name in steps else value
+    )
 
-    added = {} if spec.codec is not None else added_defaults(was.fields, spec.hint if spec.type is None else spec.type)
 
-    def upgrade(key: bytes, raw: bytes) -> bytes | None:
+def _value_steps(node: Node, was: OperatorInfo) -> dict[str, Upgrade]:
+    """Return what is done to each of the values that an operator keeps, by their names."""
+    now = info_of(node.operator)
+    if was.version != now.version:
+        stored = {each.name: each.type for each in was.values}
+        return {
+            name: _by_program(node.name, spec, was.version, stored.get(name))
+            for name, spec in node.operator.kept.items()
+            if spec.upgrade is not None
+        }
+    changes = value_changes(node.name, was, now)
+    specs = node.operator.kept
+    return {
+        name: _by_type(node.name, change, specs[name].resolved_codec())
+        for name, change in changes.items()
+        if not change.is_none
+    }
+
+
+def _by_type(operator: str, change: Change, codec: StateCodec) -> Upgrade:
+    """Convert a value to today's type; where it is not certain that all values fit, read it as the program will."""
+
+    def step(key: bytes, raw: bytes) -> bytes:
         try:
-            state = decode(raw)
-            if isinstance(state, dict):
-                state.update({name: decode(default) for name, default in added.items() if name not in state})
-            value = user(state, was.version)
+            value = raw if change.convert is None else converted(raw, change.convert)
+            if change.certain:
+                return value
+            written = codec.encode(codec.decode(value))
+            lost = lost_field(value, written)
+            if lost is not None:
+                raise StateError(f"the program does not declare {lost}, which is stored: its value would be lost")
+        except (NotAsRecorded, StateError, OperatorError, CorruptError) as error:
+            raise StateError(
+                f"operator {operator!r}, key {from_stored(key)!r}: {error}; nothing is changed. Declare the type that the state "
+                f"was written with{WAYS_ON}"
+            ) from None
+        return written
+
+    return step
+
+
+def _by_program(operator: str, spec: StateSpec, version: int, stored: StateType | None) -> Upgrade:
+    """Convert a value by the program's own function."""
+    codec, user = spec.resolved_codec(), spec.upgrade
+    assert user is not None
+    # The stored value has the fields of its own time: the declared type may not fit it.
+    decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
+    fill = None if stored is None else with_defaults(stored)
+
+    def step(key: bytes, raw: bytes) -> bytes | None:
+        try:
+            value = user(decode(raw if fill is None else converted(raw, fill)), version)
             encoded = None if value is None else codec.encode(value)
             if encoded is not None:
                 codec.decode(encoded)
         except Exception as error:
             raise StateError(
-                f"operator {node.name!r}: its upgrade from version {was.version} to {spec.version} failed on the state of key "
-                f"{from_stored(key)!r}: {described(error)}{_hint(error, was)}; nothing is changed"
+                f"operator {operator!r}: its upgrade from version {version} to {spec.version} failed on the state of key "
+                f"{from_stored(key)!r}: {described(error)}{_hint(error)}; nothing is changed"
             ) from error
         return encoded
 
-    return upgrade
+    return step
+
+
+def _hint(error: Exception) -> str:
+    """Say how to read a field: a stored record comes as a dict."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, dict) and error.name in error.obj:
+        return f". A stored record comes to upgrade= as a dict: write state[{error.name!r}]"
+    return ""

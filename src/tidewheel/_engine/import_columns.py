@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import inspect
 
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._values.shape import VALUE
 from tidewheel.errors import ConfigError, StateError
 

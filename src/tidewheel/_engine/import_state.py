@@ -21,7 +21,7 @@ from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
 from tidewheel.errors import ConfigError, GraphError, OperatorError, StateError

@@ -21,6 +21,7 @@ _PYTHON: dict[pa.DataType, type] = {
     pa.bool_(): bool,
     pa.float64(): float,
 }
+_NUMBERS = frozenset({"int", "float", "bool"})
 SIMPLE = tuple(_PYTHON.values())
 """The types of keys that are no tuples."""
 
@@ -57,8 +58,8 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str], stored: Mapping[str, st
     """Return the types of the keys of each operator with state, by its name: those of its `key_by`, of which `kinds` tells.
 
     `stored` has those of the keys that it has state of, whichever `key_by` they came from: an `OperatorError` where keys of
-    another type come now. They hold while the types that come are not known. An operator whose inputs have keys of several types
-    is left out.
+    another type come now, or where numbers of two types meet. They hold while the types that come are not known. An operator
+    whose inputs have keys of several types is left out.
     """
     found: dict[str, str] = {}
     for node in plan.nodes:
@@ -67,10 +68,12 @@ def kinds_of_state(plan: Plan, kinds: Mapping[str, str], stored: Mapping[str, st
             known = [_places(name, kinds) for name in sorted(plan.key_steps[node.id])]
             if known and all(known):
                 if any(each != known[0] for each in known):
+                    _check_meeting(plan, node, known)
                     continue
                 _check_stored(plan, node, kept, known[0])
                 kept |= known[0]
             elif any(_differing(kept, each) for each in known):
+                _check_meeting(plan, node, [kept, *known])
                 continue
             found |= {f"{node.name}{place}": kind for place, kind in kept.items()}
     return found
@@ -160,6 +163,19 @@ def _check_stored(plan: Plan, node: Node, stored: Mapping[str, str], present: Ma
             f"that {steps} gives are of type {present[place]}: none would find its state. Convert them in the key function; or, "
             "if the stored state is not needed, give this operator a new name too"
         )
+
+
+def _check_meeting(plan: Plan, node: Node, known: Sequence[Mapping[str, str]]) -> None:
+    """Refuse numbers of two types as keys of one operator: 1 and 1.0 are one key to Python, and two to the store."""
+    for place in sorted({place for each in known for place in each}):
+        kinds = sorted({each[place] for each in known if place in each} & _NUMBERS)
+        if len(kinds) > 1 and not isinstance(node.operator, Join):
+            steps = ", ".join(map(repr, sorted(plan.key_steps[node.id])))
+            raise OperatorError(
+                f"operator {node.name!r}: {_what(place[1:], 'the keys')} that {steps} give are of the types "
+                f"{' and '.join(kinds)}; 1, 1.0 and True would have a state each. Convert the keys to one type in the key "
+                "functions"
+            )
 
 
 def _keeping_state(plan: Plan, key_by: str) -> list[str]:

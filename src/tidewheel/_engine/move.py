@@ -47,10 +47,10 @@ from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.commit import next_shards
+from tidewheel._engine.compatibility import value_changes
 from tidewheel._engine.control import cells_of
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
-from tidewheel._engine.state_type import check_fields
 from tidewheel._state.beside import owner
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.shard_contents import shard_items
@@ -201,8 +201,12 @@ def check_fits(source: Manifest, target: Manifest, tables: Collection[str]) -> N
                 f"operator {name!r} keeps its state as {gives.codec}, version {gives.version} in {source.id.stream_id!r} and as "
                 f"{takes.codec}, version {takes.version} in {target.id.stream_id!r}; bring both to the same first"
             )
-        if gives is not None:
-            check_fields(name, gives.fields, takes.fields, upgradable=takes.kind != "window")
+        if gives is not None and not all(each.is_none for each in value_changes(name, gives, takes).values()):
+            shown = [", ".join(str(each.type) for each in info.values) for info in (gives, takes)]
+            raise StateError(
+                f"operator {name!r} keeps {shown[0]} in {source.id.stream_id!r} and {shown[1]} in {target.id.stream_id!r}; bring "
+                "both to the same first"
+            )
 
 
 class _Moving:

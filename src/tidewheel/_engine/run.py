@@ -25,14 +25,13 @@ from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.changed_default import told as told_defaults
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
 from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.ended_job import check_open
-from tidewheel._engine.evolve import changed_defaults, evolve, fitted
+from tidewheel._engine.evolve import evolve, fitted, notices
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import clock_is_owed, is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
@@ -42,7 +41,6 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.stored_names import dropped, idle_aliases
-from tidewheel._engine.stored_sample import check_samples
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import Store, open_store
@@ -347,11 +345,9 @@ class JobRun(ChainRun):
                 allow_dropped_state=self.terms.allow_dropped_state,
                 sizes=sizes,
             )
-            check_samples(self.plan, StateReader(self.store, newest), self.job.aliases)
             told = {name: conversion.said for name, conversion in converted.items()}
             self.notices = [f"operator {name!r}: {said}" for name, said in told.items() if said]
-            defaults = changed_defaults(self.plan, newest.operators, self.job.aliases)
-            self.notices += [f"operator {name!r}: {told_defaults(each)}" for name, each in defaults.items()]
+            self.notices += notices(self.plan, newest.operators, self.job.aliases)
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
             idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
             self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]

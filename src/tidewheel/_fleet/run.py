@@ -7,17 +7,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
-from tidewheel._checkpoint.named_results import results_of
 from tidewheel._connectors.inbox.source import InboxSource
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.evolve import continuing, evolve, fitted
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun
-from tidewheel._engine.state_type import PLAIN, by_default
 from tidewheel._fleet.handover import Ledger
 from tidewheel._fleet.ledger import stream_of
 from tidewheel._fleet.runs import Run
@@ -89,16 +85,9 @@ def fingerprint(plan: Plan, n_shards: int) -> str:
 
 
 def _agreed(info: OperatorInfo) -> str:
-    """Return what an operator's state is made of, as far as nodes of several versions of Tidewheel tell the same of it.
-
-    What a default or a hint tells is no part of it, except a built-in type; nor is what a window folds; nor are the defaults of
-    fields. A node of an older version tells nothing of them, and runs the same program.
-    """
-    told = info.fields if info.kind != "window" or results_of(info.fields) else ()
-    if told and by_default(told) and (info.kind == "reduce" or told[0].type not in PLAIN):
-        told = ()
-    fields = tuple(msgspec.structs.replace(field, default=None) for field in told)
-    return str(msgspec.structs.replace(info, fields=fields)).replace(", default=None)", ")")
+    """Return what an operator's state is made of; defaults of fields may differ between nodes that run the same program."""
+    values = ", ".join(f"{each.name} {each.type}" for each in info.values)
+    return f"{info.kind} {info.codec} {info.version} {info.fingerprint} {values}"
 
 
 def check_adopted(

@@ -16,6 +16,7 @@ from tidewheel.errors import OperatorError
 
 if TYPE_CHECKING:
     from tidewheel._operators.keyed.combiner import Combiner
+    from tidewheel._operators.keyed.state_spec import StateSpec
     from tidewheel._state.codec import StateCodec
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
@@ -231,6 +232,15 @@ class Operator(ABC):
     def state_layout(self) -> str:
         """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
         return ""
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        """The values that it keeps for users and how the program describes them; by side for a join, else under an empty name."""
+        return {}
+
+    def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
+        """Return a key's stored state with each value in it converted, by the value's name in `kept`; None: it has none left."""
+        return convert("", raw)
 
     @property
     def results_kept(self) -> Mapping[str, str]:

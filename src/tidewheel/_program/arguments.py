@@ -13,7 +13,7 @@ import msgspec
 from tidewheel._core.text import listed, shortened
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.annotations import parameter, returned
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
@@ -73,15 +73,17 @@ def _are_apart(one: Any, other: Any) -> bool:
     return not (issubclass(one, other) or issubclass(other, one) or {one, other} <= {bool, int, float, complex})
 
 
-def checked_upgrade(name: str, upgrade: Any) -> Any:
-    """Return what makes a step's state of that of an older version; refuse what cannot be called so."""
+def checked_upgrade(name: str, upgrade: Any, *arguments: str) -> Any:
+    """Return what makes a step's state of that of an older version; refuse what cannot be called with such arguments."""
+    arguments = arguments or ("state", "version")
     reason: str | None = f"{shortened(upgrade, 200)} is no function"
     if callable(upgrade):
-        reason = _not_callable_with(upgrade, ("state", "version"))
+        reason = _not_callable_with(upgrade, arguments)
     if upgrade is not None and reason is not None:
         raise GraphError(
-            f"operator {name!r}: upgrade= is called with a stored state and the version that it has, and returns today's state, "
-            f'as in upgrade=lambda state, version: {{"total": state}}; {reason}'
+            f"operator {name!r}: upgrade= is called with a stored {arguments[0]} and the version that it has"
+            f"{', and the side' if len(arguments) > 2 else ''}, and returns today's {arguments[0]}, "
+            f'as in upgrade=lambda {", ".join(arguments)}: {{"total": {arguments[0]}}}; {reason}'
         )
     return upgrade
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from tidewheel._operators.graph import Port
 from tidewheel._operators.joins.as_of import AsOfJoin
 from tidewheel._operators.joins.interval import IntervalJoin
 from tidewheel._operators.joins.join import How, Join, Joined, check_how
 from tidewheel._operators.joins.window import WindowJoin
+from tidewheel._program.arguments import checked_upgrade
 from tidewheel._program.keyed_steps import KeyedSteps
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._time.windows import Fixed, Windows
@@ -27,6 +28,13 @@ New = TypeVar("New")
 """What the function of a join returns."""
 
 
+class JoinOptions(TypedDict, total=False):
+    """What may be said of the values that a join keeps."""
+
+    version: int
+    upgrade: Callable[[Any, int, str], Any] | None
+
+
 class JoinSteps(KeyedSteps[Key, Value]):
     """The steps of a stream with keys that take a second one."""
 
@@ -35,45 +43,53 @@ class JoinSteps(KeyedSteps[Key, Value]):
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["inner"] = "inner",
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value, Other]]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["left"],
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["right"],
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value | None, Other]]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["full"],
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value | None, Other | None]]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["inner"] = "inner",
         function: Callable[[Value, Other], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["left"],
         function: Callable[[Value, Other | None], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["right"],
         function: Callable[[Value | None, Other], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def interval_join(
         self, name: str, right: KeyedStream[Key, Other], *, before: Duration = "0 s", after: Duration = "0 s",
         how: Literal["full"],
         function: Callable[[Value | None, Other | None], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     # fmt: on
     def interval_join(
@@ -86,6 +102,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         how: How = "inner",
         function: Callable[[Any, Any], Any] = Joined,
         returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Any, Any]:
         """Pair each message with those of `right` that have its key and are near in time, at the later of the two times.
 
@@ -96,6 +113,9 @@ class JoinSteps(KeyedSteps[Key, Value]):
           partner is paired with None as soon as none can come.
         - `function`: called with both values; a `Joined` of them comes out without it.
         - `returns`: the type of what the function returns.
+        - `version`, `upgrade`: when the type of a side's values changes by more than fields with defaults, raise `version` and
+          give `upgrade(value, version, side)`. It gets each value that waits, decoded without a type, with the version that it
+          has and "left" or "right", and returns the value of today, or None to drop it.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -114,44 +134,53 @@ class JoinSteps(KeyedSteps[Key, Value]):
         sides = self._sides(name, right)
         earlier = nanoseconds(before, f"operator {name!r}: before")
         later = nanoseconds(after, f"operator {name!r}: after")
-        return self._at(self._joined(name, right, IntervalJoin(how, function, returns, *sides, earlier, later)))
+        kept = self._kept(name, options)
+        return self._at(self._joined(name, right, IntervalJoin(how, function, returns, *sides, earlier, later, **kept)))
 
     # fmt: off
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["inner"] = "inner",
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, Joined[Value, Other], Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["left"],
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, Joined[Value, Other | None], Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["right"],
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, Joined[Value | None, Other], Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["full"],
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, Joined[Value | None, Other | None], Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["inner"] = "inner",
         function: Callable[[Value, Other], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["left"],
         function: Callable[[Value, Other | None], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["right"],
         function: Callable[[Value | None, Other], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, New, Value | Other]: ...
     @overload
     def window_join(
         self, name: str, right: KeyedStream[Key, Other], windows: Windows, *, how: Literal["full"],
         function: Callable[[Value | None, Other | None], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Key, New, Value | Other]: ...
     # fmt: on
     def window_join(
@@ -163,6 +192,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         how: How = "inner",
         function: Callable[[Any, Any], Any] = Joined,
         returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> WindowedStream[Any, Any, Any]:
         """Pair each message with those of `right` that have its key and are in the same window.
 
@@ -170,7 +200,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         stream `late` of the result.
 
         - `windows`: `tumbling(length)` or `sliding(length, every)`.
-        - `right`, `how`, `function`, `returns`: as in `interval_join`.
+        - `right`, `how`, `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
 
         >>> from tidewheel import Job, sinks, sources, tumbling
         >>> from tidewheel.testing import run_in_memory
@@ -192,26 +222,32 @@ class JoinSteps(KeyedSteps[Key, Value]):
         if not isinstance(windows, Fixed):
             raise GraphError(f"operator {name!r}: a window join takes tumbling or sliding windows")
         sides = self._sides(name, right)
-        return WindowedStream(self.job, self._joined(name, right, WindowJoin(how, function, returns, *sides, windows)))
+        kept = self._kept(name, options)
+        joined = self._joined(name, right, WindowJoin(how, function, returns, *sides, windows, **kept))
+        return WindowedStream(self.job, joined)
 
     # fmt: off
     @overload
     def as_of_join(
         self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["inner"],
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value, Other]]: ...
     @overload
     def as_of_join(
         self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["left"] = "left",
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, Joined[Value, Other | None]]: ...
     @overload
     def as_of_join(
         self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["inner"],
         function: Callable[[Value, Other], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     @overload
     def as_of_join(
         self, name: str, right: KeyedStream[Key, Other], *, tolerance: Duration | None = None, how: Literal["left"] = "left",
         function: Callable[[Value, Other | None], New], returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Key, New]: ...
     # fmt: on
     def as_of_join(
@@ -223,12 +259,13 @@ class JoinSteps(KeyedSteps[Key, Value]):
         how: Literal["inner", "left"] = "left",
         function: Callable[[Any, Any], Any] = Joined,
         returns: Any = None,
+        **options: Unpack[JoinOptions],
     ) -> KeyedStream[Any, Any]:
         """Give each message the last value of `right` that was known for its key at its time. Emitted when the clock gets there.
 
         - `tolerance`: a `timedelta`, or text such as "90 s": how old that value may be. None: any age.
         - `how`: with "left", a message without such a value is paired with None; with "inner" it is left out.
-        - `right`, `function`, `returns`: as in `interval_join`.
+        - `right`, `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -247,13 +284,18 @@ class JoinSteps(KeyedSteps[Key, Value]):
         check_how(name, how, "inner", "left")
         limit = None if tolerance is None else nanoseconds(tolerance, f"operator {name!r}: the tolerance")
         sides = self._sides(name, right)
-        return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit)))
+        kept = self._kept(name, options)
+        return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit, **kept)))
 
     def _sides(self, name: str, right: KeyedStream[Any, Any]) -> tuple[Shape, Shape]:
         port = self._port_of(name, right)
         if not isinstance(right, JoinSteps):
             raise GraphError(f"operator {name!r}: a join is of two streams with keys; put key_by before both")
         return self.job.graph.shape(self.port), self.job.graph.shape(port)
+
+    def _kept(self, name: str, options: JoinOptions) -> JoinOptions:
+        checked_upgrade(name, options.get("upgrade"), "value", "version", "side")
+        return options
 
     def _joined(self, name: str, right: KeyedStream[Any, Any], operator: Join) -> Port:
         return Port(self.job.graph.add(name, operator, (self.port, right.port)).id)

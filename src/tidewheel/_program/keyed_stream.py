@@ -10,7 +10,8 @@ from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.deduplicate import Deduplicate
 from tidewheel._operators.keyed.reduce import Reduce
-from tidewheel._operators.keyed.stateful_map import StatefulMap, StateSpec, state_spec
+from tidewheel._operators.keyed.state_spec import StateSpec, state_spec
+from tidewheel._operators.keyed.stateful_map import StatefulMap
 from tidewheel._operators.keyed.stateful_op import StatefulOp, as_logic
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._operators.keyed.ttl_map import ExpiringMap, TtlMap

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tidewheel._core.text import shortened
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.base import Operator
-from tidewheel._operators.keyed.stateful_map import state_spec
+from tidewheel._operators.keyed.state_spec import state_spec
 from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
 from tidewheel._operators.windows.session import SessionWindows
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
 from tidewheel._operators.windows.window import Fold, WindowResult
-from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state
+from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state, checked_upgrade
 from tidewheel._program.join_steps import JoinSteps
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._time.panes import Panes
@@ -32,6 +32,8 @@ New = TypeVar("New")
 """What a window's function returns."""
 S = TypeVar("S")
 """What is folded."""
+Upgrade = Callable[[Any, int], Any]
+"""Makes a folded value of today of one that an earlier version of the program stored."""
 
 
 class WindowSteps(JoinSteps[Key, Value]):
@@ -48,24 +50,28 @@ class WindowSteps(JoinSteps[Key, Value]):
         self, name: str, windows: Windows, add: Callable[[Any, Value], New], *,
         default: None = None, state: UnionType | None = None,
         merge: Callable[[New, New], New] | None = None, allowed_lateness: Duration = "0 s",
+        version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[New], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, state: type[S],
         default: Any = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
+        version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: Factory[S],
         state: UnionType | None = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
+        version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: S,
         state: UnionType | None = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
+        version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     # fmt: on
     def window(
@@ -78,6 +84,8 @@ class WindowSteps(JoinSteps[Key, Value]):
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
         allowed_lateness: Duration = "0 s",
+        version: int | Aggregate = 1,
+        upgrade: Upgrade | Aggregate | None = None,
         **aggregates: Aggregate,
     ) -> WindowedStream[Any, Any, Any]:
         """Fold the values of each key by windows of time. A window is emitted once, when the clock passes its end.
@@ -91,6 +99,7 @@ class WindowSteps(JoinSteps[Key, Value]):
         - `allowed_lateness`: a `timedelta`, or text such as "90 s". Messages up to so much behind the end of a window are still
           taken in, and the window is emitted again with `correction` set. Later ones are in the stream `late` of the
           result.
+        - `version`, `upgrade`: as in `stateful_map`; the function gets what each open window has folded.
         - `aggregates`: as in `aggregate`, in place of `add`.
 
         >>> from tidewheel import Job, sinks, sources, sum_, tumbling
@@ -106,6 +115,11 @@ class WindowSteps(JoinSteps[Key, Value]):
         """
         from tidewheel._program.side_outputs import WindowedStream
 
+        # Aggregates may have any name, these two as well.
+        if isinstance(version, Aggregate):
+            aggregates, version = {**aggregates, "version": version}, 1
+        if isinstance(upgrade, Aggregate):
+            aggregates, upgrade = {**aggregates, "upgrade": upgrade}, None
         if (add is None) == (not aggregates):
             raise GraphError(
                 f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
@@ -122,9 +136,9 @@ class WindowSteps(JoinSteps[Key, Value]):
         nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
         operator: Operator
         if add is not None:
-            spec = checked_state(
-                name, state_spec(checked_function(name, add, "folded", "value"), 0, state, default, None, 1)
-            )
+            function = checked_function(name, add, "folded", "value")
+            changed = checked_upgrade(name, upgrade)
+            spec = checked_state(name, state_spec(function, 0, state, default, None, version, changed))
             fold = Fold(spec.factory(), add, merge)
             if isinstance(windows, Session):
                 operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, folded=spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from tidewheel._core.keys import from_stored
@@ -19,6 +21,20 @@ def owner(table: str, entry: bytes) -> bytes:
     if is_timers(table):
         return stored_key(entry)
     return owner_of_segment(entry) if is_segments(table) else entry
+
+
+def readable_key(table: str, entry: bytes) -> Any:
+    """Return the key of an entry of a table for people: for a timer or a segment, the message key and what else it says.
+
+    >>> from tidewheel._state.timers import Timer
+    >>> readable_key("sum/timers", encode(Timer("ada", 3, "end")))
+    {'key': 'ada', 'time': 3, 'name': 'end', 'clock': 'event'}
+    """
+    if is_timers(table):
+        return msgspec.structs.asdict(decode(entry))
+    if is_segments(table):
+        return {"key": from_stored(owner_of_segment(entry)), "segment": from_stored(entry)[1]}
+    return from_stored(entry)
 
 
 def given_to(table: str, entry: bytes, stored: bytes) -> bytes:

@@ -17,6 +17,7 @@ import msgspec
 from tidewheel._core.text import shortened
 from tidewheel._state.stored_types import Fit, begun, same, stored_type
 from tidewheel._state.tagged import RECORD, NotStorable, decode, untagged
+from tidewheel._values.records import is_record
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
 
 
@@ -180,9 +181,9 @@ class _Msgpack(BulkCodec):
 def _untag(declared: Any) -> Callable[[int, memoryview], Any]:
     """Return what reads extension types in a state of this type."""
     begins = begun(declared)
-    if begins is None:
+    if begins is None or not is_record(begins.type):
         return untagged
-    record = msgpack_codec(begins.record)
+    record = msgpack_codec(begins.type)
     return lambda code, data: record.decode(bytes(data)) if code == RECORD else untagged(code, data)
 
 

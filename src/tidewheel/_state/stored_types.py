@@ -12,6 +12,7 @@ import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from enum import IntEnum
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -20,7 +21,8 @@ from uuid import UUID
 
 import msgspec
 
-from tidewheel._state.tagged import NATIVE, tagged, tagged_record
+from tidewheel._core.text import with_article
+from tidewheel._state.tagged import NATIVE, NotStorable, tagged, tagged_record
 from tidewheel._values.records import field_types, is_record
 from tidewheel._values.row import Row
 
@@ -42,18 +44,20 @@ class Fit(IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """Beside `Any`: what is undeclared begins as this record, which can be stored there beside all that is undeclared.
+    """Marks an undeclared type by the type of its first value.
+
+    A record can be stored there, like everything undeclared. A built-in type refuses values of other types.
 
     >>> begun(dict[str, undeclared(Begun)])
-    Begun(record=<class 'tidewheel._state.stored_types.Begun'>)
+    Begun(type=<class 'tidewheel._state.stored_types.Begun'>)
     """
 
-    record: Any
+    type: Any
 
 
-def undeclared(record: Any) -> Any:
-    """Return the type of what is undeclared and begins as a record."""
-    return typing.Annotated[Any, Begun(record)]
+def undeclared(type: Any) -> Any:
+    """Return the type of undeclared values that begin as a value of `type`."""
+    return typing.Annotated[Any, Begun(type)]
 
 
 def begun(declared: Any) -> Begun | None:
@@ -83,7 +87,8 @@ def stored_type(declared: Any) -> StoredType:
         return _Scalar({declared})
     origin, arguments = typing.get_origin(declared) or declared, typing.get_args(declared)
     if origin is typing.Annotated and isinstance(arguments[1], Begun):
-        return _BegunAs(arguments[1].record)
+        first = arguments[1].type
+        return _BegunAs(first) if is_record(first) else _OneKind(first)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
     if origin in _CONTAINERS:
@@ -118,6 +123,29 @@ class _BegunAs(_Undeclared):
 
     def tagged(self, value: Any) -> Any:
         return tagged_record(self.inner.tagged(value)) if type(value) is self.record else tagged(value)
+
+
+_NUMBERS = frozenset({bool, int, float, Decimal})
+_SETS = frozenset({set, frozenset})
+
+
+class _OneKind(_Undeclared):
+    """Values of the type as which they begin: a function that swaps its output and its state is found out."""
+
+    def __init__(self, first: type) -> None:
+        groups = (group for group in (_NUMBERS, _SETS) if first in group)
+        self.first, self.kinds = first, next(groups, frozenset({first}))
+
+    def fit(self, values: Iterable[Any]) -> Fit:
+        values = _listed(values)
+        if not self.kinds.issuperset(map(type, values)):
+            other = next((value for value in values if not isinstance(value, tuple(self.kinds))), None)
+            if other is not None:
+                raise NotStorable(
+                    f"the state begins as {with_article(self.first.__name__)}; if output and new state are in the right order, "
+                    "declare both types: state= takes a union"
+                )
+        return super().fit(values)
 
 
 class _Scalar(StoredType):

@@ -14,17 +14,27 @@ from tidewheel._checkpoint.manifest import (
     SparkLog,
     SparkSource,
     StagedOutput,
-    StateField,
 )
 from tidewheel._checkpoint.transfer import JobPlace, Transfer, payload_file
 from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.type_description import Field, StateType
 from tidewheel._time.frontier import Frontier
 
 names = st.text(max_size=8)
 counts = st.integers(0, 2**63 - 1)
 numbers = st.integers(-(2**63), 2**63 - 1)
 checksums = st.integers(0, 2**64 - 1)
-fields = st.lists(st.builds(StateField, names, names, st.booleans()), max_size=2).map(tuple)
+types = st.recursive(
+    st.builds(StateType, names, names, names),
+    lambda inner: st.builds(
+        StateType,
+        names,
+        parts=st.lists(inner, max_size=2).map(tuple),
+        fields=st.lists(st.builds(Field, names, inner, st.booleans(), st.none() | st.binary()), max_size=2).map(tuple),
+    ),
+    max_leaves=4,
+)
+fields = st.lists(st.builds(Field, names, types), max_size=2).map(tuple)
 spans = st.builds(Span, counts, counts)
 positions = st.recursive(
     numbers | names, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2), max_leaves=4
@@ -158,7 +168,7 @@ def full_state() -> Manifest:
         n_shards=2,
         parallelism=2,
         now=1_700_000_000_000_000_001,
-        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (StateField("total", "int", True),))},
+        operators={"window": OperatorInfo("stateful_map", "msgpack", 3, 9, "f", (Field("total", StateType("int")),))},
         shards={0: parts, 1: ShardParts(None, (PartRef(delta, 2, 10, 1),))},
         driver=ShardParts(None, (PartRef(delta, 2, 5, 1),)),
         seen=(SeenFile("log", "/in/a.json", 3, 1_700_000_000_000, 12),),

@@ -9,6 +9,7 @@ from tidewheel._checkpoint import encoding, envelope
 from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.type_description import Field, StateType
 from tidewheel.errors import CorruptError, StateError
 from unit.checkpoint.checkpoint_strategies import checkpoint_states, full_state
 
@@ -42,6 +43,17 @@ FORMAT_4 = (
     "vPJSsFFEaaLdsGTslk9hvNjUAi2rvHzOWPmfv+F2QVD9Z03wFwf6GU9s5g0ML3VE3U9g7fGxbeI35mSUNQbAh6BzupSdowf8zw2IH7jrEXCQjW"
     "jKC9Rfz8/huRJOvwO4P/vXcifZ3DRYzYEFunZC1ZWwJWySgZxk0mKq1m9cFivbGvg9j3fVYqTYqnrVnl5XnIVMbPmi4WDwARtrLhWGW9SBL75r"
     "cJE+hyNXwOxCjcJSUkztE9+ILiIesqrJNqGbkimAG1cEYihgCzGw=="
+)
+
+# The same as format 5 had it: an operator's state as flat fields.
+FORMAT_5 = (
+    "VElERVdDS1AFAAEAsAIAAMMBAAAAAAAAKLUv/WCwAc0NAGabYDxQS9QGIDPpmqS5jkXQ1HjUR5ZoAxdS1EjOPgPRkGG/W+2V7nU3oljX"
+    "q7qoBvJ4WXIajEVgMc6j4yNCSQZTAFIATwAXInQUeTyMVnlt1HjeNxd9KCqFSorOe1WnBLRQ0FLhximpjAGZMOZgIjEVZ+8KgKo6sX+t"
+    "37fNTfSr5Gdz5WYmlTkXcaDDhIsBoejaSLG1E+E2BNpvbTmJQLSFDDQI4hkpjwgGy8KdY9OgZjyQQBhI7+NNlsVvznrt3eKL2XgzEhUS"
+    "z/uGgha9axowldiEuOKM49TlkCwTiKnuxYOBlwQzQ0UM8Q0NGGTIBMHe/Wly/9Nk97/gupigMr8L0L6qE3tv9OfhsbzImb1H7wAe3qX+"
+    "7giOPg9Hn4ewPICrcAhBaOdCEq1XwQNOVE4WqjoxC3fNcA0RNFoqzqT+dv8OKXJx+r3R7945EJx9o0mNh6drI3UptDiDNbkkl6UhqLD1"
+    "Ei8e69n8cJbwcH6PtlJR0sE0WojpfNTzakdltlxywesDEgDRt7LBWWW9kKQOkt8mTKDL1X3GjRMdiFG4S0pInKN78AXFQ9ZVWCfVwnEo"
+    "j2cun8OEAghfsFLEup84"
 )
 
 
@@ -182,10 +194,22 @@ def test_a_change_of_a_page_that_is_not_there_is_refused(change):
         decode(_sealed(body))
 
 
-@pytest.mark.parametrize(("stored", "lacking"), [(FORMAT_2, {"sinks": {}}), (FORMAT_3, {"sinks": {}}), (FORMAT_4, {})])
+_BEFORE_5 = {"source_offsets": {"log": 8192, "topic": '{"t":{"0":5}}'}, "source_kinds": {}, "seen": ()}
+
+
+@pytest.mark.parametrize(
+    ("stored", "lacking"),
+    [
+        (FORMAT_2, {"sinks": {}, **_BEFORE_5}),
+        (FORMAT_3, {"sinks": {}, **_BEFORE_5}),
+        (FORMAT_4, _BEFORE_5),
+        (FORMAT_5, {}),
+    ],
+)
 def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored, lacking):
-    old_positions = {"log": 8192, "topic": '{"t":{"0":5}}'}
-    expected = full_state().replace(source_offsets=old_positions, source_kinds={}, seen=(), **lacking)
+    record = StateType("fields", fields=(Field("total", StateType("int")),))
+    info = msgspec.structs.replace(full_state().operators["window"], values=(Field("", record),))
+    expected = full_state().replace(operators={"window": info}, **lacking)
     assert decode(base64.b64decode(stored), "orders") == expected
 
 
@@ -223,7 +247,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 
 def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
-    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 5; go on with the Tidewheel that wrote it"):
+    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 6; go on with the Tidewheel that wrote it"):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 
 

@@ -118,7 +118,7 @@ def test_a_checkpoint_that_does_not_know_the_names_is_shown_as_it_is_stored():
     fields = result_fields({"n": "sum:a, b"})
     for info in (
         OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n"),
-        OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:a, b, sum:a, b", fields=fields),
-        OperatorInfo("window", "msgpack", 1, fingerprint="sessions of count:n, sum:n", fields=fields),
+        OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:a, b, sum:a, b", values=fields),
+        OperatorInfo("window", "msgpack", 1, fingerprint="sessions of count:n, sum:n", values=fields),
     ):
         assert with_names(info, codec) is codec

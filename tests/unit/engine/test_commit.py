@@ -27,6 +27,7 @@ from tidewheel._engine.report import Attempt, Failure, Report, Staged, decode, e
 from tidewheel._state.codec import pickle_codec
 from tidewheel._state.compaction import Merged
 from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.type_description import UNDECLARED, Field
 from tidewheel.errors import OperatorError, StateError, TidewheelError
 from tidewheel.sinks import collect
 
@@ -202,14 +203,14 @@ def test_the_manifest_tells_of_every_operator_with_state():
     keyed.stateful_op("op", lambda m, s, o: s, codec=pickle_codec()).sink("b", collect())
     keyed.aggregate("sum", total=sum_("n"), rows=count()).sink("c", collect())
     assert operator_infos(job.plan()) == {
-        "map": OperatorInfo("stateful_map", "msgpack", 3),
+        "map": OperatorInfo("stateful_map", "msgpack", 3, values=(Field("", UNDECLARED),)),
         "op": OperatorInfo("stateful_op", "pickle", 1),
         "sum": OperatorInfo(
             "aggregate",
             "msgpack",
             1,
             fingerprint="count:n, sum:n, rows:",
-            fields=result_fields({"total": "sum:n", "rows": "rows:"}),
+            values=result_fields({"total": "sum:n", "rows": "rows:"}),
         ),
     }
 

@@ -75,3 +75,31 @@ def test_a_join_is_not_refused_while_a_side_is_unknown_or_where_some_keys_may_pa
     )
     numbers.union("both", texts).interval_join("joined", texts, before="1 s", after="1 s").sink("out", discard())
     check_joins(job.plan(), {"by-number": "int", "by-text": "str"})
+
+
+def meeting(name: str) -> Job:
+    job = Job(name, state=f"memory:{name}", n_shards=4)
+    one, other = (job.source(side, iterable([]), value=dict).key_by(f"by-{side}", "id") for side in ("a", "b"))
+    one.union("both", other).stateful_map("count", lambda key, _, n: (n + 1, n + 1), default=0).sink("out", discard())
+    return job
+
+
+@pytest.mark.parametrize("key", [1.0, True])
+def test_numbers_of_two_types_that_meet_in_a_union_over_two_batches_are_refused(key):
+    with MemoryRun(meeting(f"meeting-{key}")) as run:
+        run.batch({"a": [{"id": 1}]})
+        with pytest.raises(
+            OperatorError, match=r"operator 'count': the keys that 'by-a', 'by-b' give are of the types"
+        ):
+            run.batch({"b": [{"id": key}]})
+    with (
+        MemoryRun(meeting(f"meeting-{key}")) as run,
+        pytest.raises(OperatorError, match=r"Convert the keys to one type in the key functions"),
+    ):
+        run.batch({"b": [{"id": key}]})
+
+
+def test_text_and_numbers_may_meet_in_a_union_because_no_text_is_equal_to_a_number():
+    with MemoryRun(meeting("meeting-text")) as run:
+        run.batch({"a": [{"id": 1}]})
+        run.batch({"b": [{"id": "1"}]})

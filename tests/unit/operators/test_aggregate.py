@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel import Job, count, max_, mean, min_, sum_
+from tidewheel import Job, count, max_, mean, min_, session, sum_, tumbling
 from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel.errors import GraphError
-from tidewheel.sinks import discard
+from tidewheel.sinks import collect, discard
 from tidewheel.testing import MemoryRun
 from unit.operators.running import Ran, failure, run
 
@@ -234,3 +234,27 @@ def test_an_aggregate_that_stays_as_it_is_is_not_written_again():
             parts = [parts.deltas[-1] for parts in memory.run.head.shards.values()]
             changes.append(sum(part.keys for part in parts if part.sequence == memory.run.head.sequence))
     assert changes == [2, 1, 2]
+
+
+@pytest.mark.parametrize("windows", [None, tumbling("100 ns"), session("50 ns")])
+def test_a_column_may_be_of_large_integers_in_one_batch_and_of_floats_in_the_next(windows):
+    """An integer beyond 2**53 is rounded when a float is added to it, also by the steps that fold by windows."""
+    url = f"memory:int-then-float-{windows}"
+
+    def job() -> Job:
+        made = Job("mixed", state=url, n_shards=4)
+        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        keyed = stream.limit_out_of_orderness("bound", "1 s", max_ahead=None).key_by("by", "k")
+        aggregates = {"total": sum_("v"), "most": max_("v")}
+        step = keyed.aggregate("a", **aggregates) if windows is None else keyed.window("a", windows, **aggregates)
+        step.sink("out", out)
+        return made
+
+    out = collect()
+    for value in (2**53 + 1, 0.5, 7):
+        with MemoryRun(job()) as run:
+            run.batch({"in": [{"k": "a", "v": value, "at": 1}]})
+            if value == 7:
+                run.flush()
+    newest = out.records[-1]
+    assert (newest["total"], newest["most"]) == (float(2**53 + 1) + 0.5 + 7, float(2**53 + 1))

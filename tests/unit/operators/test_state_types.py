@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -89,12 +90,45 @@ def test_a_join_function_that_changes_its_argument_changes_nothing_that_waits() 
     ] * 2
 
 
-@pytest.mark.parametrize("fold", [lambda total, value: (total[0] + value, 1), lambda total, value: {value}])
-def test_what_a_window_folds_keeps_its_type(fold: Callable[[Any, Any], Any]) -> None:
+def test_what_a_window_folds_keeps_its_type() -> None:
+    def fold(total: Any, value: int) -> Any:
+        return total[0] + value, 1
+
     tester = OperatorTester(lambda stream: stream.window("w", tumbling("10 ns"), fold, default=(0, 0)))
     tester.send("k", 3, 1)
     (result,) = tester.epoch(20)
-    assert result.value.value == fold((0, 0), 3)
+    assert result.value.value == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("default", "state"), [(0, "text"), (0, {"n": 1}), ({}, 0), (list[int], (1,)), ("", b""), (set(), []), (0.5, [1])]
+)
+def test_a_state_of_another_type_than_its_default_is_refused(default: Any, state: Any) -> None:
+    """A function that returns (new state, output) in place of (output, new state) would pass unnoticed otherwise."""
+    swapped = OperatorTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (None, state), default=default))
+    with pytest.raises(
+        OperatorError, match=r"operator 'm'.*the state begins as an? \w+; if output and new state are in"
+    ):
+        swapped.send("k", 1)
+
+
+@pytest.mark.parametrize(
+    ("default", "state"),
+    [
+        (0, 1.5),
+        (0, Decimal(1)),
+        (0.5, 1),
+        (False, 3),
+        ({}, Counter("a")),
+        (set(), frozenset({1})),
+        (None, 1),
+        (lambda: 0, ""),
+    ],
+)
+def test_a_state_of_a_related_type_is_kept(default: Any, state: Any) -> None:
+    tester = OperatorTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (s, state), default=default))
+    tester.send("k", 1)
+    assert tester.send("k", 1)[0].value == state
 
 
 def test_where_batches_end_does_not_show_in_a_comparison_with_the_state() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidewheel import Job, Message, session, sliding, sum_, tumbling
+from tidewheel._state.codec import msgpack_codec
 from tidewheel._time.duration import instant, nanoseconds
 from tidewheel.errors import GraphError, OperatorError
 from tidewheel.sinks import collect
@@ -166,9 +167,7 @@ def test_values_that_wait_in_state_come_out_as_they_were():
     from dataclasses import dataclass
 
     from tidewheel._operators.keyed.state_values import StateValues
-    from tidewheel._values import ANY, ROW
     from tidewheel._values.row import row_class
-    from tidewheel._values.shape import Shape
 
     @dataclass
     class Undeclared:
@@ -188,16 +187,16 @@ def test_values_that_wait_in_state_come_out_as_they_were():
         row,
         datetime(2026, 1, 1, tzinfo=UTC),
     ):
-        kept = StateValues(ANY)
+        kept = StateValues(msgpack_codec())
         back = kept.get(kept.put(value))
         assert back == value
         assert type(back) is type(value)
-    assert StateValues(ROW).get(StateValues(ROW).put(row)) == row
-    assert StateValues(Shape("record", Undeclared)).get(
-        StateValues(Shape("record", Undeclared)).put(Undeclared(3))
+    assert StateValues(msgpack_codec()).get(StateValues(msgpack_codec()).put(row)) == row
+    assert StateValues(msgpack_codec(Undeclared)).get(
+        StateValues(msgpack_codec(Undeclared)).put(Undeclared(3))
     ) == Undeclared(3)
     with pytest.raises(OperatorError, match="an Undeclared needs a declared type"):
-        StateValues(ANY).put(Undeclared(3))
+        StateValues(msgpack_codec()).put(Undeclared(3))
 
 
 def test_only_the_windows_themselves_have_a_late_stream():

@@ -21,9 +21,9 @@ from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.key_lookup import KeyLookup
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX, segment_key, whole
-from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.shard_contents import shard_items, shard_tables
 from tidewheel._state.tagged import is_divided
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
@@ -135,29 +135,23 @@ class StateReader:
         for shard, stored, value in self._entries(operator, prefix):
             yield from_stored(stored), self._whole(operator, shard, stored, value)
 
-    def sample(self, operator: str, files: int) -> tuple[Any, bytes] | None:
-        """Return a key of an operator with its encoded state; None if there is none in as many files, and the rest of a shard."""
-        opened: set[FileRef] = set()
-        for shard in sorted(self.manifest.shards):
-            if len(opened) >= files:
-                break
-            opened |= self.manifest.shards[shard].files()
-            for stored, value in self._stored(operator, shard):
-                return from_stored(stored), self._whole(operator, shard, stored, value)
-        return None
+    def tables(self, shard: int) -> set[str]:
+        """Return the tables of a shard: those of operators, and those beside them."""
+        return shard_tables(self.manifest.shards[shard], shard, self._fetch)
 
     def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield an operator's encoded state of one shard, with its stored keys, ascending."""
-        return ((key, self._whole(operator, shard, key, value)) for key, value in self._stored(operator, shard))
+        return ((key, self._whole(operator, shard, key, value)) for key, value in self.stored(operator, shard))
 
     def _entries(self, operator: str, prefix: str) -> Iterator[tuple[int, bytes, bytes]]:
         begin = to_stored(prefix) if prefix else b""
         for shard in sorted(self.manifest.shards):
-            for stored, value in self._stored(operator, shard):
+            for stored, value in self.stored(operator, shard):
                 if stored.startswith(begin):
                     yield shard, stored, value
 
-    def _stored(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
+    def stored(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of a table as they are stored: a state in segments is not put together."""
         parts = self.manifest.shards.get(shard, ShardParts())
         return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, operator))
 

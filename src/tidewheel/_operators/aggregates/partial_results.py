@@ -111,7 +111,22 @@ def merged(
         raise OperatorError(
             f"operator {operator!r}: all keys must be of one type, not {' and '.join(sorted(kinds))}; convert them in key_by"
         )
-    return regrouped(pa.concat_tables(tables, promote_options="permissive"), accumulators, operator, (KEY, *by))
+    return regrouped(concatenated(tables), accumulators, operator, (KEY, *by))
+
+
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return one table after the other. A column of integers in some and of floats in others is of floats.
+
+    Integers beyond 2**53 are rounded, as when a float is added to them.
+    """
+    floats = {field.name for table in tables for field in table.schema if pa.types.is_floating(field.type)}
+    cast = []
+    for table in tables:
+        for at, field in enumerate(table.schema):
+            if field.name in floats and pa.types.is_integer(field.type):
+                table = table.set_column(at, field.name, table.column(at).cast(pa.float64(), safe=False))
+        cast.append(table)
+    return pa.concat_tables(cast, promote_options="permissive")
 
 
 def regrouped(

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing

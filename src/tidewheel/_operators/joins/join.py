@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal
 
 import msgspec
 
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.state_values import StateValues
 from tidewheel._operators.keyed.stateful_op import Handler
 from tidewheel._operators.keyed.timed import TimedOperator
@@ -16,6 +18,8 @@ from tidewheel._values.type_variables import Left, Right
 from tidewheel.errors import GraphError
 
 How = Literal["inner", "left", "right", "full"]
+_SIDES = msgspec.msgpack.Decoder(list[list[list[msgspec.Raw]]])
+"""The entries of both sides, each with its time and its value first."""
 
 
 class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
@@ -35,10 +39,28 @@ class Join(TimedOperator):
     returns: Any
     left: Shape
     right: Shape
+    version: int = field(default=1, kw_only=True)
+    upgrade: Callable[[Any, int, str], Any] | None = field(default=None, kw_only=True)
+    """Makes today's value of one that an earlier version of the program kept, given the version and the side."""
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        return {"left": self._values("left", self.left), "right": self._values("right", self.right)}
+
+    def _values(self, side: str, shape: Shape) -> StateSpec:
+        declared = shape.type if shape.kind == "record" else Any
+        upgrade = self.upgrade and partial(_upgraded, self.upgrade, side)
+        return StateSpec(declared, version=self.version, upgrade=upgrade)
 
     def state_values(self) -> tuple[StateValues, StateValues]:
         """Return how the values of each side are stored."""
-        return StateValues(self.left), StateValues(self.right)
+        left, right = (StateValues(spec.resolved_codec()) for spec in self.kept.values())
+        return left, right
+
+    def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
+        left, right, *rest = _SIDES.decode(raw)
+        sides = [_converted(each, partial(convert, side)) for side, each in (("left", left), ("right", right))]
+        return msgspec.msgpack.encode([*sides, *rest]) if any(sides) else None
 
     @property
     def state_layout(self) -> str:
@@ -51,6 +73,19 @@ class Join(TimedOperator):
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type. Late messages are of either side."""
         return (shape_of(self.returns), ANY)[: self.ports]
+
+
+def _upgraded(upgrade: Callable[[Any, int, str], Any], side: str, value: Any, version: int) -> Any:
+    return upgrade(value, version, side)
+
+
+def _converted(entries: list[list[msgspec.Raw]], convert: Callable[[bytes], bytes | None]) -> list[list[msgspec.Raw]]:
+    """Return the entries of a side with converted values, which come after the time of each."""
+    found = []
+    for time, value, *rest in entries:
+        if (changed := convert(bytes(value))) is not None:
+            found.append([time, msgspec.Raw(changed), *rest])
+    return found
 
 
 def check_how(name: str, how: str, *known: str) -> None:

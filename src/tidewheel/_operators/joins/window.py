@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
@@ -18,6 +20,7 @@ from tidewheel._time.windows import Fixed
 
 Panes = dict[int, tuple[int, list[Raw], list[Raw]]]
 """By start: the end, and the values of each side."""
+_PANES = msgspec.msgpack.Decoder(Panes)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class WindowJoin(Join):
     def takes(self, layout: str) -> bool:
         """Take state of a version that did not record of which windows it is."""
         return layout == super().state_layout
+
+    def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
+        windows = {}
+        for start, (end, lefts, rights) in _PANES.decode(raw).items():
+            left, right = (
+                [each for each in (convert(side, bytes(value)) for value in values) if each is not None]
+                for side, values in (("left", lefts), ("right", rights))
+            )
+            if left or right:
+                windows[start] = (end, list(map(Raw, left)), list(map(Raw, right)))
+        return msgspec.msgpack.encode(windows) if windows else None
 
     def logic(self, timestamps: bool = False) -> WindowJoinLogic:
         return WindowJoinLogic(self)

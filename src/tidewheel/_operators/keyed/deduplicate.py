@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidewheel._operators.base import Operator
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.known_ids import KnownIds, KnownIdsCodec
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from tidewheel._operators.base import Context, Conversion, Operator, Process
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.ttl import conversion_to
 from tidewheel._values import Batch, Shape
 
@@ -42,6 +42,10 @@ class Reduce(Operator):
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        return {"": self.state}
 
     @property
     def codec_name(self) -> str:

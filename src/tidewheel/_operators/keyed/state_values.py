@@ -10,16 +10,15 @@ from typing import Any
 
 import msgspec
 
-from tidewheel._state.codec import msgpack_codec
-from tidewheel._values import Shape
+from tidewheel._state.codec import StateCodec
 
 
 class StateValues:
     """How the values of one stream go into state and come out again."""
 
-    def __init__(self, shape: Shape) -> None:
-        """Take what the stream's values look like: a declared record comes out as that record."""
-        self._codec = msgpack_codec(shape.type if shape.kind == "record" else Any)
+    def __init__(self, codec: StateCodec) -> None:
+        """Take the codec of a single value."""
+        self._codec = codec
 
     def put(self, value: Any) -> msgspec.Raw:
         """Return what is stored for a value; an `OperatorError` if it could not come back as it is."""

@@ -2,109 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from tidewheel._core.fields_read import fields_read
-from tidewheel._operators.annotations import parameter, returned
+from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import Context, Conversion, Operator, Process, Reads, reads_of_function, without
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
+from tidewheel._operators.keyed.state_spec import IMMUTABLE, StateSpec
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
-from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.key_batch import KeyBatch
-from tidewheel._state.stored_types import undeclared
 from tidewheel._values import Batch, Shape, shape_of
-from tidewheel._values.records import is_record
-from tidewheel.errors import ConfigError, GraphError, OperatorError
-
-_IMMUTABLE = (bool, int, float, str, bytes, type(None), frozenset)
-
-
-@dataclass(frozen=True)
-class StateSpec:
-    """How an operator's state per key begins and how it is stored."""
-
-    type: Any = None
-    default: Any = None
-    codec: StateCodec | None = None
-    version: int = 1
-    upgrade: Callable[[Any, int], Any] | None = None
-    """Makes today's state of one that an earlier version of the program stored."""
-    hint: Any = None
-    """The type that states have unless the function makes others, where none is declared. It makes no state and refuses none."""
-
-    @property
-    def stored_type(self) -> Any:
-        """The declared type, or what is known of an undeclared one: a record that is only hinted at can be stored too."""
-        if self.type is not None:
-            return self.type
-        return undeclared(self.hint) if is_record(self.hint) else Any
-
-    def resolved_codec(self) -> StateCodec:
-        """Return the chosen codec, or msgpack for the type."""
-        return self.codec or msgpack_codec(self.stored_type)
-
-    def factory(self) -> Callable[[], Any]:
-        """Return what makes the state of a new key.
-
-        A default that is callable is called; a mutable one is copied for each key; without a default, a declared type
-        that can be made from nothing makes it (0, "", an empty list), and without a type, or with one of several, the
-        state begins as None.
-        """
-        default = self.default
-        if default is None and self.type is not None:
-            kind = typing.get_origin(self.type) or self.type
-            if isinstance(kind, type) and kind not in (type(None), Any, types.UnionType):
-                try:
-                    kind()
-                except TypeError:
-                    raise GraphError(
-                        f"a new key's state of type {kind.__name__} cannot be made from nothing; give default=, a "
-                        f"{kind.__name__}, or state={kind.__name__} | None, with which it begins as None"
-                    ) from None
-                return kind
-            return lambda: None
-        if callable(default):
-            return typing.cast(Callable[[], Any], default)
-        if isinstance(default, _IMMUTABLE):
-            return lambda: default
-        return lambda: copy.deepcopy(default)
-
-
-def state_spec(
-    function: Any,
-    position: int,
-    type_: Any,
-    default: Any,
-    codec: StateCodec | None,
-    version: int,
-    upgrade: Callable[[Any, int], Any] | None = None,
-) -> StateSpec:
-    """Return the state's description; where no type was given, it is that of the function's annotation.
-
-    Without either, a record as which the state begins is a hint: it may stand for "nothing yet", and never be stored.
-    """
-    declared = type_ if type_ is not None else parameter(function, position)
-    hint = _begun_record(default) if declared is None and codec is None else None
-    return StateSpec(declared, default, codec, version, upgrade, hint)
-
-
-def _begun_record(default: Any) -> Any:
-    """Return the type of a default that is a record and can be stored, or None."""
-    made = default if isinstance(default, type) else type(default)
-    if not is_record(made):
-        return None
-    try:
-        msgpack_codec(made)
-    except ConfigError:
-        return None
-    return made
+from tidewheel.errors import OperatorError
 
 
 @dataclass(frozen=True)
@@ -132,6 +45,10 @@ class StatefulMap(Operator):
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
         return reads_of_function(fields_read(self.function, 1), shape)
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        return {"": self.state}
 
     @property
     def codec_name(self) -> str:
@@ -260,7 +177,7 @@ class _Mapping(Process):
         for at, value in rest:
             state = states[at]
             before = None
-            if not isinstance(state, _IMMUTABLE):
+            if not isinstance(state, IMMUTABLE):
                 before = encoded[at] if at in encoded else encode(state)
             try:
                 pair = function(keys[at], value, default() if state is None else state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -15,7 +15,7 @@ from tidewheel._operators.keyed.datetimes import DatetimeLogic
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
@@ -72,6 +72,10 @@ class StatefulOp(Operator):
 
     def conversion(self, layout: str) -> Conversion | None:
         return conversion_to(self.ttl, layout)
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        return {"": self.state}
 
     @property
     def codec_name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidewheel._operators.base import Context, Operator, Process
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.stateful_op import Handler, LogicProcess
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel.errors import OperatorError

@@ -10,7 +10,7 @@ from typing import Any
 from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.datetimes import with_datetime
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer

@@ -22,6 +22,7 @@ from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_o
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
     LATEST,
+    concatenated,
     grouped,
     grouping_keys,
     key_batch_of,
@@ -177,7 +178,7 @@ class _Sessions(Process):
             [fresh.column(accumulator.name) for accumulator in self.accumulators],
         )
         last = self.context.last_epoch
-        whole, touched = self._joined(pa.concat_tables([stored, partial], promote_options="permissive"))
+        whole, touched = self._joined(concatenated([stored, partial]))
         if last is not None:
             ended = touched & (ints(whole, _END) - 1 <= last)
             self._emit(key_batch, whole.filter(pa.array(ended)))

@@ -7,7 +7,7 @@ sessions of both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
-from tidewheel._operators.keyed.stateful_map import StateSpec
+from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.timers import Timer
@@ -32,6 +32,7 @@ _DROP = "drop"
 
 Panes = dict[int, tuple[int, int, Any]]
 """The windows of a key by start: the end, the status, and what was folded."""
+_RAW_PANES = msgspec.msgpack.Decoder(dict[int, tuple[int, int, msgspec.Raw]])
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,17 @@ class WindowOperator(TimedOperator):
     def takes(self, layout: str) -> bool:
         """Take state of a version that did not record of which windows it is."""
         return layout == super().state_layout
+
+    @property
+    def kept(self) -> Mapping[str, StateSpec]:
+        return {"": self.folded}
+
+    def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
+        windows = {}
+        for start, (end, status, folded) in _RAW_PANES.decode(raw).items():
+            if (value := convert("", bytes(folded))) is not None:
+                windows[start] = (end, status, msgspec.Raw(value))
+        return msgspec.msgpack.encode(windows) if windows else None
 
     def spec(self) -> StateSpec:
         return StateSpec(dict[int, tuple[int, int, self.folded.stored_type]], dict)  # type: ignore[name-defined]

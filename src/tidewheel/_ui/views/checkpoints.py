@@ -10,7 +10,7 @@ from tidewheel._checkpoint.tools.diff import diff as state_diff
 from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
-from tidewheel._core.keys import from_stored
+from tidewheel._state.beside import readable_key
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import Site
 from tidewheel.errors import TidewheelError
@@ -79,7 +79,7 @@ def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
                 "dropped": each.dropped,
                 "samples": [
                     {
-                        "key": from_stored(change.key),
+                        "key": readable_key(each.table, change.key),
                         "before": decoded(change.before, codec, info),
                         "after": decoded(change.after, codec, info),
                     }

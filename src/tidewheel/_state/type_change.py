@@ -1,0 +1,478 @@
+"""Compare the description of stored values with that of the program's type, and convert stored values where that is safe. Pure.
+
+The rules, at any depth:
+
+- A field with a default may be added. Fields of a record may change their order; so may those of a positional record, whose
+  stored values are rewritten.
+- A field that has another default now, or none, keeps the old default in the stored values that lack it: they are rewritten.
+- An int may become a float, a type may become a union that contains it, and a set of allowed values may grow.
+- A field that is gone or renamed, a new field without a default, and every other change of a type is a `Misfit`.
+- Where the old type is not known, or the new one is narrower, only the stored values can tell: the change is not `certain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from tidewheel._state.tagged import RECORD as RECORD_TAG
+from tidewheel._state.type_description import (
+    ANY,
+    BUILT_IN,
+    FIELDS,
+    ITEMS,
+    LITERALS,
+    OUTER,
+    POSITIONAL,
+    RECORD,
+    UNDECLARED,
+    UNION,
+    Field,
+    StateType,
+    shown_default,
+)
+
+Convert = Callable[[Any], Any]
+"""From a stored value, decoded without a type, to the value of today."""
+
+_decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.msgpack.Encoder().encode
+_NATURAL = frozenset({"none", "bool", "int", "float", "str", "bytes", "literal", ANY})
+"""What is read back as it was though no type is declared any more."""
+_NUMBERS = frozenset({"bool", "int", "float"})
+_SERVES: dict[str, frozenset[str]] = {
+    "bool": _NUMBERS | {"decimal"},
+    "int": _NUMBERS | {"decimal"},
+    "float": _NUMBERS,
+    "decimal": frozenset({"int"}),
+    "counter": frozenset({"dict"}),
+    "ordereddict": frozenset({"dict"}),
+    RECORD: frozenset({"dict"}),
+    "tuple...": frozenset({"tuple"}),
+}
+"""The other types that an undeclared value can be used as."""
+
+Frames = tuple[StateType, ...]
+"""The records around a place, the outermost first."""
+
+
+class Misfit(Exception):
+    """Stored values cannot become values of the program's type; the text says where and why, after the name of the step."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(reason)
+        self.advice = advice
+        """What to do, apart from an upgrade and a new name."""
+
+
+class NotAsRecorded(Exception):
+    """A stored value is not of the type that the manifest records."""
+
+
+@dataclass
+class Change:
+    """What a change of a type does to stored values."""
+
+    convert: Convert | None = None
+    """None: they are read as they are."""
+    certain: bool = True
+    """Whether every stored value fits; else each of them has to be read once."""
+    notes: list[str] = field(default_factory=list)
+    """What becomes of stored values, for whoever starts the job."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is to be done to stored values."""
+        return self.convert is None and self.certain
+
+
+def change(was: StateType | None, now: StateType, subject: str = "its state") -> Change:
+    """Return what becomes of stored values; raise a `Misfit` where a value would be lost or read wrongly.
+
+    `was` None: nothing was recorded. `subject` is what the values are called in messages.
+    """
+    if was == now or (was is None and now == UNDECLARED):
+        return Change()
+    if was is None:
+        return Change(certain=False)
+    comparison = _Comparison(subject)
+    return Change(comparison.of(was, now, "", (), ()), comparison.certain, comparison.notes)
+
+
+def with_defaults(stored: StateType) -> Convert | None:
+    """Return what adds the known defaults of fields that a stored value lacks."""
+    return change(stored, _without_defaults(stored)).convert
+
+
+def converted(raw: bytes, convert: Convert) -> bytes:
+    """Return the bytes of a converted value."""
+    return _encode(convert(_decode(raw)))
+
+
+def lost_field(before: bytes, after: bytes) -> str | None:
+    """Return a field that a stored value had and its new encoding lacks; None: nothing is lost."""
+    return _lost(_decode(before), _decode(after))
+
+
+def _lost(before: Any, after: Any) -> str | None:
+    before, after = (
+        _decode(each.data) if isinstance(each, Ext) and each.code == RECORD_TAG else each for each in (before, after)
+    )
+    if isinstance(before, dict) and isinstance(after, dict):
+        gone = next((repr(key) for key in before if key not in after), None)
+        return gone or _first(_lost(each, after[key]) for key, each in before.items())
+    if isinstance(before, list) and isinstance(after, list):
+        return f"[{len(after)}]" if len(before) > len(after) else _first(map(_lost, before, after))
+    return None
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next(filter(None, found), None)
+
+
+def _without_defaults(stored: StateType) -> StateType:
+    fields = tuple(
+        msgspec.structs.replace(each, type=_without_defaults(each.type), default=None) for each in stored.fields
+    )
+    return msgspec.structs.replace(stored, fields=fields, parts=tuple(map(_without_defaults, stored.parts)))
+
+
+class _Comparison:
+    def __init__(self, subject: str) -> None:
+        self.subject, self.certain, self.notes = subject, True, list[str]()
+        self._begun: dict[tuple[int, int], list[Convert | None]] = {}
+        """The pairs of records that are being compared, for types that contain themselves."""
+
+    def of(self, was: StateType, now: StateType, path: str, outer: Frames, outer_now: Frames) -> Convert | None:
+        was, outer = _resolved(was, outer)
+        now, outer_now = _resolved(now, outer_now)
+        frames = (outer, outer_now)
+        if was.kind == FIELDS:
+            was = self._recorded_flat(was, now)
+        if ANY in (was.kind, now.kind):
+            return self._undeclared(was, now, path, *frames)
+        if UNION in (was.kind, now.kind):
+            return self._union(was, now, path, *frames)
+        if was.kind != now.kind:
+            if (was.kind, now.kind) == ("int", "float"):
+                self._narrowed(now)
+                return None
+            if was.kind == "literal" or now.kind == "literal":
+                self._literal(was, now, path)
+                return None
+            raise self._differ(was, now, path)
+        if was.kind in (RECORD, POSITIONAL):
+            return self._record(was, now, path, *frames)
+        if was.detail != now.detail:
+            self._narrowed(now)
+        if was.kind in LITERALS and not {each.name for each in was.parts} <= {each.name for each in now.parts}:
+            self.certain = False
+        if was.kind in ITEMS:
+            item = self.of(was.parts[0], now.parts[0], f"{path}[]", *frames)
+            return None if item is None else lambda values: [item(each) for each in _array(values)]
+        if was.kind == "tuple":
+            return self._tuple(was, now, path, *frames)
+        return self._dict(was, now, path, *frames) if was.kind == "dict" else None
+
+    def _recorded_flat(self, was: StateType, now: StateType) -> StateType:
+        """Return a record of an earlier version as if it were stored in the way of today's; stored values confirm it."""
+        self.certain = False
+        today = next((each for each in _members(now) if each.kind in (RECORD, POSITIONAL)), now)
+        kind = today.kind if today.kind in (RECORD, POSITIONAL) else RECORD
+        return msgspec.structs.replace(was, kind=kind, detail=today.detail)
+
+    def _narrowed(self, now: StateType) -> None:
+        """Note that constraints have changed: stored values may not keep those of today."""
+        self.certain = self.certain and not now.detail
+
+    def _literal(self, was: StateType, now: StateType, path: str) -> None:
+        """Compare a type of a few values with a plain one of the same kind of values."""
+        few, plain = (was, now) if was.kind == "literal" else (now, was)
+        kinds = {"str" if each.name[0] in "'\"" else "none" if each.name == "None" else "int" for each in few.parts}
+        if kinds != {plain.kind}:
+            raise self._differ(was, now, path)
+        if few is now:
+            self.certain = False
+        else:
+            self._narrowed(now)
+
+    def _tuple(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
+        if len(was.parts) != len(now.parts):
+            raise self._differ(was, now, path)
+        pairs = enumerate(zip(was.parts, now.parts, strict=True))
+        places = {at: self.of(*pair, f"{path}[{at}]", *frames) for at, pair in pairs}
+        if not any(places.values()):
+            return None
+        return lambda values: [_by(places[at], each) for at, each in enumerate(_array(values))]
+
+    def _dict(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
+        if self.of(was.parts[0], now.parts[0], f"{path}[key]", *frames) is not None:
+            raise self._differ(was.parts[0], now.parts[0], f"{path}[key]")
+        item = self.of(was.parts[1], now.parts[1], f"{path}[]", *frames)
+        return None if item is None else lambda values: {key: item(each) for key, each in _map(values).items()}
+
+    def _union(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
+        """Find for each type of the stored union one that takes its values."""
+        by_kind: list[tuple[StateType, Convert]] = []
+        for member in _members(was):
+            if (convert := self._member(member, was, now, path, *frames)) is not None:
+                by_kind.append((_resolved(member, frames[0])[0], convert))
+        if not by_kind:
+            return None
+
+        def convert_member(value: Any) -> Any:
+            if isinstance(value, Ext):
+                raise NotAsRecorded("a value without a declared type")
+            for member, each in by_kind:
+                if _is_of(value, member):
+                    return each(value)
+            return value
+
+        return convert_member
+
+    def _member(
+        self, member: StateType, was: StateType, now: StateType, path: str, outer: Frames, outer_now: Frames
+    ) -> Convert | None:
+        stored = _resolved(member, outer)[0]
+        likely = [each for each in _members(now) if _alike(stored, _resolved(each, outer_now)[0])]
+        for each in likely:
+            return self.of(member, each, path, outer, outer_now)
+        for each in _members(now):
+            attempt = _Comparison(self.subject)
+            try:
+                attempt.of(member, each, path, outer, outer_now)
+            except Misfit:
+                continue
+            return self.of(member, each, path, outer, outer_now)
+        raise self._differ(was, now, path)
+
+    def _record(self, was: StateType, now: StateType, path: str, outer: Frames, outer_now: Frames) -> Convert | None:
+        pair = (id(was), id(now))
+        if pair in self._begun:
+            found = self._begun[pair]
+            return lambda value: _by(found[0], value)
+        result: list[Convert | None] = [None]
+        self._begun[pair] = result
+        if was.detail != now.detail:
+            raise self._differ(was, now, path)
+        before = {each.name: each for each in was.fields}
+        today = {each.name for each in now.fields}
+        for gone in (name for name in before if name not in today):
+            raise Misfit(
+                f"{self.subject} is stored with the field {_field(path, gone)!r} ({before[gone].type}), which the program no "
+                f"longer declares ({now}): its values would be lost",
+                "keep the field",
+            )
+        parts: dict[str, Convert] = {}
+        missing: dict[str, Any] = {}
+        for each in now.fields:
+            where = _field(path, each.name)
+            if each.name not in before:
+                self._added(each, where, now)
+                continue
+            stored = before[each.name]
+            convert = self.of(stored.type, each.type, where, (*outer, was), (*outer_now, now))
+            if convert is not None:
+                parts[each.name] = convert
+            if stored.default is not None and stored.default != each.default:
+                missing[each.name] = _by(convert, _decode(stored.default))
+                self.notes.append(
+                    f"stored states that lack {where!r} ({shown_default(stored.default)}) get the default of before, and new "
+                    "keys begin with today's"
+                )
+            elif stored.default is None and not stored.required and each.required:
+                self.certain = False
+        rewrite = _positional if was.kind == POSITIONAL else _named
+        result[0] = rewrite(was, now, parts, missing)
+        return result[0]
+
+    def _added(self, added: Field, where: str, now: StateType) -> None:
+        if added.required:
+            raise Misfit(
+                f"the program declares {self.subject} with the field {where!r} ({added.type}), which the stored state lacks",
+                "give it a default",
+            )
+        begins = "" if added.default is None else f", and is {shown_default(added.default)} in stored states"
+        self.notes.append(f"the field {where!r} of {self.subject} is new{begins}")
+        last = now.fields.index(added) == len(now.fields) - 1
+        if now.kind == POSITIONAL and added.default is None and not last:
+            raise Misfit(
+                f"the program declares {self.subject} with the field {where!r} among others that are stored by position, and "
+                "its default is not known",
+                "put the field at the end",
+            )
+
+    def _undeclared(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
+        """Compare where one side is not declared, and at most a default suggests what it is."""
+        stored, today = (each.parts[0] if each.kind == ANY and each.parts else None for each in (was, now))
+        if stored is not None and stored.kind == FIELDS:
+            stored = msgspec.structs.replace(stored, kind=RECORD)
+        if now.kind != ANY:
+            if stored is None:
+                self.certain = False
+                return None
+            if stored.kind == RECORD == now.kind:
+                # Values that were stored without a declared type may be anything else as well.
+                self.certain = False
+                return self._record(stored, now, path, *frames)
+            if stored.kind in BUILT_IN and _never(stored, now):
+                raise self._differ(was, now, path)
+            self.certain = False
+            return None
+        if was.kind == ANY:
+            if stored is None and today is not None:
+                self.certain = self.certain and today.kind == RECORD
+            if stored is None or today is None:
+                return None
+            if stored.kind == RECORD == today.kind:
+                return _tagged_only(self._record(stored, today, path, *frames))
+            if today.kind not in {stored.kind, *_SERVES.get(stored.kind, ())}:
+                raise self._differ(was, now, path)
+            return None
+        lossy = _not_natural(was)
+        if lossy is not None or (today is not None and not _may_serve(was, today)):
+            raise Misfit(
+                f"{self._at(path)} is stored as {was}, and the program begins it as {now}",
+                f"declare {lossy or was} again: undeclared, it is not read as what it was",
+            )
+        return None
+
+    def _differ(self, was: StateType, now: StateType, path: str) -> Misfit:
+        begins = now.kind == ANY
+        return Misfit(
+            f"{self._at(path)} is stored as {was}, and the program {'begins it as' if begins else 'declares'} {now}",
+            "begin it as the old type" if begins else "declare the old type",
+        )
+
+    def _at(self, path: str) -> str:
+        return f"the field {path!r} of {self.subject}" if path else self.subject
+
+
+def _field(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _resolved(type: StateType, outer: Frames) -> tuple[StateType, Frames]:
+    """Return the record that stands for a place inside of it, with the records around it."""
+    if type.kind != OUTER:
+        return type, outer
+    up = int(type.name)
+    return outer[-up], outer[:-up]
+
+
+def _members(type: StateType) -> tuple[StateType, ...]:
+    return type.parts if type.kind == UNION else (type,)
+
+
+def _alike(was: StateType, now: StateType) -> bool:
+    return was.kind == now.kind and (was.kind not in (RECORD, POSITIONAL) or was.detail == now.detail)
+
+
+def _is_of(value: Any, type: StateType) -> bool:
+    """Tell whether a stored value is of a member of a union; msgspec takes unions only whose members can be told apart."""
+    if type.kind == RECORD:
+        return isinstance(value, dict) and (not type.detail or _tag(value) == type.detail)
+    if type.kind == "dict":
+        return isinstance(value, dict)
+    if type.kind == POSITIONAL and type.detail:
+        return isinstance(value, list) and bool(value) and type.detail.endswith(f"={value[0]!r}")
+    return isinstance(value, list)
+
+
+def _tag(value: dict[Any, Any]) -> str:
+    name, tag = next(iter(value.items()), ("", ""))
+    return f"{name}={tag!r}"
+
+
+def _never(stored: StateType, now: StateType) -> bool:
+    """Tell whether values of an undeclared type, which probably are of a built-in one, can be none of a declared type."""
+    kinds = {_built_in(each) for each in _members(now)} - {"none"}
+    if not kinds <= BUILT_IN:
+        return False  # Times, say, are read from text and from numbers.
+    return stored.kind not in kinds and not (stored.kind == "int" and "float" in kinds)
+
+
+def _built_in(type: StateType) -> str:
+    """Return the built-in type as which values of a type are read where nothing is declared."""
+    if type.kind == "literal":
+        return "str" if all(each.name[0] in "'\"" for each in type.parts) else "int"
+    return {RECORD: "dict", POSITIONAL: "list", "tuple...": "tuple"}.get(type.kind, type.kind)
+
+
+def _may_serve(was: StateType, today: StateType) -> bool:
+    kinds = {_built_in(each) for each in _members(was)} - {"none"}
+    return not kinds or any(today.kind in {kind, *_SERVES.get(kind, ())} for kind in kinds)
+
+
+def _not_natural(type: StateType) -> StateType | None:
+    """Return a type, or one inside of it, whose values are read back as something else once it is not declared any more."""
+    if type.kind == OUTER:
+        return None
+    if type.kind not in (*_NATURAL, UNION, RECORD, "list", "dict"):
+        return type
+    inner = (*type.parts, *(each.type for each in type.fields)) if type.kind != "literal" else ()
+    return next(filter(None, map(_not_natural, inner)), None)
+
+
+def _by(convert: Convert | None, value: Any) -> Any:
+    return value if convert is None else convert(value)
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise NotAsRecorded(f"{type(value).__name__} in place of an array")
+    return value
+
+
+def _map(value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise NotAsRecorded(f"{type(value).__name__} in place of a map")
+    return value
+
+
+def _tagged_only(convert: Convert | None) -> Convert | None:
+    """Convert records that were stored without a declared type, and no dict of the user's own."""
+    return convert and (lambda value: convert(value) if isinstance(value, Ext) else value)
+
+
+def _named(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
+    """Return what rewrites a record that is stored by names."""
+    if not parts and not missing:
+        return None
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Ext) and value.code == RECORD_TAG:
+            return Ext(RECORD_TAG, _encode(convert(_decode(value.data))))
+        if not isinstance(value, dict):
+            return value  # Values that were stored without a declared type may be anything.
+        changed = {name: parts[name](each) if name in parts else each for name, each in value.items()}
+        return changed | {name: each for name, each in missing.items() if name not in changed}
+
+    return convert
+
+
+def _positional(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
+    """Return what rewrites a record that is stored by position: its fields by name, in today's order."""
+    order, today = [each.name for each in was.fields], [each.name for each in now.fields]
+    if not parts and not missing and today[: len(order)] == order:
+        return None
+    defaults = {each.name: _decode(each.default) for each in now.fields if each.default is not None}
+    before = {each.name: _by(parts.get(each.name), _decode(each.default)) for each in was.fields if each.default}
+
+    def convert(value: Any) -> Any:
+        values = _array(value)
+        tag, values = (values[:1], values[1:]) if was.detail else ([], values)
+        known = {name: _by(parts.get(name), each) for name, each in zip(order, values, strict=False)}
+        filled = {**defaults, **before, **known}
+        changed: list[Any] = []
+        for name in today:
+            if name not in filled:
+                break
+            changed.append(filled[name])
+        return [*tag, *changed]
+
+    return convert
