@@ -28,6 +28,8 @@ from tidewheel._cli.run_options import (
 from tidewheel._cli.ui import page_of
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
+from tidewheel._spark.masters import is_remote
+from tidewheel.errors import ConfigError
 
 
 def run(
@@ -49,6 +51,12 @@ def run(
         bool, typer.Option("--bounded", help="Read all there is, close every window, and end the job for good.")
     ] = False,
     master: Master = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Run on a server of Spark Connect, such as sc://host:15002, instead of --master."
+        ),
+    ] = None,
     restarts: Annotated[
         int, typer.Option(min=0, help="How many failures in a row to survive by starting again from the last commit.")
     ] = 0,
@@ -158,6 +166,10 @@ def run(
         "metrics": metrics,
     }
     options |= {name: value for name, value in choices.items() if value is not None}
+    if remote is not None:
+        if not is_remote(remote) or master is not None:
+            raise ConfigError(f"--remote is a URL such as sc://host:15002, given without --master; it is {remote!r}")
+        options["master"] = master = remote
     begun = False
     try:
         start_early(master, options["conf"])

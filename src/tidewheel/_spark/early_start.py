@@ -7,18 +7,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tidewheel._spark.masters import is_local, is_remote
+
 
 def start_early(master: str | None, conf: Mapping[str, str]) -> None:
     """Begin to start the Spark that a run with these settings will ask for, and its Python workers; return at once.
 
     The run waits for it where it would have started one. A start that fails is left to the run, which tries again and says why.
     """
+    if is_remote(master):
+        return
     threading.Thread(target=_start, args=(master, conf), name="tidewheel-early-start", daemon=True).start()
 
 
 def _start(master: str | None, conf: Mapping[str, str]) -> None:
     # In this thread: importing Spark takes a moment too.
-    from tidewheel._spark.masters import is_local
     from tidewheel._spark.session import started
 
     with contextlib.suppress(Exception):

@@ -6,11 +6,13 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tidewheel._core.logs import logger
 from tidewheel._engine.plan import Plan
+from tidewheel._spark.cluster import default_parallelism, is_connect, master_of
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.modules import used
 from tidewheel.errors import ConfigError
@@ -39,16 +41,16 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
 
     It asks about as many tasks as there are cores: a host that joins later is not asked, and is told of by its first failure.
     """
-    context = spark.sparkContext
-    if is_local(context.master):
+    master = master_of(spark)
+    if is_local(master):
         return
     names = sorted({*NEEDED, *used(plan)[1]})
-    tasks = context.defaultParallelism
-    waiting = threading.Timer(_PATIENCE_S, _tell_of_waiting, [context.master])
+    tasks = default_parallelism(spark)
+    waiting = threading.Timer(_PATIENCE_S, _tell_of_waiting, [master])
     waiting.daemon = True
     waiting.start()
     try:
-        answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_asking(names)).collect()
+        answers = _answers(spark, tasks, _asking(names))
     except Exception as error:
         reason = explained(str(error))
         if reason is None:
@@ -57,6 +59,25 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
     finally:
         waiting.cancel()
     refuse(answers)
+
+
+def _answers(spark: SparkSession, tasks: int, ask: Callable[[Iterable[int]], Iterable[Found]]) -> list[Found]:
+    if not is_connect(spark):
+        found: list[Found] = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(ask).collect()
+        return found
+
+    def ask_in_arrow(rows: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for _ in rows:
+            pass
+        columns = zip(*ask(()), strict=True)
+        kinds = (pa.string(), pa.string(), pa.list_(pa.string()))
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, ["host", "python", "names"])
+
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(ask_in_arrow, "host string, python string, names array<string>")
+    return [(row.host, row.python, list(row.names)) for row in rows.collect()]
 
 
 def _tell_of_waiting(master: str) -> None:

@@ -7,6 +7,9 @@ import tempfile
 
 from tidewheel.errors import ConfigError
 
+CONNECT = "Spark Connect"
+"""Stands for the master of a Spark that is reached through Spark Connect, which does not tell it."""
+
 LOCAL = "TIDEWHEEL_LOCAL"
 """The environment variable that names the folder of local copies on the host whose environment it is in."""
 
@@ -18,6 +21,15 @@ def is_local(master: str | None) -> bool:
     (True, False, False)
     """
     return master is None or master == "local" or master.startswith("local[")
+
+
+def is_remote(master: str | None) -> bool:
+    """Return whether this is the URL of a server of Spark Connect.
+
+    >>> is_remote("sc://host:15002"), is_remote("spark://host:7077"), is_remote(None)
+    (True, False, False)
+    """
+    return master is not None and master.startswith("sc://")
 
 
 def local_folder(told: str | None) -> str:

@@ -20,8 +20,9 @@ from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, Schemas, columns_read, known_columns, source_key
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.wire import ORDER, SPARK_SCHEMA
+from tidewheel._engine.wire import ORDER, REPORT, SPARK_SCHEMA
 from tidewheel._operators.graph import Node
+from tidewheel._spark.cluster import is_connect, name_jobs
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
@@ -46,10 +47,12 @@ class Program:
 
     def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
         """Return the batch's query: wire rows that are the reports of its tasks."""
+        name_jobs(self._session, job_name(spec, range(len(self.plan.levels))))
         return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
 
     def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
         """Return the query of these levels of a batch whose tasks read its splits themselves: a partition for each hand."""
+        name_jobs(self._session, job_name(spec, levels))
         rows = self._session.range(0, len(hands), 1, len(hands))
         first = levels_function(self._bytes, self._digest, spec, levels[:1], hands)
         return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec, levels[0] + 1)
@@ -57,13 +60,18 @@ class Program:
     def in_tasks(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
         """Run levels without a shuffle between them, a task for each hand, and return the reports.
 
-        It is a plain Spark job, not a query: planning a query takes longer than a small batch.
+        On a classic session it is a plain Spark job, not a query: planning a query takes longer than a small batch.
         """
+        if is_connect(self._session):
+            function = levels_function(self._bytes, self._digest, spec, levels, hands)
+            rows = self._session.range(0, len(hands), 1, len(hands)).mapInArrow(function, SPARK_SCHEMA)
+            return [bytes(row.payload) for row in rows.collect() if row.edge == REPORT]
+        name_jobs(self._session, job_name(spec, levels))
         context = self._session.sparkContext
         if len(hands) not in self._partitions:
             self._partitions[len(hands)] = context.parallelize([None] * len(hands), len(hands))
-        function = reports_function(self._bytes, self._digest, spec, levels, hands)
-        reports: list[bytes] = context.runJob(self._partitions[len(hands)], function)
+        task = reports_function(self._bytes, self._digest, spec, levels, hands)
+        reports: list[bytes] = context.runJob(self._partitions[len(hands)], task)
         return reports
 
     def in_this_process(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
@@ -85,6 +93,16 @@ class Program:
 
     def _level(self, spec: BatchSpec, level: int) -> Any:
         return levels_function(self._bytes, self._digest, spec, range(level, level + 1))
+
+
+def job_name(spec: BatchSpec, levels: range) -> str:
+    """Return the name of a batch's jobs in Spark's UI.
+
+    >>> job_name(BatchSpec("orders", "", "", 6, 0, 7, "", 64, 2, 0), range(0, 2))
+    'tidewheel: orders, batch for commit 7, levels 0 to 1'
+    """
+    told = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]} to {levels[-1]}"
+    return f"tidewheel: {spec.stream}, batch for commit {spec.sequence}, {told}"
 
 
 def _task_environment(context: SparkContext) -> dict[str, str]:

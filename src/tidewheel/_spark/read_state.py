@@ -20,6 +20,7 @@ from tidewheel._checkpoint.tools.savepoint import At, job_at
 from tidewheel._checkpoint.tools.state_reader import StateReader, hold
 from tidewheel._core import pickling
 from tidewheel._fleet.fleet_state import newest
+from tidewheel._spark.cluster import default_parallelism
 from tidewheel._spark.modules import is_own
 from tidewheel._spark.shipping import ship
 from tidewheel._storage import open_store
@@ -60,7 +61,7 @@ def read_state(
     ship(spark)
     task = _task(pickling.dumps((store.url, manifest.id.stream_id, encode(manifest), operator, columns, type)))
     wanted = sum(file.size for file in manifest.files()) // _TASK_BYTES
-    slices = max(1, min(len(manifest.shards), max(wanted, spark.sparkContext.defaultParallelism)))
+    slices = max(1, min(len(manifest.shards), max(wanted, default_parallelism(spark))))
     # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
     places = spark.range(0, len(manifest.shards), 1, slices)
     return places.mapInArrow(task, from_arrow_schema(columns.schema))

@@ -7,18 +7,21 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
+from tidewheel._spark.cluster import is_connect
 from tidewheel._spark.java import provide_java
 from tidewheel._spark.jvm_stderr import filtered
-from tidewheel._spark.masters import is_local
+from tidewheel._spark.masters import is_local, is_remote
 from tidewheel._spark.shipping import DAEMON
 from tidewheel._spark.versions import check_version
 from tidewheel._spark.worker_deaths import record_deaths
@@ -69,12 +72,34 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
     Under spark-submit, its master and its settings are used. The Python that Spark starts is the one this program runs in,
     unless tasks run on other hosts and `PYSPARK_PYTHON` or `spark.pyspark.python` names theirs.
+
+    A master such as `sc://host:15002` is a server of Spark Connect.
     """
+    if is_remote(master):
+        return _connected(str(master), conf or {})
     own = started(master, conf or {}).newSession()
     small_files.rename_plainly(own)
     for name, value in {**_SESSION, **_runtime(conf or {})}.items():
         own.conf.set(name, value)
     return own
+
+
+def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
+    check_version(pyspark.__version__)
+    try:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+    except ImportError as error:
+        raise ConfigError(
+            f"{url} is a server of Spark Connect, whose client needs packages that are missing: {error}. Install them with "
+            "pip install 'tidewheel[connect]'"
+        ) from error
+    try:
+        own = ConnectSession.builder.remote(url).create()
+        for name, value in {"spark.sql.adaptive.enabled": "false", **_runtime(conf)}.items():
+            own.conf.set(name, value)
+    except PySparkException as error:
+        raise ConfigError(f"Spark Connect at {url} does not answer: {error}") from error
+    return cast(SparkSession, own)  # It has what a batch needs of one.
 
 
 def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:
@@ -90,7 +115,11 @@ def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:
 
 def is_own(spark: SparkSession) -> bool:
     """Tell whether the session's JVM was started here: not by spark-submit, and not by the user's own session."""
-    return _GATEWAY not in os.environ and any(spark.sparkContext is context for context in _started)
+    return (
+        _GATEWAY not in os.environ
+        and not is_connect(spark)
+        and any(spark.sparkContext is context for context in _started)
+    )
 
 
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:

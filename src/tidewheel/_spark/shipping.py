@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import tidewheel
 from tidewheel._engine.plan import Plan
+from tidewheel._spark.cluster import application_of, is_connect, master_of
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.modules import used
 from tidewheel._spark.process_folder import process_folder
@@ -34,8 +36,7 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
 
     What was shipped wins over what is installed on a host, so that tasks run the code of their driver.
     """
-    context = spark.sparkContext
-    elsewhere = not is_local(context.master)
+    elsewhere = not is_local(master_of(spark))
     own = {} if plan is None else used(plan)[0]
     sources = sources_of(own) | (package_sources() if elsewhere else {})
     if not sources:
@@ -44,15 +45,23 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
     name = f"tidewheel-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     file = process_folder("code") / name  # Spark reads it whenever an executor is added.
     with _shipping:
-        if (context.applicationId, name) in _shipped:
+        application = application_of(spark)
+        if (application, name) in _shipped:
             return
         file.write_bytes(data)
-        context.addPyFile(str(file))
-        _shipped.add((context.applicationId, name))
+        if is_connect(spark):
+            spark.addArtifacts(str(file), pyfile=True)
+        else:
+            _add_to(spark.sparkContext, file, elsewhere)
+        _shipped.add((application, name))
+
+
+def _add_to(context: SparkContext, file: Path, elsewhere: bool) -> None:
+    context.addPyFile(str(file))
     if elsewhere:
         # Workers find the archive by themselves; the process that they are forked from starts before, in the executor's folder,
         # to which Spark has fetched the archive. By its full path it is found on the driver's own host.
-        paths = [name, str(file), context.environment.get("PYTHONPATH", "")]
+        paths = [file.name, str(file), context.environment.get("PYTHONPATH", "")]
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 

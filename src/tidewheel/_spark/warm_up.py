@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidewheel._connectors.memory.iterable import iterable
-from tidewheel._engine.wire import SPARK_SCHEMA
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.partitioning import partitioned
 
@@ -27,7 +26,7 @@ def warm(spark: SparkSession) -> None:
         wire = rows.selectExpr(
             "cast(value % 2 as int) as target", "1 as edge", "cast(cast(value as string) as binary) as payload"
         )
-        partitioned(wire, 2, F.col("target")).mapInArrow(lambda batches: batches, SPARK_SCHEMA).collect()
+        partitioned(wire, 2, F.col("target")).mapInArrow(lambda batches: batches, wire.schema).collect()
 
     source = iterable(range(_ROWS), batch_size=_ROWS // 2)
     with tempfile.TemporaryDirectory(prefix="tidewheel-warm-") as folder:

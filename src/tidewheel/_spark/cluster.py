@@ -1,0 +1,47 @@
+"""What a run asks of its Spark session, whether it is a classic one or one of Spark Connect.
+
+A batch needs only `range(n).mapInArrow(…)`, a repartition and `collect`, which both kinds of session have. A classic session
+also has a `SparkContext`: with it Spark's jobs get names, and jobs without a shuffle need no query.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidewheel._spark.masters import CONNECT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS = 1 << 14
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether this is a session of Spark Connect: its Spark runs elsewhere, and its JVM cannot be reached."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def master_of(spark: SparkSession) -> str:
+    """Return the master of the session's Spark; for Spark Connect, a word that stands for an unknown one elsewhere."""
+    return CONNECT if is_connect(spark) else str(spark.sparkContext.master)
+
+
+def application_of(spark: SparkSession) -> str:
+    """Return what tells this Spark, or this session of Spark Connect, from others."""
+    return str(spark.session_id if is_connect(spark) else spark.sparkContext.applicationId)  # type: ignore[attr-defined]
+
+
+def default_parallelism(spark: SparkSession) -> int:
+    """Return how many tasks this Spark runs at a time by default."""
+    if not is_connect(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    # Spark Connect does not tell; a range has as many partitions.
+    from pyspark.sql import functions as F
+
+    return max(1, spark.range(_ROWS).select(F.spark_partition_id()).distinct().count())
+
+
+def name_jobs(spark: SparkSession, name: str) -> None:
+    """Name the jobs that this thread starts from now on in Spark's UI. Spark Connect has no names for jobs."""
+    if not is_connect(spark):
+        spark.sparkContext.setJobDescription(name)
