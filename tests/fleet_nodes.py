@@ -22,7 +22,7 @@ from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.merging import at_once
-from tidewheel._engine.run import publish_output
+from tidewheel._engine.plan_sinks import publish_output
 from tidewheel._fleet import handover
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.coordinator import Coordinator

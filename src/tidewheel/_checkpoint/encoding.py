@@ -44,7 +44,7 @@ OLDEST = 2
 
 _SMALL = 64 * 1024
 
-_K = TypeVar("_K", int, str)
+_K = TypeVar("_K", int, str, tuple[str, str])
 _V = TypeVar("_V")
 
 # Names that become part of a path have a pattern, and numbers that become the size of something have a limit: whoever may
@@ -82,6 +82,13 @@ class _Fleet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     closed_by: _Token | None
 
 
+class _Sink(msgspec.Struct, array_like=True, forbid_unknown_fields=True, order=True):
+    name: str
+    newest: _Count
+    place: str = ""
+    """Not recorded by earlier versions."""
+
+
 class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What is written. No field has a default: a body that lacks one is refused, never filled in."""
 
@@ -115,7 +122,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     published: int
     retract: Span | None
     retracted: tuple[Span, ...]
-    sinks: list[tuple[str, _Count]]
+    sinks: list[_Sink]
     cells: list[tuple[str, PinnedCell]]
     frontiers: list[tuple[str, Frontier]]
     counts: list[tuple[str, int]]
@@ -213,7 +220,7 @@ def _body(state: Manifest) -> _Body:
         published=state.published,
         retract=state.retract,
         retracted=state.retracted,
-        sinks=_pairs(state.sinks),
+        sinks=[_Sink(name, newest, place) for (name, place), newest in sorted(state.sinks.items())],
         cells=_pairs(state.cells),
         frontiers=_pairs(state.frontiers),
         counts=_pairs(state.counts),
@@ -285,7 +292,7 @@ class _Reading:
             published=body.published,
             retract=body.retract,
             retracted=body.retracted,
-            sinks=named("sinks", body.sinks),
+            sinks=named("sinks", [((sink.name, sink.place), sink.newest) for sink in body.sinks]),
             cells=named("cells", body.cells),
             frontiers=named("frontiers", body.frontiers),
             counts=named("counts", body.counts),

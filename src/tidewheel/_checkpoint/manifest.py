@@ -157,6 +157,10 @@ class SparkLog(msgspec.Struct, frozen=True):
     logs: int = 0
 
 
+SinkPlace = tuple[str, str]
+"""The name of a sink, and what it was: its kind and place, without credentials. An empty place is not known."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One commit, whole: with the files it references, nothing else is needed to go on from it.
 
@@ -219,8 +223,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The commits whose published output a restore made void. The next run takes it back from the sinks."""
     retracted: tuple[Span, ...] = ()
     """The commits whose output may have been taken back."""
-    sinks: dict[str, int] = {}
-    """By sink: the newest commit whose output it may have. What a restore makes void is in one with a number above `after`."""
+    sinks: dict[SinkPlace, int] = {}
+    """By sink and place: the newest commit whose output may be there. What a restore makes void is where it is above `after`."""
     cells: dict[str, PinnedCell] = {}
     frontiers: dict[str, Frontier] = {}
     counts: dict[str, int] = {}

@@ -6,10 +6,10 @@ is published and taken back. `published` in the batch's manifest records it, so 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypedDict
 
-from tidewheel._checkpoint.manifest import Manifest, Span, StagedOutput
+from tidewheel._checkpoint.manifest import Manifest, SinkPlace, Span, StagedOutput
 
 
 class OutputFields(TypedDict):
@@ -20,7 +20,7 @@ class OutputFields(TypedDict):
     published: int
     retract: Span | None
     retracted: tuple[Span, ...]
-    sinks: dict[str, int]
+    sinks: dict[SinkPlace, int]
 
 
 def outputs_of(state: Manifest) -> int:
@@ -45,15 +45,23 @@ def carried(base: Manifest) -> OutputFields:
     }
 
 
-def settled(base: Manifest, outputs: tuple[StagedOutput, ...] = ()) -> OutputFields:
-    """Return the output fields of a commit by a run that has done all that `base` owes; `outputs` are the commit's own."""
+def settled(
+    base: Manifest, outputs: tuple[StagedOutput, ...] = (), places: Mapping[str, str] | None = None
+) -> OutputFields:
+    """Return the output fields of a commit by a run that has done all that `base` owes.
+
+    `outputs` are the commit's own; `places` says by sink what it is, as its `place` tells.
+    """
+    written = {
+        (output.sink, (places or {}).get(output.sink, "")): base.sequence + 1 for output in outputs if output.tokens
+    }
     return {
         "outputs": outputs,
         "outputs_of": None,
         "published": base.sequence,
         "retract": None,
         "retracted": retracted(base),
-        "sinks": taken_back(base, base.sinks) | {output.sink: base.sequence + 1 for output in outputs if output.tokens},
+        "sinks": taken_back(base, {name for name, _ in base.sinks}) | written,
     }
 
 
@@ -65,21 +73,38 @@ def retracted(state: Manifest) -> tuple[Span, ...]:
     return (*state.retracted, state.retract)
 
 
-def void_sinks(state: Manifest) -> list[str]:
+def staged_for(state: Manifest, sink: str) -> str:
+    """Return the place for which the output that a manifest carries was staged; empty if it is not known."""
+    newest = outputs_of(state)
+    return next((place for (name, place), number in state.sinks.items() if (name, number) == (sink, newest)), "")
+
+
+def is_place(known: str, place: str) -> bool:
+    """Tell whether a recorded place may be this one."""
+    return known in ("", place)
+
+
+def void_sinks(state: Manifest) -> list[SinkPlace]:
     """Return the sinks that may have output which a restore made void, and which nobody has taken back."""
     void = state.retract
-    return [] if void is None else sorted(name for name, newest in state.sinks.items() if newest > void.after)
+    return [] if void is None else sorted(sink for sink, newest in state.sinks.items() if newest > void.after)
 
 
-def is_void(state: Manifest, sink: str) -> bool:
+def is_void(state: Manifest, sink: str, place: str) -> bool:
     """Tell whether a sink may have output which a restore made void: all may of which the manifest says nothing."""
     void = state.retract
-    return void is not None and state.sinks.get(sink, void.before) > void.after
+    if void is None:
+        return False
+    known = [newest for (name, where), newest in state.sinks.items() if name == sink and is_place(where, place)]
+    return not known or max(known) > void.after
 
 
-def taken_back(state: Manifest, names: Collection[str]) -> dict[str, int]:
+def taken_back(state: Manifest, names: Collection[str]) -> dict[SinkPlace, int]:
     """Return the newest output of all sinks once nothing that is void is expected of the named ones any more."""
     void = state.retract
     if void is None:
         return state.sinks
-    return {name: min(newest, void.after) if name in names else newest for name, newest in state.sinks.items()}
+    return {
+        (name, place): min(newest, void.after) if name in names else newest
+        for (name, place), newest in state.sinks.items()
+    }

@@ -82,10 +82,23 @@ class Sink(ABC, Generic[Written]):
     def publish(self, publication: Publication) -> None:
         """Make committed output visible. Called again after a crash with the same publication: it must do no harm."""
 
-    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+    def place(self) -> str:
+        """Return the kind and the place of the output, without credentials, as a commit records it.
+
+        Output that is committed and not published yet, or void after a restore, is expected at that place. Leave out what may
+        change while the place stays the same, such as the names of servers.
+        """
+        return type(self).__name__.lower()
+
+    def newest(self, job: str, sink: str) -> int | None:
+        """Return the newest sequence that is published for this job and sink, 0 if none is; None if the sink cannot tell."""
+        return None
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
         """Take back what was published for the sequences above `after` and below `before`; again does no harm.
 
-        Called for sinks that say `retracts`, before the first batch after a restore.
+        Return what was taken back, for people. Called for sinks that say `retracts`, before the first batch after a restore:
+        nothing above `after` is valid then. From then on `newest` is below the sequences that the job will use.
         """
         raise NotImplementedError(f"{self.describe()} cannot take back what it published")
 

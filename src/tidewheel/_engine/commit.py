@@ -24,6 +24,7 @@ from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kind
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._operators.base import Operator
+from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._state.type_description import Field
@@ -142,6 +143,11 @@ def info_of(operator: Operator) -> OperatorInfo:
     )
 
 
+def sink_places(plan: Plan) -> dict[str, str]:
+    """Return what each sink of a plan is: its kind and place."""
+    return {node.name: node.operator.sink.place() for node in plan.nodes if isinstance(node.operator, SinkOperator)}
+
+
 class SourceProgress(msgspec.Struct, frozen=True):
     """How far a batch has read its sources, as only the side that reads them knows."""
 
@@ -216,7 +222,7 @@ def next_manifest(
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,
         flushed=spec.sequence if kind == "flush" else base.flushed,
-        **(settled(base, staged_outputs(reports)) if is_computed(kind) else carried(base)),
+        **(settled(base, staged_outputs(reports), sink_places(plan)) if is_computed(kind) else carried(base)),
     )
     if is_computed(kind):
         manifest = with_time(manifest, base, spec, plan, reports)

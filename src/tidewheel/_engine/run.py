@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidewheel._checkpoint.garbage import collect
@@ -20,8 +20,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._checkpoint.unpublished import is_void, outputs_of, owes_output, settled, void_sinks
-from tidewheel._connectors.sink import Publication
+from tidewheel._checkpoint.unpublished import owes_output, settled
 from tidewheel._core import faults
 from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
@@ -38,12 +37,22 @@ from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.plan_sinks import (
+    check_newest,
+    check_published,
+    check_unpublished,
+    check_void,
+    dropped_output,
+    publish_output,
+    start_sinks,
+    stop_sinks,
+    take_back,
+)
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.stored_names import dropped, idle_aliases
-from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._state.compaction import merge_due
-from tidewheel._storage import Store, open_store
+from tidewheel._storage import open_store
 from tidewheel._time.now import batch_time
 from tidewheel.errors import CorruptError, FencedError, NotFound, StateError, StorageError
 
@@ -55,7 +64,6 @@ _LOG = logging.getLogger(__name__)
 COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
 SKIPPED = faults.declare("commit.skipped", "a batch that changed nothing has run and is not committed")
 COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
-PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
 PUBLISHED = faults.declare("publish.done", "all sinks have published")
 
 
@@ -271,13 +279,15 @@ class ChainRun(ABC):
                 "routed one"
             )
 
+    def start_sinks(self) -> None:
+        """Let the sinks check, once `reserve` is done, that they can be written to and go on with what is there."""
+        start_sinks(self.plan, self.stream)
+
     def publish(self, spark: Any, steps: Steps | None = None) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
-        void = self.head.retract
-        if void is not None:
-            for node in self.plan.nodes:
-                if isinstance(node.operator, SinkOperator) and is_void(self.head, node.name):
-                    node.operator.sink.retract(self.stream, node.name, void.after, void.before)
+        for line in take_back(self.plan, self.head):
+            _LOG.warning("job %r: %s", self.job.name, line)
+            self.notices.append(line)
         publish_output(self.plan, self.folder, self.head, spark, steps)
         self._published = True
 
@@ -286,7 +296,7 @@ class ChainRun(ABC):
         self.publish(spark)
         if self.head.outputs:
             # It may be the first output that there is: at the start of the sinks there was none to go on with.
-            _check_published(self.plan, self.stream)
+            check_published(self.plan, self.stream)
 
     def _record_end(self) -> None:
         """Commit that all output is published and taken back, if this run has done it, and how far silence has moved the clock.
@@ -323,14 +333,21 @@ class JobRun(ChainRun):
         self._declared = plan
         self.terms = terms or ClaimTerms()
         self.lease = JobLease(self.cells.connection, self.token)
+        self._found: Manifest | None = None
+        """The newest commit before this run's own."""
         self._to_release.callback(lambda: self.lease.release(failed=self._failed))
 
     def enter(self, phase: str | None) -> None:
         self.lease.enter(phase)
 
+    def start_sinks(self) -> None:
+        super().start_sinks()
+        if self._found is not None:
+            check_newest(self.plan, self._found, self.store.url)
+
     def reserve(self) -> None:
         self.lease.acquire(self.job.name, self.terms.take_over)
-        newest = self.checkpoints.latest()
+        newest = self._found = self.checkpoints.latest()
         if newest is None:
             # So that others find the lease of a first start: by it they see that the job is starting.
             declare(self.store, self.job)
@@ -351,8 +368,9 @@ class JobRun(ChainRun):
             self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
             idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
             self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]
-            self._check_retraction(newest)
-            check_sinks(self.plan, newest, self.terms.drop_unpublished)
+            check_void(self.plan, newest, self.terms.drop_unpublished)
+            check_unpublished(self.plan, newest, self.terms.drop_unpublished)
+            self.notices += dropped_output(newest, self.terms.drop_unpublished)
 
     def begin(self) -> None:
         self.reserve()
@@ -371,82 +389,3 @@ class JobRun(ChainRun):
             keys, exact = reader.count(name)
             sizes[name] = f"{'' if exact else 'up to '}{keys:,} {'key' if keys == 1 else 'keys'}"
         return sizes
-
-    def _check_retraction(self, newest: Manifest) -> None:
-        """Refuse to go on after a restore whose void output a sink cannot take back, or whose sink the program lacks."""
-        void = newest.retract
-        if void is None:
-            return
-        missing = [
-            name for name in void_sinks(newest) if name not in {*_sinks(self.plan), *self.terms.drop_unpublished}
-        ]
-        if missing:
-            raise StateError(
-                f"job {self.job.name!r} was restored to checkpoint {void.after}, and the program lacks the sink "
-                f"{', '.join(map(repr, missing))}, which has published output after it that is to be taken back. Run the program "
-                f"with that sink once more, or leave this output in place with --drop-unpublished {missing[0]} "
-                f"(drop_unpublished=[{missing[0]!r}])"
-            )
-        for node in self.plan.nodes:
-            if node.name in self.terms.drop_unpublished:
-                continue
-            if isinstance(node.operator, SinkOperator) and not node.operator.sink.retracts:
-                raise StateError(
-                    f"job {self.job.name!r} was restored to checkpoint {void.after}, and the sink {node.name!r} "
-                    f"({node.operator.sink.describe()}) cannot take back what it published after it: the same output would be "
-                    f"there twice. If that is fine, leave it in place with --drop-unpublished {node.name} "
-                    f"(drop_unpublished=[{node.name!r}]); or restore once more with --keep-output (keep_output=True), which "
-                    "leaves the output of all sinks"
-                )
-
-
-def check_sinks(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
-    """Refuse a program that lacks a sink whose output a crash has left unpublished."""
-    missing = [output.sink for output in newest.outputs if output.sink not in {*_sinks(plan), *drop_unpublished}]
-    if missing:
-        raise StateError(
-            f"job {newest.id.stream_id!r} ended without publishing the output of sequence {outputs_of(newest)} for the sink "
-            f"{', '.join(map(repr, missing))}, which the program lacks. Run the program with that sink once more, or let "
-            f"this output go with --drop-unpublished {missing[0]} (drop_unpublished=[{missing[0]!r}])"
-        )
-
-
-def _sinks(plan: Plan) -> set[str]:
-    return {node.name for node in plan.nodes if isinstance(node.operator, SinkOperator)}
-
-
-def start_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan check, before the first batch, that they can be written to, and go on with what is there."""
-    for node in plan.nodes:
-        if isinstance(node.operator, SinkOperator):
-            node.operator.sink.start(stream)
-    _check_published(plan, stream)
-
-
-def _check_published(plan: Plan, stream: str) -> None:
-    for node in plan.nodes:
-        if isinstance(node.operator, SinkOperator):
-            node.operator.sink.check(stream, node.name)
-
-
-def stop_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan go of what publishing for a stream has opened."""
-    for node in plan.nodes:
-        if isinstance(node.operator, SinkOperator):
-            node.operator.sink.stop(stream)
-
-
-def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps: Steps | None = None) -> None:
-    """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
-    check_sinks(plan, state, ())
-    sinks = {node.name: node.operator for node in plan.nodes}
-    for output in state.outputs:
-        operator = sinks[output.sink]
-        assert isinstance(operator, SinkOperator), "checked above"
-        faults.point(PUBLISHING)
-        began = time.perf_counter()
-        operator.sink.publish(
-            Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
-        )
-        if steps is not None:
-            steps.published(output.sink, time.perf_counter() - began)

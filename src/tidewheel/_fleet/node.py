@@ -24,7 +24,7 @@ from tidewheel._connectors.inbox import open_inbox
 from tidewheel._core import faults
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.run import publish_output, stop_sinks
+from tidewheel._engine.plan_sinks import publish_output, stop_sinks
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.errors import NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim

@@ -35,7 +35,7 @@ from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.figures import labelled
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import ChainRun, JobRun, start_sinks
+from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
 from tidewheel._operators.stateless.source import SourceOperator
@@ -171,7 +171,7 @@ class Driver:
         self.plan = self.run.plan
         for notice in self.run.notices:
             _LOG.warning("job %r: %s", self.job.name, notice)
-        start_sinks(self.plan, self.run.stream)
+        self.run.start_sinks()
         for node in self.plan.nodes:
             if isinstance(node.operator, SourceOperator):
                 node.operator.source.check()

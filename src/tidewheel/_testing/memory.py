@@ -22,7 +22,7 @@ from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.run import ChainRun, JobRun, start_sinks
+from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped, renamed
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._program.job import Job
@@ -82,7 +82,7 @@ class MemoryRun(Closing):
         try:
             self.run.begin()
             self.plan = self.run.plan
-            start_sinks(self.plan, self.run.stream)
+            self.run.start_sinks()
             self.run.publish_left(None)
         except BaseException:
             self.run.release()

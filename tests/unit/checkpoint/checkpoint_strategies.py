@@ -107,7 +107,7 @@ def checkpoint_states(draw):
         published=draw(counts),
         retract=draw(st.none() | spans),
         retracted=tuple(draw(st.lists(spans, max_size=2))),
-        sinks=draw(st.dictionaries(names, counts, max_size=2)),
+        sinks=draw(st.dictionaries(st.tuples(names, st.sampled_from(["", "files in /out"])), counts, max_size=2)),
         cells=draw(
             st.dictionaries(names, st.builds(PinnedCell, counts, st.none() | st.binary(max_size=9)), max_size=2)
         ),
@@ -178,7 +178,7 @@ def full_state() -> Manifest:
         published=1,
         retract=Span(1, 3),
         retracted=(Span(4, 6),),
-        sinks={"files": 2},
+        sinks={("files", "files in /out"): 2},
         cells={"limit": PinnedCell(4, b"\x07")},
         frontiers={"log": Frontier(None, 17)},
         counts={"in": 77},

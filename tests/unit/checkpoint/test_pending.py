@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest, Span, StagedOutput
 from tidewheel._checkpoint.tools.restore import restored
-from tidewheel._checkpoint.unpublished import carried, outputs_of, retracted, settled, void_sinks
+from tidewheel._checkpoint.unpublished import carried, is_void, outputs_of, retracted, settled, staged_for, void_sinks
+
+OUT = ("out", "files in /out")
 
 
 def commit(sequence: int, kind: str = "batch", **fields) -> Manifest:
@@ -43,7 +45,15 @@ def test_once_a_batch_follows_a_restore_nothing_is_owed_and_what_was_void_is_rem
     assert [sequence in Span(3, 7) for sequence in (3, 4, 6, 7)] == [False, True, True, False]
 
 
-def test_a_second_restore_before_any_run_takes_the_place_of_the_first():
+def test_a_second_restore_before_any_run_keeps_what_the_first_made_void():
+    first = restored(commit(3), commit(6), "run", keep_output=False)
+    assert restored(first, first, "run", keep_output=False).retract == Span(3, 8)
+    assert restored(commit(2), first, "run", keep_output=False).retract == Span(2, 8)
+    claimed = first.replace(id=CheckpointId("job", 8), kind="claim")
+    assert restored(claimed, claimed, "run", keep_output=False).retract == Span(3, 9)
+
+
+def test_a_restore_to_what_an_earlier_one_left_behind_makes_its_output_valid_again():
     first = restored(commit(3), commit(6), "run", keep_output=False)
     second = restored(commit(5), first, "run", keep_output=False)
     assert second.retract == Span(5, 8)
@@ -51,20 +61,30 @@ def test_a_second_restore_before_any_run_takes_the_place_of_the_first():
 
 
 def test_the_sinks_that_have_void_output_are_those_that_published_after_the_checkpoint():
-    newest = commit(6, sinks={"out": 5, "late": 3})
+    newest = commit(6, sinks={OUT: 5, ("late", ""): 3})
     done = restored(commit(3), newest, "run", keep_output=False)
-    assert (void_sinks(newest), void_sinks(done)) == ([], ["out"])
+    assert (void_sinks(newest), void_sinks(done)) == ([], [OUT])
     assert void_sinks(restored(commit(3), newest, "run", keep_output=True)) == []
 
 
 def test_a_sink_that_has_taken_back_is_asked_again_by_a_restore_to_before_what_it_still_has():
-    claimed = restored(commit(3), commit(6, sinks={"out": 5}), "run", keep_output=False).replace(kind="claim")
+    claimed = restored(commit(3), commit(6, sinks={OUT: 5}), "run", keep_output=False).replace(kind="claim")
     batch = commit(9, **settled(claimed))
-    assert batch.sinks == {"out": 3}
+    assert batch.sinks == {OUT: 3}
     assert void_sinks(restored(commit(3), batch, "run", keep_output=False)) == []
-    assert void_sinks(restored(commit(2), batch, "run", keep_output=False)) == ["out"]
+    assert void_sinks(restored(commit(2), batch, "run", keep_output=False)) == [OUT]
 
 
 def test_void_output_is_not_forgotten_by_a_second_restore_before_any_run():
-    first = restored(commit(3), commit(6, sinks={"out": 5}), "run", keep_output=False)
-    assert void_sinks(restored(commit(2), first, "run", keep_output=False)) == ["out"]
+    first = restored(commit(3), commit(6, sinks={OUT: 5}), "run", keep_output=False)
+    assert void_sinks(restored(commit(2), first, "run", keep_output=False)) == [OUT]
+
+
+def test_a_commit_records_the_place_of_each_sink_that_has_output():
+    batch = commit(7, **settled(commit(6, sinks={OUT: 5}), commit(7).outputs, {"out": "files in /new"}))
+    assert batch.sinks == {OUT: 5, ("out", "files in /new"): 7}
+    assert staged_for(batch, "out") == "files in /new"
+    done = restored(commit(4), batch, "run", keep_output=False)
+    assert void_sinks(done) == [("out", "files in /new"), OUT]
+    assert is_void(done, "out", "files in /out")
+    assert not is_void(restored(commit(5), batch, "run", keep_output=False), "out", "files in /out")

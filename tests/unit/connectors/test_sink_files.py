@@ -16,7 +16,7 @@ from pyarrow import dataset, parquet
 
 from tidewheel import Job, sinks
 from tidewheel._core import faults
-from tidewheel._engine.run import PUBLISHING
+from tidewheel._engine.plan_sinks import PUBLISHING
 from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError, StorageError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun

@@ -11,6 +11,7 @@ from tidewheel._connectors.delta.columns import check_partitions, check_types, c
 from tidewheel._connectors.delta.table import TableLocation, client
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, typed
+from tidewheel._core.urls import Url
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError
 
@@ -50,6 +51,9 @@ class Delta(Sink):
 
     def describe(self) -> str:
         return f"Delta table at {self.location.url}"
+
+    def place(self) -> str:
+        return f"Delta table at {Url(self.location.url)}"
 
     def start(self, job: str) -> None:
         table = self.location.open("the delta sink")

@@ -18,6 +18,7 @@ from tidewheel._connectors.over_runs import over_stream, refuse_over, streams_of
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import read_token, typed
 from tidewheel._core import faults
+from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import ConfigError, OperatorError, StorageError
@@ -134,8 +135,19 @@ class Files(Sink):
         faults.point(MARKED)
         folder.clean(sequence)
 
-    def retract(self, job: str, sink: str, after: int, before: int) -> None:
-        TargetFolder(place_at(self.path), job, sink).retract(after, before)
+    def place(self) -> str:
+        return f"files in {Url(self.path)}"
+
+    def newest(self, job: str, sink: str) -> int | None:
+        return TargetFolder(place_at(self.path), job, sink).marker()
+
+    def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
+        removed, sequences = TargetFolder(place_at(self.path), job, sink).retract(after, before)
+        if not removed:
+            return None
+        files = "1 file" if removed == 1 else f"{removed:,} files"
+        commits = f"commit {sequences[0]}" if len(sequences) == 1 else f"the commits {sequences[0]} to {sequences[-1]}"
+        return f"{files} of {commits} in {Url(self.path)}"
 
     def published(self, job: str, sink: str) -> str | None:
         folder = TargetFolder(place_at(self.path), job, sink)

@@ -131,17 +131,24 @@ class TargetFolder:
             if number <= sequence:
                 self.place.remove(path)
 
-    def retract(self, after: int, before: int) -> list[str]:
-        """Remove this sink's output of the sequences above `after` and below `before`; return what was removed."""
-        removed = sorted(
-            path
+    def retract(self, after: int, before: int) -> tuple[int, list[int]]:
+        """Remove this sink's output of the sequences above `after` and below `before`; return how many files, and of which."""
+        void = sorted(
+            (path, sequence)
             for path, whose, sequence in _outputs(self.place)
             if whose == (self.stream, self.sink) and after < sequence < before
         )
-        for path in removed:
+        # A run that was overtaken, and wakes up, must find nothing to publish.
+        staged = [path for number, path in self._numbered(self.staging, _STAGED) if after < number < before]
+        for path in (*staged, *(path for path, _ in void)):
             self.place.remove(path)
-        self.place.sync({path.rpartition("/")[0] for path in removed})
-        return removed
+        self.place.sync({path.rpartition("/")[0] for path, _ in void})
+        # A marker of what is void may be above the commits that come: after a backup was put back, they have its numbers.
+        for number, path in self._numbered(self.own, _MARKER):
+            if after < number < before:
+                self.place.touch(f"{self.own}/published-{after:020}")
+                self.place.remove(path)
+        return len(void), sorted({sequence for _, sequence in void})
 
     def outputs(self) -> list[str]:
         """Return the paths of this sink's output files."""

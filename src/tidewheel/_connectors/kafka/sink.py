@@ -66,6 +66,9 @@ class Kafka(Sink):
         """Return a few words for messages."""
         return f"Kafka {self.target.topic} at {self.target.connection.brokers}"
 
+    def place(self) -> str:
+        return f"Kafka topic {self.target.topic}"
+
     def start(self, job: str) -> None:
         """Check that the topic is there, and make the one of the markers."""
         check_topics(self.target)

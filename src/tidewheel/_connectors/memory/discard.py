@@ -27,8 +27,9 @@ class Discard(Sink):
     def publish(self, publication: Publication) -> None:
         """Do nothing."""
 
-    def retract(self, job: str, sink: str, after: int, before: int) -> None:
+    def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
         """Do nothing: nothing was visible."""
+        return None
 
 
 class _Nothing(SinkPartition):

@@ -60,6 +60,9 @@ class Mqtt(Sink):
     def describe(self) -> str:
         return f"messages to {self.form.address} at {self._url}"
 
+    def place(self) -> str:
+        return f"MQTT messages to {self.form.address}"
+
     def start(self, job: str) -> None:
         self._connected().close()
 

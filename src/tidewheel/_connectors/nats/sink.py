@@ -94,6 +94,9 @@ class Nats(Sink):
     def describe(self) -> str:
         return f"messages to {self.form.address} at {self._url}"
 
+    def place(self) -> str:
+        return f"NATS messages to {self.form.address}"
+
     def start(self, job: str) -> None:
         with self._connected() as connection:
             self._target(connection, job, "any")

@@ -75,6 +75,9 @@ class Postgres(Sink):
     def __repr__(self) -> str:
         return f"Postgres({self.describe()}, mode={self.table.mode!r})"
 
+    def place(self) -> str:
+        return f"PostgreSQL table {self.table.name}"
+
     def start(self, job: str) -> None:
         self.server.persist(f"the postgres sink to {self.table.name}", self._start)
 

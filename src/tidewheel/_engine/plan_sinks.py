@@ -1,0 +1,153 @@
+"""The sinks of a plan, as a run uses them: start and stop, publish output, take back what a restore made void.
+
+A commit records for each sink what it was, its kind and place. What a commit still owes is published there and taken back from
+there. A sink that has another place now is refused, and the error names both places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.unpublished import is_place, is_void, outputs_of, staged_for, void_sinks
+from tidewheel._connectors.sink import Publication, Sink
+from tidewheel._core import faults
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.steps import Steps
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._storage import Store
+from tidewheel.errors import StateError
+
+PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
+
+
+def sinks_of(plan: Plan) -> dict[str, Sink]:
+    """Return the sinks of a plan by name."""
+    return {node.name: node.operator.sink for node in plan.nodes if isinstance(node.operator, SinkOperator)}
+
+
+def start_sinks(plan: Plan, stream: str) -> None:
+    """Let the sinks of a plan check, before the first batch, that they can be written to, and go on with what is there."""
+    for sink in sinks_of(plan).values():
+        sink.start(stream)
+    check_published(plan, stream)
+
+
+def check_published(plan: Plan, stream: str) -> None:
+    """Let the sinks refuse to add to what is published, where that does not go together."""
+    for name, sink in sinks_of(plan).items():
+        sink.check(stream, name)
+
+
+def stop_sinks(plan: Plan, stream: str) -> None:
+    """Let the sinks of a plan close what publishing for a stream has opened."""
+    for sink in sinks_of(plan).values():
+        sink.stop(stream)
+
+
+def check_unpublished(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
+    """Refuse a program that lacks a sink whose output a crash has left unpublished, or has it at another place."""
+    sinks = sinks_of(plan)
+    for output in newest.outputs:
+        name = output.sink
+        if name in drop_unpublished:
+            continue
+        what = f"job {newest.id.stream_id!r} ended without publishing the output of sequence {outputs_of(newest)} for the sink"
+        drop = f"drop this output with --drop-unpublished {name} (drop_unpublished=[{name!r}])"
+        if name not in sinks:
+            raise StateError(
+                f"{what} {name!r}, which the program lacks. Run the program with that sink once more, or {drop}"
+            )
+        known, place = staged_for(newest, name), sinks[name].place()
+        if output.tokens and not is_place(known, place):
+            raise StateError(
+                f"{what} {name!r}. The output is for {known}, and the sink is {place} now. Run the program once more with the "
+                f"sink as it was, which publishes the output, and change the sink then; or {drop}"
+            )
+
+
+def check_void(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
+    """Refuse to go on after a restore whose void output a sink cannot take back, or whose sink the program lacks."""
+    void, sinks = newest.retract, sinks_of(plan)
+    if void is None:
+        return
+    what = f"job {newest.id.stream_id!r} was restored to checkpoint {void.after}, and"
+    for name, place in void_sinks(newest):
+        if name in drop_unpublished:
+            continue
+        leave = f"leave this output in place with --drop-unpublished {name} (drop_unpublished=[{name!r}])"
+        if name not in sinks:
+            raise StateError(
+                f"{what} the program lacks the sink {name!r}, which has published output after it that is to be taken back. Run "
+                f"the program with that sink once more, or {leave}"
+            )
+        if not is_place(place, sinks[name].place()):
+            raise StateError(
+                f"{what} the sink {name!r} has published output after it that is to be taken back from {place}. The sink is "
+                f"{sinks[name].place()} now. Run the program once more with the sink as it was, and change the sink then; or "
+                f"{leave}"
+            )
+    for name, sink in sinks.items():
+        if not sink.retracts and name not in drop_unpublished:
+            raise StateError(
+                f"{what} the sink {name!r} ({sink.describe()}) cannot take back what it published after it: the same output "
+                f"would be there twice. If that is fine, leave it in place with --drop-unpublished {name} "
+                f"(drop_unpublished=[{name!r}]); or restore once more with --keep-output (keep_output=True), which leaves the "
+                "output of all sinks"
+            )
+
+
+def check_newest(plan: Plan, newest: Manifest, state: str) -> None:
+    """Refuse state that is older than the output in a sink: it was put back from a backup, or belongs to another output."""
+    if newest.retract is not None:
+        return
+    job = newest.id.stream_id
+    for name, sink in sinks_of(plan).items():
+        published = sink.newest(job, name)
+        if published is not None and published > newest.sequence:
+            raise StateError(
+                f"sink {name!r} has output of commit {published} in {sink.describe()}, and the newest checkpoint of job {job!r} "
+                f"at {state} is {newest.sequence}. If the state was put back from a backup, take back the later output: "
+                f"tidewheel checkpoints restore {job} {newest.sequence} --state {state}, and start the job. If this is not the "
+                "state that the output comes from, start with the right one, or give the job or the sink another name"
+            )
+
+
+def dropped_output(newest: Manifest, drop_unpublished: Collection[str]) -> list[str]:
+    """Return what a start does not publish because the caller said so, for people."""
+    return [
+        f"sink {output.sink!r}: {output.rows:,} {'row' if output.rows == 1 else 'rows'} of sequence {outputs_of(newest)} are not "
+        "published, as drop_unpublished says"
+        for output in newest.outputs
+        if output.sink in drop_unpublished and output.tokens
+    ]
+
+
+def take_back(plan: Plan, state: Manifest) -> Iterator[str]:
+    """Take back what a restore made void; yield what was taken back, sink by sink, for people. Again does no harm."""
+    void, job = state.retract, state.id.stream_id
+    if void is None:
+        return
+    for name, sink in sinks_of(plan).items():
+        published = sink.newest(job, name) or 0
+        if is_void(state, name, sink.place()) or published >= void.before:
+            # The job has no output after the restore yet. Output with a number that the job has not reached is void too.
+            removed = sink.retract(job, name, void.after, max(void.before, published + 1))
+            if removed is not None:
+                yield f"sink {name!r}: took back {removed}, because the job was restored to checkpoint {void.after}"
+
+
+def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps: Steps | None = None) -> None:
+    """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
+    check_unpublished(plan, state, ())
+    sinks = sinks_of(plan)
+    for output in state.outputs:
+        faults.point(PUBLISHING)
+        began = time.perf_counter()
+        sinks[output.sink].publish(
+            Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
+        )
+        if steps is not None:
+            steps.published(output.sink, time.perf_counter() - began)
