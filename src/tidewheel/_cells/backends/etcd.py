@@ -150,20 +150,24 @@ class EtcdBackend(Backend):
     ) -> dict[str, Any]:
         """Ask one member after another until one answers or the time is up."""
         attempts = attempts or _Attempts()
+        endpoints = self._address.endpoints
         while True:
-            for _ in self._address.endpoints:
-                endpoint = self._address.endpoints[self._preferred]
+            first = self._preferred
+            for number in (place % len(endpoints) for place in range(first, first + len(endpoints))):
                 try:
-                    return self._client.call(endpoint, path, body, self._attempt_s(deadline))
+                    answer = self._client.call(endpoints[number], path, body, self._attempt_s(deadline))
                 except NoAnswer as error:
                     attempts.failed(error)
-                    self._preferred = (self._preferred + 1) % len(self._address.endpoints)
+                    self._preferred = (number + 1) % len(endpoints)
                 except Refusal as refusal:
                     if refusal.too_large:
                         raise TooLarge(
                             f"{self.url} refuses the value: {refusal}; keep large things in a file"
                         ) from None
                     raise Offline(f"{self.url} refuses: {refusal}", attempts.uncertain) from None
+                else:
+                    self._preferred = number
+                    return answer
                 if deadline.passed:
                     break
             if deadline.passed or self._stop.is_set():

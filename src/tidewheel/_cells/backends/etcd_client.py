@@ -134,12 +134,12 @@ class EtcdClient:
         """Close the idle connections."""
         with self._lock:
             self._closed = True
-        for endpoint in self.address.endpoints:
-            self._close_idle(endpoint)
+        self._close_idle()
 
-    def _close_idle(self, endpoint: Endpoint) -> None:
+    def _close_idle(self) -> None:
         with self._lock:
-            idle, self._idle[endpoint] = self._idle[endpoint], []
+            idle = [connection for connections in self._idle.values() for connection in connections]
+            self._idle = {endpoint: [] for endpoint in self._idle}
         for connection in idle:
             connection.close()
 
@@ -172,8 +172,8 @@ class EtcdClient:
         except BaseException as error:
             connection.close()
             if isinstance(error, NoAnswer):
-                # What made this connection fail or fall silent has probably done so to the idle ones.
-                self._close_idle(endpoint)
+                # What made this connection fail or fall silent has probably done so to the idle ones, of all members.
+                self._close_idle()
             raise
         self._give_back(endpoint, connection)
         return answer
