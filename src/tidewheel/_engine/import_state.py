@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tidewheel._checkpoint.tools.exact_rows import EXACT, exact_of, plain_key, rows_of
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
@@ -220,20 +221,23 @@ def _of_frame(frame: DataFrame) -> _Columns:
 
 def _of_batches(table: _Columns, columns: StateColumns, check: _Check, where: str) -> Iterator[tuple[Any, Any]]:
     schema, batches = table
-    fields = columns.fields(schema.names, where)
+    fields = columns.fields([name for name in schema.names if name != EXACT], where)
     named = where if columns.value is None else f"{where}, where {VALUE!r} is the column {columns.value!r}"
     check({name: schema.field(column).type for column, name in fields.items()}, named)
     for batch in batches:
-        keys = map(_key, batch.column(columns.key).to_pylist())
+        keys = map(plain_key, batch.column(columns.key).to_pylist())
         values = DICT.values(batch.select(list(fields)).rename_columns(list(fields.values())))
         if list(fields.values()) == [VALUE]:
             values = [value[VALUE] for value in values]
-        yield from zip(keys, values, strict=True)
+        pairs = zip(keys, values, strict=True)
+        yield from pairs if EXACT not in schema.names or columns.value is not None else _exact(batch, pairs)
 
 
-def _key(key: Any) -> Any:
-    """Make a struct the tuple that it was exported from."""
-    return tuple(map(_key, key.values())) if isinstance(key, dict) else key
+def _exact(batch: pa.RecordBatch, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Yield the key and the state of each row, of exact rows as they were when they were exported."""
+    cells = batch.column(EXACT).to_pylist()
+    for cell, row, pair in zip(cells, rows_of(batch.drop_columns([EXACT])), pairs, strict=True):
+        yield exact_of(cell, row) or pair
 
 
 def _has_fields(value: Any, fields: frozenset[str]) -> bool:

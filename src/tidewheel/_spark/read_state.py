@@ -49,9 +49,9 @@ def read_state(
     """Return an operator's committed state as a DataFrame: the column `key`, then the fields of the value, or `value`.
 
     `at` is a sequence, the name of a savepoint, or None for the newest checkpoint; `job` may be left out where the state URL
-    has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it a sample does. Tasks read
-    the shards in parallel. A running job is not disturbed; what is read is kept for `held_for`, within which the
-    DataFrame can be used again and again.
+    has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it all states are
+    read once to find them. Tasks read the shards in parallel. A running job is not disturbed; what is read is kept for
+    `held_for`, within which the DataFrame can be used again and again.
     """
     store = open_store(url)
     manifest = _manifest(store, job or _only_job(store), at, seconds(held_for, "held_for="))

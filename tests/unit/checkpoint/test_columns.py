@@ -16,7 +16,7 @@ from tidewheel.errors import StateError
 
 
 def columns(keys, values, declared=None, names=()):
-    made = Columns(declared, names, list(keys), list(values))
+    made = Columns(declared, names, [(list(keys), list(values))])
     return made, made.batch(list(keys), list(values))
 
 
@@ -68,14 +68,14 @@ class Point:
     labels: list[str]
 
 
-def test_a_declared_type_fixes_the_columns_also_without_a_sample():
-    assert Columns(Reading, (), [], []).schema.names == ["key", "at", "celsius"]
+def test_a_declared_type_fixes_the_columns_also_without_values():
+    assert Columns(Reading, (), []).schema.names == ["key", "at", "celsius"]
     made, batch = columns(["a"], [Point(1, [])], Point)
     assert made.schema.field("labels").type == pa.list_(pa.string())
     assert batch.to_pylist() == [{"key": "a", "x": 1.0, "labels": []}]
 
 
-def test_a_value_that_the_sample_did_not_show_is_an_error_that_says_what_to_do():
+def test_a_value_that_does_not_fit_the_columns_is_an_error_that_says_what_to_do():
     made, _ = columns(["a"], [1])
     with pytest.raises(StateError, match=r"does not fit the columns key, value.*type="):
         made.batch(["b"], ["text"])
@@ -88,3 +88,19 @@ def test_a_value_that_the_sample_did_not_show_is_an_error_that_says_what_to_do()
 def test_keys_come_back_as_they_were_whether_or_not_they_are_a_column(keys):
     found = _keys([to_stored(key) for key in keys])
     assert (found if isinstance(found, list) else found.to_pylist()) == keys
+
+
+def test_columns_are_those_of_all_chunks():
+    chunks = [(["a"], [{"n": 1}]), (["b"], [{"n": 2.5, "refund": {"a": 1}}]), (["c"], [{"refund": {"z": 2}}])]
+    schema = Columns(None, (), chunks).schema
+    assert schema.names == ["key", "n", "refund"]
+    assert schema.field("n").type == pa.float64()
+    assert schema.field("refund").type == pa.struct([("a", pa.int64()), ("z", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "chunks", [[(["a"], [{"n": 1}]), (["b"], [7])], [(["b"], [7]), (["a"], ["x"])], [(["a"], [{}])]]
+)
+def test_values_that_have_no_columns_in_common_are_json(chunks):
+    made = Columns(None, (), chunks)
+    assert made.schema == pa.schema([("key", pa.string()), ("value", pa.string())])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,33 +13,41 @@ from tidewheel.errors import StateError
 
 KEY = "key"
 _MAX_FIELDS = 200
-SAMPLE = 1000
-"""How many values the schema is taken from where no type is given."""
+_NO_COLUMN = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+"""What Arrow raises for values that have no column type in common."""
+_SCALARS = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary())
+
+Chunk = tuple[list[Any], list[Any]]
+"""Keys, and the value of each."""
 
 
 class Columns:
     """How the keys and values of one operator become columns.
 
-    A declared type fixes the columns. Without one, a sample decides: a value with fields gets a column for each field, any
+    A declared type fixes the columns. Without one, all values decide: a value with fields gets a column for each field, any
     other value is the column `value`. Values without a column type become JSON text.
     """
 
-    def __init__(self, declared: Any, names: Sequence[str], keys: list[Any], values: list[Any]) -> None:
-        """Take the declared type, the names of a packed value's numbers, and a sample."""
+    def __init__(self, declared: Any, names: Sequence[str], chunks: Iterable[Chunk]) -> None:
+        """Take the declared type, the names of a packed value's numbers, and all keys and values."""
         self.shape: Shape = shape_of(declared)
         self.names = tuple(names)
         self.json: set[str] = set()
-        sample = self._values(values)
-        fields = [pa.field(KEY, self._type(KEY, _plain_keys(keys)))]
         declared_schema = self.shape.schema()
+        key_type, values = _Type(), _ValueTypes()
+        for keys, found in chunks:
+            key_type.add(_plain_keys(keys))
+            if declared_schema is None:
+                values.add(self._values(found))
+        fields = [self._field(KEY, key_type)]
         if declared_schema is not None:
             fields += list(declared_schema)
-        elif self._has_fields(sample):
-            self.names = tuple(dict.fromkeys(name for value in sample for name in value))
-            fields += [pa.field(n, self._type(n, [value.get(n) for value in sample])) for n in self.names]
         else:
-            self.names = ()
-            fields.append(pa.field(VALUE, self._type(VALUE, sample)))
+            self.names = tuple(values.fields) if values.has_fields else ()
+            types = values.fields if values.has_fields else {VALUE: values.whole}
+            fields += [self._field(name, kind) for name, kind in types.items()]
+        self.is_exact = key_type.is_exact and values.is_exact and declared_schema is None
+        """Whether keys and values are certain to be read back as they are."""
         self.schema = pa.schema([fields[0], *(_renamed(field) for field in fields[1:])])
 
     def batch(self, keys: list[Any] | pa.Array, values: list[Any]) -> pa.RecordBatch:
@@ -57,10 +65,10 @@ class Columns:
                     arrays.append(self._array(name, [value.get(name) for value in records], self.schema.field(at).type))
             else:
                 arrays.append(self._array(VALUE, self._values(values), self.schema.field(1).type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, OverflowError) as error:
+        except (AttributeError, *_NO_COLUMN) as error:
             raise StateError(
-                f"a value does not fit the columns {', '.join(self.schema.names)}, which were taken from a sample of the state "
-                f"({error}); say what the state is with type=, such as type=dict[str, float] or your own class"
+                f"a value does not fit the columns {', '.join(self.schema.names)} ({error}); say what the state is with type=, "
+                "such as type=dict[str, float] or your own class"
             ) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -70,26 +78,87 @@ class Columns:
             return [dict(zip(self.names, value, strict=True)) for value in values]
         return values
 
-    def _has_fields(self, sample: list[Any]) -> bool:
-        if not sample or not all(isinstance(value, dict) for value in sample):
-            return False
-        names = {name for value in sample for name in value}
-        return 0 < len(names) <= _MAX_FIELDS and all(isinstance(name, str) for name in names)
-
-    def _type(self, name: str, sample: list[Any]) -> pa.DataType:
-        try:
-            kind = pa.array(sample).type
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            kind = pa.null()
-        if _unknown(kind):
+    def _field(self, name: str, found: _Type) -> pa.Field:
+        if found.kind is None or _unknown(found.kind):
             self.json.add(name)
-            return pa.string()
-        return kind
+            return pa.field(name, pa.string())
+        return pa.field(name, found.kind)
 
     def _array(self, name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         if name in self.json:
             values = [None if value is None else shown(value) for value in values]
         return pa.array(values, kind)
+
+
+class _Type:
+    """The column type that all values of a column have in common."""
+
+    def __init__(self) -> None:
+        self.kind: pa.DataType | None = pa.null()
+        """None: there is none."""
+        self.is_exact = True
+        """Whether all values are scalars of one type, which Arrow gives back as they were."""
+
+    def add(self, values: list[Any]) -> None:
+        if self.kind is None or not values:
+            return
+        try:
+            found = pa.array(values).type
+            both = pa.unify_schemas([_one(self.kind), _one(found)], promote_options="permissive").field(0).type
+        except _NO_COLUMN:
+            self.kind, self.is_exact = None, False
+            return
+        if pa.types.is_null(found):
+            return
+        # Arrow makes floats of integers that stand among floats.
+        kinds = set(map(type, values)) - {type(None)}
+        self.is_exact = self.is_exact and both in _SCALARS and both in (found, pa.null()) and len(kinds) < 2
+        self.is_exact = self.is_exact and self.kind in (both, pa.null())
+        self.kind = both
+
+
+class _ValueTypes:
+    """The column types of values: by field while all values have fields, else as a whole."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, _Type] = {}
+        self.whole = _Type()
+        self._others = False
+        self._names: set[frozenset[str]] = set()
+
+    @property
+    def has_fields(self) -> bool:
+        return 0 < len(self.fields) <= _MAX_FIELDS and not self._others
+
+    @property
+    def is_exact(self) -> bool:
+        if not self.has_fields:
+            return self.whole.is_exact and self.whole.kind is not None and not self.fields
+        # A field called key or value has another name as a column, or none of its own.
+        return (
+            len(self._names) == 1
+            and not {KEY, VALUE} & self.fields.keys()
+            and all(each.is_exact for each in self.fields.values())
+        )
+
+    def add(self, values: list[Any]) -> None:
+        if not all(isinstance(value, dict) and all(isinstance(name, str) for name in value) for value in values):
+            if self.fields:
+                self.whole.kind = None  # Some have fields and others have none.
+            self._others = True
+        if self._others:
+            self.whole.add(values)
+            return
+        self._names |= {frozenset(value) for value in values}
+        for name in dict.fromkeys(name for value in values for name in value):
+            if len(self.fields) <= _MAX_FIELDS:
+                self.fields.setdefault(name, _Type()).add([value.get(name) for value in values])
+        if len(self.fields) > _MAX_FIELDS or not self.fields:
+            self.whole.kind = None
+
+
+def _one(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(VALUE, kind)])
 
 
 def _renamed(field: pa.Field) -> pa.Field:
@@ -104,4 +173,6 @@ def _plain_keys(keys: list[Any]) -> list[Any]:
 
 
 def _unknown(kind: pa.DataType) -> bool:
-    return pa.types.is_null(kind) or any(_unknown(kind.field(at).type) for at in range(kind.num_fields))
+    # Parquet has no struct without fields.
+    empty = pa.types.is_struct(kind) and not kind.num_fields
+    return pa.types.is_null(kind) or empty or any(_unknown(kind.field(at).type) for at in range(kind.num_fields))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._checkpoint.manifest import OperatorInfo
-from tidewheel._checkpoint.tools.columns import SAMPLE, Columns
+from tidewheel._checkpoint.tools.columns import Columns
+from tidewheel._checkpoint.tools.exact_rows import EXACT, needs_exact, with_exact
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
 from tidewheel._state.bounded_files import chunked
 from tidewheel._state.codec import StateCodec, decode_all, msgpack_codec
+from tidewheel._values.shape import shape_of
 from tidewheel.errors import StorageError
 
 _ROWS = 65_536
@@ -24,27 +25,36 @@ _ROWS = 65_536
 
 
 def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Columns:
-    """Decide the columns of an operator's state: by the declared type, or by a sample of its fullest shards."""
-    parts = reader.manifest.shards
-    fullest = sorted(parts, key=lambda shard: -sum(p.keys for p in (parts[shard].snapshot, *parts[shard].deltas) if p))
-    decode = _codec(reader, operator, declared).decode
-    keys: list[Any] = []
-    values: list[Any] = []
-    for shard in fullest[:4]:
-        for stored, raw in islice(reader.shard(operator, shard), SAMPLE // 4):
-            keys.append(from_stored(stored))
-            values.append(decode(raw))
-    return Columns(declared, _packed_names(reader.info(operator)), keys, values)
+    """Decide the columns of an operator's state: by the declared type, or by reading all of it once."""
+    decode, shards = _codec(reader, operator, declared), sorted(reader.manifest.shards)
+    if shape_of(declared).schema() is not None:
+        # The values decide nothing, and their keys are of one type.
+        first = next((chunk for chunk in _chunks(reader, operator, shards)), [])
+        return Columns(declared, (), [([from_stored(key) for key, _ in first], [])])
+    chunks = (
+        ([from_stored(key) for key, _ in chunk], decode_all(decode, [value for _, value in chunk]))
+        for chunk in _chunks(reader, operator, shards)
+    )
+    return Columns(declared, _packed_names(reader.info(operator)), chunks)
 
 
 def batches(
-    reader: StateReader, operator: str, columns: Columns, shards: Iterable[int], declared: Any = None
+    reader: StateReader,
+    operator: str,
+    columns: Columns,
+    shards: Iterable[int],
+    declared: Any = None,
+    exact: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield an operator's state of some shards, in record batches that are fine to hold in memory."""
+    """Yield an operator's state of some shards, in record batches that are fine to hold in memory.
+
+    `exact`: with the column of rows that the other columns do not hold as they are.
+    """
     codec = _codec(reader, operator, declared)
-    for shard in shards:
-        for chunk in chunked(reader.shard(operator, shard), _ROWS):
-            yield columns.batch(_keys([key for key, _ in chunk]), decode_all(codec, [value for _, value in chunk]))
+    for chunk in _chunks(reader, operator, shards):
+        values = decode_all(codec, [value for _, value in chunk])
+        batch = columns.batch(_keys([key for key, _ in chunk]), values)
+        yield with_exact(batch, chunk, values) if exact else batch
 
 
 def export(reader: StateReader, operator: str, path: str | os.PathLike[str], declared: Any = None) -> int:
@@ -52,15 +62,22 @@ def export(reader: StateReader, operator: str, path: str | os.PathLike[str], dec
     from pyarrow import parquet
 
     columns = columns_of(reader, operator, declared)
+    exact = needs_exact(columns, reader.info(operator).kind)
+    schema = columns.schema.append(pa.field(EXACT, pa.binary())) if exact else columns.schema
     rows = 0
     try:
-        with parquet.ParquetWriter(os.fspath(path), columns.schema, compression="zstd") as writer:
-            for batch in batches(reader, operator, columns, sorted(reader.manifest.shards), declared):
+        with parquet.ParquetWriter(os.fspath(path), schema, compression="zstd") as writer:
+            for batch in batches(reader, operator, columns, sorted(reader.manifest.shards), declared, exact):
                 writer.write_batch(batch)
                 rows += batch.num_rows
     except OSError as error:
         raise StorageError(f"could not write {os.fspath(path)}: {error.strerror or error}") from error
     return rows
+
+
+def _chunks(reader: StateReader, operator: str, shards: Iterable[int]) -> Iterator[list[tuple[bytes, bytes]]]:
+    for shard in shards:
+        yield from chunked(reader.shard(operator, shard), _ROWS)
 
 
 def _codec(reader: StateReader, operator: str, declared: Any) -> StateCodec:
