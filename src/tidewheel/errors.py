@@ -13,6 +13,7 @@ __all__ = [
     "LocalDiskFull",
     "NotFound",
     "OperatorError",
+    "Retry",
     "StateError",
     "StorageError",
     "TidewheelError",
@@ -51,6 +52,14 @@ class KeysNeeded(GraphError, AttributeError):
 
 class OperatorError(TidewheelError):
     """A user's function failed or returned the wrong thing; the text names operator, key and record."""
+
+
+class Retry(TidewheelError):
+    """Something that a step needs is away; the record is fine. Raise it, or a subclass, in a function of a step.
+
+    The batch fails and runs again after a pause. That counts as a restart (`restarts=`), and no record goes to the dead
+    letters. Refused connections and time-outs have the same effect without it.
+    """
 
 
 class ConfigError(TidewheelError):

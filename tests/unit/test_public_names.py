@@ -29,6 +29,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CAUGHT_INSIDE = {
     "HandoverRefused",
     "InjectedFault",
+    "Left64Bits",
     "MixedAttempts",
     "Overtaken",
     "TrimmedError",

@@ -17,8 +17,15 @@ class PayloadCodec(ABC, Generic[Value]):
     """Turns the bytes of a message into a record, and records into bytes. It travels to the tasks."""
 
     name: ClassVar[str]
+    """What errors call the codec; without one it is the name of the class."""
     shape: Shape = DICT
     """What the records look like in the program."""
+
+    def __init_subclass__(cls) -> None:
+        """Give a codec that has no name the name of its class."""
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
 
     @abstractmethod
     def decode(self, payload: bytes) -> Value:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidewheel._codecs.base import PayloadCodec
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches, published_batches, staged_files
+from tidewheel._core.text import shortened
 from tidewheel.errors import ConfigError, CorruptError, OperatorError
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
@@ -34,6 +35,10 @@ class Form:
     address: str
     codec: PayloadCodec
     forbidden: str
+    longest: int = 1000
+    """How many bytes an address may have."""
+    largest: int | None = None
+    """How many bytes the data may have, where the server has told."""
 
     @property
     def columns(self) -> list[str]:
@@ -64,7 +69,9 @@ class MessagePartition(SinkPartition):
     def write(self, columns: pa.RecordBatch) -> None:
         if columns.num_rows:
             form = self._form
-            staged = {"data": pa.array(_data(columns, form, self._sink), pa.binary())}
+            data = _data(columns, form, self._sink)
+            check_size(data, form.largest, self._sink)
+            staged = {"data": pa.array(data, pa.binary())}
             if form.columns:
                 staged["address"] = pa.array(_addresses(columns, form, self._sink), pa.string())
             self._staged.write(pa.RecordBatch.from_pydict(staged))
@@ -116,6 +123,13 @@ def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:
     return data
 
 
+def check_size(data: list[bytes], largest: int | None, sink: str) -> None:
+    """Refuse a message that the server would refuse when it is published, after its commit."""
+    size = max(map(len, data), default=0)
+    if largest is not None and size > largest:
+        raise OperatorError(f"sink {sink!r}: a message has {size:,} bytes, and the server takes {largest:,} at most")
+
+
 def _addresses(columns: pa.RecordBatch, form: Form, sink: str) -> list[str]:
     names = columns.schema.names
     if lacking := [name for name in form.columns if name not in names]:
@@ -127,8 +141,15 @@ def _addresses(columns: pa.RecordBatch, form: Form, sink: str) -> list[str]:
         for value in set(column):
             if not value or any(each in form.forbidden or each.isspace() for each in value):
                 raise OperatorError(
-                    f"sink {sink!r}: the value {value!r} of {name} cannot be part of {form.address!r}: it must not be empty, "
-                    f"nor have blanks or one of {' '.join(form.forbidden)}"
+                    f"sink {sink!r}: the value {shortened(value, 100)} of {name} cannot be part of {form.address!r}: it must not "
+                    f"be empty, nor have blanks or one of {' '.join(form.forbidden)}"
                 )
     template = _COLUMN.sub("{}", form.address)
-    return [template.format(*each) for each in zip(*values, strict=True)]
+    addresses = [template.format(*each) for each in zip(*values, strict=True)]
+    for address in addresses:
+        if len(address.encode()) > form.longest or not address.isprintable():
+            raise OperatorError(
+                f"sink {sink!r}: {shortened(address, 100)} cannot be an address: it has at most {form.longest} bytes, and no "
+                "control characters"
+            )
+    return addresses

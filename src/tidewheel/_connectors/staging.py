@@ -25,6 +25,7 @@ from tidewheel._checkpoint.names import staged_file
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
+from tidewheel._values.columns import check_readable
 from tidewheel.errors import CorruptError, OperatorError, StorageError
 
 T = TypeVar("T")
@@ -95,6 +96,20 @@ def unstage(store: Store, ref: StagedRef) -> bytes:
     return data
 
 
+class StagedRecords(SinkPartition):
+    """Stages rows that are Python values when they are published."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staged = StagedBatches(staging)
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        check_readable(columns)
+        self._staged.write(columns)
+
+    def prepare(self) -> bytes | None:
+        return self._staged.prepare()
+
+
 class StagedBatches(SinkPartition):
     """Stages a task's rows, in order, as Arrow, in files of bounded size."""
 
@@ -104,6 +119,12 @@ class StagedBatches(SinkPartition):
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._files: list[StagedRef] = []
+        self._schema: pa.Schema | None = None
+
+    def check_schema(self, columns: pa.Schema) -> None:
+        """Refuse columns that cannot be in one table with those before, where all rows have to be."""
+        known = columns if self._schema is None else common_schema([self._schema, columns], self._staging.sink)
+        self._schema = known
 
     def write(self, columns: pa.RecordBatch) -> None:
         for some in _pieces(columns):

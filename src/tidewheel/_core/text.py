@@ -35,11 +35,47 @@ def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
     >>> shortened("a" * 20, limit=4, told_apart=True)
     "'aaa… (22 characters, #120738c4)"
     """
-    text = repr(value)
+    text = _repr(value)
     if len(text) <= limit:
         return text
     digest = f", #{xxh64_hexdigest(text.encode(errors='surrogatepass'))[:8]}" if told_apart else ""
     return f"{text[:limit]}… ({len(text)} characters{digest})"
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        # Nested too deep, a number of too many digits, or a class whose own repr fails.
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, also where its class fails to give one."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<an error whose text cannot be shown: {type(failure).__name__}>"
+
+
+def valid(text: str) -> str:
+    r"""Return a text that files, messages and databases can hold: half of a surrogate pair and U+0000 are shown as escapes.
+
+    >>> valid("a\ud800b\x00")
+    'a\\ud800b\\x00'
+    """
+    if not text.isascii():
+        text = text.encode(errors="backslashreplace").decode()
+    return text.replace("\0", "\\x00") if "\0" in text else text
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text that is too long without its end.
+
+    >>> cut("abcdef", 3)
+    'abc… (6 characters)'
+    """
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def listed(words: Iterable[str]) -> str:

@@ -14,9 +14,10 @@ from urllib.parse import parse_qsl, unquote
 from tidewheel.errors import ConfigError
 
 _STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
-_WITH_CONTAINERS = ("abfs", "abfss")
+WITH_CONTAINERS = ("abfs", "abfss")
 """Their URLs name a container before the "@"."""
-_WITHOUT_SECRETS = ("", "file", "memory")
+NO_LOGIN = ("", "file", "memory")
+"""Schemes whose URLs have no log-in and no settings."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
 _PARTS = re.compile(r"([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 
@@ -45,7 +46,7 @@ class Url:
     @property
     def has_login(self) -> bool:
         """Whether there is a user or a password in it, so that it must not be stored."""
-        return self.scheme not in _WITHOUT_SECRETS and "@" in self._text and "@" not in self._shown
+        return self.scheme not in NO_LOGIN and "@" in self._text and "@" not in self._shown
 
     def reveal(self) -> str:
         """Return the text as it was given, for a client that needs the password. Do not print or log it."""
@@ -136,11 +137,11 @@ def _scheme(text: str) -> str:
 def _masked(text: str) -> str:
     """Return the text without user, password and settings: rather too little of it than too much."""
     scheme = _scheme(text)
-    if scheme in _WITHOUT_SECRETS:
+    if scheme in NO_LOGIN:
         return text
     slashes, rest = re.fullmatch(r"(/*)(.*)", text[len(scheme) + 1 :], re.DOTALL).groups()  # type: ignore[union-attr]
     login, _, place = rest.rpartition("@")
-    if scheme in _STORES and ":" not in login and ("@" not in rest.partition("/")[0] or scheme in _WITH_CONTAINERS):
+    if scheme in _STORES and ":" not in login and ("@" not in rest.partition("/")[0] or scheme in WITH_CONTAINERS):
         return re.split(r"[?#]", text)[0]
     authority, path, *_ = _PARTS.fullmatch(place).groups()  # type: ignore[union-attr]
     if rest and not all(_HOST.fullmatch(name) for name in authority.split(",")):

@@ -11,13 +11,18 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
 
+from tidewheel._core.text import cut, text_of, valid
 from tidewheel.errors import TidewheelError
 
 _FRAMEWORK = frozenset({"tidewheel", "pyspark", "py4j", "cloudpickle"})
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_COMPILED = (".pxi", ".pyx")
 _NAMED_FRAMES = 4
 """How many frames a message names; the traceback has all of them."""
+_LONGEST = 10_000
+"""How many characters of an error's text are kept: the text may quote a whole record."""
+_LONGEST_TRACEBACK = 50_000
 
 _Error = TypeVar("_Error", bound=BaseException)
 
@@ -34,7 +39,8 @@ def described(error: BaseException) -> str:
 
 def summary(error: BaseException) -> str:
     """Return the type and the text of an error; of one of Tidewheel's own the text alone."""
-    return str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
+    text = cut(valid(text_of(error)), _LONGEST)
+    return text if isinstance(error, TidewheelError) else f"{type(error).__name__}: {text}"
 
 
 def user_place(error: BaseException) -> str:
@@ -45,7 +51,7 @@ def user_place(error: BaseException) -> str:
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if _is_users(frame)
+        if _is_users(frame) and not frame.f_code.co_filename.endswith(_COMPILED)
     ]
     own = [frame for frame in frames if not _is_installed(frame[0])] or frames
     named = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in reversed(own)]
@@ -95,7 +101,7 @@ def user_traceback(error: BaseException) -> str:
     """Return the traceback of the user's code as text; empty if no frame of the error or of its causes is the user's."""
     for each in _chain(error):
         if any(_is_users(frame) for frame, _ in traceback.walk_tb(each.__traceback__)):
-            return "".join(traceback.format_exception(trimmed(each))).rstrip()
+            return valid("".join(traceback.format_exception(trimmed(each))).rstrip()[-_LONGEST_TRACEBACK:])
     return ""
 
 

@@ -47,6 +47,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """Whether tasks read only what the program's functions are proved to read of a record, so that none may be shown."""
     cells: dict[str, PinnedCell] = {}
     """What the batch sees of each cell."""
+    key_kinds: dict[str, str] = {}
+    """The types of the keys that earlier batches had, as a report has them: a record with another one is rejected."""
     figures: bool = False
     """Whether anybody wants to know how long operators take and how large their state is."""
 

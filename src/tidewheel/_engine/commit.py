@@ -29,11 +29,11 @@ from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import advanced, merged
-from tidewheel.errors import OperatorError, StateError, TidewheelError, UserTraceback
+from tidewheel.errors import OperatorError, Retry, StateError, TidewheelError, UserTraceback
 
 _NOTHING = ShardParts()
 _FAILURES: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded)
+    kind.__name__: kind for kind in (OperatorError, Retry, StateError, ReadBySpark, WholeRecordsNeeded)
 }
 
 

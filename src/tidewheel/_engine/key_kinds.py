@@ -103,7 +103,7 @@ def declared_type(plan: Plan, node: Node) -> type | None:
     if kind is None or pa.types.is_null(kind):
         return None
     try:
-        value = key_array(pa.array([None], kind), node.name).type
+        value = key_array(pa.array([None], kind)).type
     except (OperatorError, pa.ArrowException):
         return None
     return _PYTHON[value]

@@ -34,6 +34,7 @@ from tidewheel._engine.evolve import evolve, fitted, notices
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import clock_is_owed, is_idle, moved_on
 from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.move import settle
 from tidewheel._engine.plan import Plan
@@ -176,6 +177,7 @@ class ChainRun(ABC):
             shards=self.held,
             awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
             cells=self.cells.pin(),
+            key_kinds=without_state(self.head.key_kinds, self.head.operators),
             figures=self.figures is not None,
         )
 

@@ -22,7 +22,8 @@ from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.split import Split
 from tidewheel._core import faults
-from tidewheel._core.user_code import user_traceback
+from tidewheel._core.transient import raise_transient
+from tidewheel._core.user_code import summary, user_traceback
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
@@ -35,6 +36,7 @@ from tidewheel._engine.report import Attempt, Failure, Report
 from tidewheel._engine.shards import shards_of
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task_output import TaskOutput
+from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Process, without
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
@@ -45,7 +47,7 @@ from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.errors import OperatorError, Retry, StateError, TidewheelError
 
 SourceSplit = tuple[int, Split]
 """The number of a source among the plan's, and a part of its batch."""
@@ -94,13 +96,13 @@ def run_level(
             handed = time.perf_counter()
             yield rows
             step.idle += time.perf_counter() - handed
-    except (OperatorError, StateError, ReadBySpark, WholeRecordsNeeded) as error:
+    except (OperatorError, Retry, StateError, ReadBySpark, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
         # An error names a record, or the columns that there are.
-        partial = spec.partial and not isinstance(error, ReadBySpark)
-        kind = WholeRecordsNeeded if partial else type(error)
-        failure = Failure(f"{error}{empty_cells(error)}", kind.__name__, user_traceback(error))
+        partial = spec.partial and not isinstance(error, ReadBySpark | Retry)
+        kind = WholeRecordsNeeded if partial else Retry if isinstance(error, Retry) else type(error)
+        failure = Failure(f"{summary(error)}{empty_cells(error)}", kind.__name__, user_traceback(error))
         yield _report_row(Report(level, task.partition, failure, task.attempt))
     finally:
         if step is not None:
@@ -127,7 +129,7 @@ class _Step:
         self.counts: dict[str, int] = {}
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
-        self.key_kinds: dict[str, str] = {}
+        self.key_kinds: dict[str, str] = dict(spec.key_kinds)
         self.frontiers: dict[str, int | None] = {}
         self.combiners: dict[int, Combiner] = {}
         self.emitted: dict[str, int] = {}
@@ -326,10 +328,15 @@ class _Step:
             # It begins at the source, and has the readers of the edge itself.
             self._deliver(edge.targets, batch)
             return
-        self.sent[edge.id] = self.sent.get(edge.id, 0) + len(batch)
-        spec, number = self.spec, next(self.blocks_sent)
-        for target, payload in wire.blocks(batch, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition):
-            self.pending.append(wire.Row(target, edge.id, self.origin, number, payload))
+        # Values that are no columns are pickled, and not every object can be.
+        for part, blocks in accepted(self.contexts[edge.source.node], batch, lambda part: self._blocks(edge, part)):
+            self.sent[edge.id] = self.sent.get(edge.id, 0) + len(part)
+            number = next(self.blocks_sent)
+            self.pending += [wire.Row(target, edge.id, self.origin, number, payload) for target, payload in blocks]
+
+    def _blocks(self, edge: Edge, batch: Batch) -> list[tuple[int, bytes]]:
+        spec = self.spec
+        return list(wire.blocks(batch, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
 
     def _drained(self) -> pa.RecordBatch:
         rows, self.pending = self.pending, []
@@ -411,9 +418,13 @@ class _NodeContext:
         self._step.output.write(self._node, columns)
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        self.check_transient(error)
         if self._step.spec.partial:
             raise WholeRecordsNeeded(f"operator {self.operator!r} rejects a record") from error
         self._step.output.reject(self._node, error, batch, position)
+
+    def check_transient(self, error: Exception) -> None:
+        raise_transient(self.operator, error, self._node.retry)
 
     def keeps_rejected(self) -> bool:
         return self._step.plan.dead_letter is not None
@@ -436,7 +447,9 @@ class _NodeContext:
             self._step.frontiers[name] = before if epoch is None else epoch
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
-        self._step.key_kinds = merged_kinds(self._step.key_kinds, kinds_by_name(self.operator, kinds))
+        self._step.key_kinds = merged_kinds(
+            self._step.key_kinds, kinds_by_name(self.operator, kinds), plan=self._step.plan
+        )
 
     def count(self, label: str, number: int) -> None:
         name = f"{self.operator}/{label}"

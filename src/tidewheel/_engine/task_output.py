@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
 from tidewheel._cells.live import empty_cells
 from tidewheel._connectors.sink import SinkPartition, Staging
 from tidewheel._core import faults
-from tidewheel._core.text import shortened
+from tidewheel._core.text import cut, shortened, valid
+from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described, summary, user_traceback
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Staged
 from tidewheel._observe.records import DeadLetter
-from tidewheel._observe.redaction import without_secrets
+from tidewheel._observe.redaction import beginning, ending
+from tidewheel._operators.accepted import OF_THE_RUN
 from tidewheel._operators.graph import Node
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._values import Batch
 from tidewheel._values.json_text import json_text, key_text
-from tidewheel.errors import OperatorError
+from tidewheel.errors import OperatorError, Retry
 
 OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
 
 DEAD_LETTER_SCHEMA = pa.schema([(name, pa.string()) for name in ("operator", "key", "record", "error", "traceback")])
 """The columns of a dead-letter sink."""
 
-_DEAD_LETTERS = 1000
-"""How many rejected records are written at once."""
+Letter = dict[str, str | None]
+"""A row of a dead-letter sink."""
+_DEAD_LETTERS, _DEAD_BYTES = 1000, 16 << 20
+"""How many rejected records are written at once, and how many characters of them."""
+_SHORTEST = 1000
+"""How many characters a text of a dead letter has at the least before the sink's refusal ends the batch."""
 _LETTERS = 3
 """How many of an operator's rejected records a task tells of."""
 _LETTER_TEXT, _LETTER_TRACEBACK = 500, 4000
@@ -40,7 +47,8 @@ class TaskOutput:
         """Take the plan, and a function that returns where this attempt stages for a sink."""
         self._plan, self._staging = plan, staging
         self._written: dict[str, tuple[SinkPartition, int]] = {}
-        self._dead_letters: list[dict[str, str | None]] = []
+        self._dead_letters: list[Letter] = []
+        self._dead_bytes = 0
         self.rejected = 0
         self.rejected_by: dict[str, int] = {}
         self.letters: list[DeadLetter] = []
@@ -51,31 +59,33 @@ class TaskOutput:
         operator = node.operator
         assert isinstance(operator, SinkOperator)
         partition, rows = self._written.get(node.name) or (operator.sink.open(self._staging(node.name)), 0)
-        self._written[node.name] = (partition, rows + columns.num_rows)
+        self._written[node.name] = (partition, rows)
         partition.write(columns)
+        self._written[node.name] = (partition, rows + columns.num_rows)
 
     def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
         """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
         key = batch.keys[position] if batch.keyed else None
-        record = batch.values[position]
+        record = _record_of(batch, position)
         if self._plan.dead_letter is None:
-            about = f"key {key!r}, " if batch.keyed else ""
+            about = f"key {shortened(key)}, " if batch.keyed else ""
             raise OperatorError(
                 f"operator {node.name!r}, {about}record {shortened(record)}: {described(error)}"
             ) from error
         letter = {
             "operator": node.name,
-            "key": None if key is None else key_text(key),
-            "record": json_text(record),
+            "key": None if key is None else valid(key_text(key)),
+            "record": valid(json_text(record)),
             "error": f"{summary(error)}{empty_cells(error)}",
             "traceback": user_traceback(error) or None,
         }
         self._dead_letters.append(letter)
+        self._dead_bytes += len(letter["record"] or "")
         self.rejected += 1
         number = self.rejected_by[node.name] = self.rejected_by.get(node.name, 0) + 1
         if number <= _LETTERS:
             self.letters.append(_told(letter))
-        if len(self._dead_letters) >= _DEAD_LETTERS:
+        if len(self._dead_letters) >= _DEAD_LETTERS or self._dead_bytes >= _DEAD_BYTES:
             self._write_dead_letters()
 
     def prepare(self) -> dict[str, Staged]:
@@ -87,18 +97,54 @@ class TaskOutput:
         return staged
 
     def _write_dead_letters(self) -> None:
-        if self._plan.dead_letter is not None and self._dead_letters:
-            rows = pa.RecordBatch.from_pylist(self._dead_letters, schema=DEAD_LETTER_SCHEMA)
-            self.write(self._plan.nodes[self._plan.dead_letter], rows)
-            self._dead_letters = []
+        letters, self._dead_letters, self._dead_bytes = self._dead_letters, [], 0
+        if self._plan.dead_letter is not None and letters:
+            self._write_letters(self._plan.nodes[self._plan.dead_letter], letters)
+
+    def _write_letters(self, node: Node, letters: list[Letter]) -> None:
+        """Write dead letters. Where the sink does not take one, for it may be too large, it is written cut short."""
+        try:
+            self.write(node, pa.RecordBatch.from_pylist(letters, schema=DEAD_LETTER_SCHEMA))
+        except (*OF_THE_RUN, OSError):
+            raise
+        except Exception as error:
+            if is_transient(error):
+                raise Retry(f"dead-letter sink {node.name!r}: {described(error)}") from error
+            if len(letters) > 1:
+                middle = len(letters) // 2
+                self._write_letters(node, letters[:middle])
+                self._write_letters(node, letters[middle:])
+                return
+            longest = max(len(text or "") for text in letters[0].values())
+            if longest <= _SHORTEST:
+                raise OperatorError(
+                    f"the dead-letter sink {node.name!r} does not take a record that operator {letters[0]['operator']!r} "
+                    f"rejected: {summary(error)}. Nothing is committed; give the job another dead-letter sink"
+                ) from error
+            limit = max(longest // 8, _SHORTEST // 2)
+            self._write_letters(node, [{name: text and cut(text, limit) for name, text in letters[0].items()}])
 
 
-def _told(letter: dict[str, str | None]) -> DeadLetter:
-    key, traceback = letter["key"], without_secrets(letter["traceback"] or "")
+def _record_of(batch: Batch, position: int) -> Any:
+    """Return a record for people, also where Python does not have its values."""
+    try:
+        return batch.values[position]
+    except Exception:
+        row = batch.take([position])
+    try:
+        return row.values[0]
+    except Exception:
+        columns = row.carried
+        assert columns is not None, "values that cannot be read are columns"
+        return {name: str(columns.column(at)[0].cast(pa.string())) for at, name in enumerate(columns.schema.names)}
+
+
+def _told(letter: Letter) -> DeadLetter:
+    key = letter["key"]
     return DeadLetter(
         letter["operator"] or "",
         None if key is None else key[:_LETTER_TEXT],
         (letter["record"] or "")[:_LETTER_TEXT],
-        without_secrets(letter["error"] or "")[:_LETTER_TEXT],
-        traceback[-_LETTER_TRACEBACK:],
+        beginning(letter["error"] or "", _LETTER_TEXT),
+        ending(letter["traceback"] or "", _LETTER_TRACEBACK),
     )

@@ -38,7 +38,7 @@ from tidewheel._fleet.sweep import sweep
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.time_checks import check_clock
 from tidewheel._storage import open_store
-from tidewheel.errors import ConnectorUnavailable, FencedError, StorageError, TidewheelError
+from tidewheel.errors import ConnectorUnavailable, FencedError, Retry, StorageError, TidewheelError
 
 if TYPE_CHECKING:
     from tidewheel._program.job import Job
@@ -163,7 +163,7 @@ class Node:
                 failures = 0
             except Overtaken:
                 continue
-            except (StorageError, CellError, ConnectorUnavailable, NotCommitted) as error:
+            except (StorageError, CellError, ConnectorUnavailable, NotCommitted, Retry) as error:
                 failures += 1
                 if failures > self.options.restarts:
                     raise

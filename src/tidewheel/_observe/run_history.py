@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tidewheel._core.logs import logger
+from tidewheel._core.text import text_of
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter
 from tidewheel._observe.records import Behind, CommitRecord, ErrorRecord, LagRecord, OperatorRecord, RunRecord, Stored
-from tidewheel._observe.redaction import without_secrets
+from tidewheel._observe.redaction import beginning, ending
 from tidewheel._storage import Store
 
 _LOG = logger(__name__)
@@ -75,9 +76,9 @@ class RunHistory:
             ErrorRecord(
                 at=time.time_ns(),
                 run=self._run,
-                text=without_secrets(str(error))[:_LONGEST],
+                text=beginning(text_of(error), _LONGEST),
                 kind=type(error).__name__,
-                traceback=without_secrets("".join(traceback.format_exception(error)))[-_LONGEST:],
+                traceback=ending("".join(traceback.format_exception(error)), _LONGEST),
                 node=self._node,
                 batch=batch,
                 sequence=None if self._newest is None else self._newest.sequence,

@@ -11,10 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tidewheel._observe.redaction import without_secrets
+from tidewheel._core.text import text_of
+from tidewheel._observe.redaction import beginning, ending
 from tidewheel.errors import ConfigError
 
 _NAME = "tidewheel"
+
+_LONGEST = 64 << 10
+"""How many characters of an error are kept."""
 
 
 class Span(NamedTuple):
@@ -91,14 +95,14 @@ class Tracing:
     def _note(self, span: Any, error: BaseException) -> None:
         from opentelemetry.trace import Status, StatusCode
 
-        text = without_secrets(str(error))
+        text = beginning(text_of(error), _LONGEST)
         # Not `record_exception`, which takes texts as they are.
         span.add_event(
             "exception",
             {
                 "exception.type": type(error).__name__,
                 "exception.message": text,
-                "exception.stacktrace": without_secrets("".join(traceback.format_exception(error))),
+                "exception.stacktrace": ending("".join(traceback.format_exception(error)), _LONGEST),
             },
         )
         span.set_status(Status(StatusCode.ERROR, text))

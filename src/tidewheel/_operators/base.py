@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidewheel._core.fields_read import FieldsRead
 from tidewheel._core.text import with_article
+from tidewheel._core.user_code import summary
 from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import OperatorError
 
@@ -45,7 +46,14 @@ class Context(Protocol):
         """Write rows to the operator's sink."""
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
-        """Put a record that the user's function refused into the dead-letter sink, or raise an `OperatorError`."""
+        """Put a record aside that the operator cannot take: the one place that decides what an error at a record means.
+
+        A transient error raises `Retry`: the batch runs again. Any other error sends the record to the dead-letter sink,
+        or, where there is none, raises an `OperatorError` that names operator, key and record.
+        """
+
+    def check_transient(self, error: Exception) -> None:
+        """Raise `Retry` if an error is transient, for an error that belongs to no single record."""
 
     def keeps_rejected(self) -> bool:
         """Whether a refused record goes to a dead-letter sink and the batch goes on."""
@@ -275,10 +283,12 @@ def each(
 
     `read` are the fields that the function reads of a value, where it does nothing else with it.
     """
-    values = batch.values_read(read)
-    rest = iter(values)
+    values, unreadable = values_of(context, batch, read)
     results: list[Any] = []
     rejected: list[int] = []
+    if unreadable:
+        positions = [position for position in range(len(batch)) if position not in set(unreadable)]
+    rest = iter(values)
     while True:
         failure: Exception
         try:
@@ -287,17 +297,44 @@ def each(
             failure = error
         else:
             if len(results) + len(rejected) == len(values):
-                return results, rejected
+                return results, sorted([*unreadable, *rejected])
             # To `map`, a StopIteration from the function means that there are no more values.
             failure = OperatorError(
                 "the function raised StopIteration; use next(iterator, default) where it may be empty"
             )
         position = len(results) + len(rejected)
+        if unreadable:
+            position = positions[position]
         context.reject(failure, batch, position)
         rejected.append(position)
 
 
-def columns_of(context: Context, batch: Batch, *, fieldless: bool = False) -> pa.RecordBatch:
+def values_of(context: Context, batch: Batch, read: FieldsRead | None = None) -> tuple[list[Any], list[int]]:
+    """Return the values of a batch, and the positions of records that were rejected because they cannot be read.
+
+    Columns can hold what Python does not have, such as a time after the year 9999, or what does not fit the declared type.
+    """
+    try:
+        return batch.values_read(read), []
+    except Exception:
+        values: list[Any] = []
+        rejected: list[int] = []
+        for position in range(len(batch)):
+            try:
+                values += batch.take([position]).values_read(read)
+            except Exception as error:
+                context.reject(error, batch, position)
+                rejected.append(position)
+        return values, rejected
+
+
+def readable(context: Context, batch: Batch, read: FieldsRead | None = None) -> Batch:
+    """Return the batch without the records that cannot be read, which are rejected; the others have their values."""
+    _, rejected = values_of(context, batch, read)
+    return without(batch, rejected)
+
+
+def columns_of(batch: Batch, *, fieldless: bool = False) -> pa.RecordBatch:
     """Return the values as columns; an `OperatorError` where they do not fit into any, or have no fields.
 
     `fieldless`: records without fields are fine, since the caller has columns of its own.
@@ -307,18 +344,15 @@ def columns_of(context: Context, batch: Batch, *, fieldless: bool = False) -> pa
     except Exception as error:
         if batch.shape.schema() is not None:
             raise OperatorError(
-                f"operator {context.operator!r}: the values do not fit the type that is declared for them, "
-                f"{batch.shape.describe()}: {error}. Convert them in the step before it, or declare what they are"
+                f"the values do not fit the type that is declared for them, {batch.shape.describe()}: {summary(error)}. Convert "
+                "them in the step before it, or declare what they are"
             ) from error
         raise OperatorError(
-            f"operator {context.operator!r}: the values do not fit into columns of one type: {error}. Declare what the "
-            "operator before it returns (returns=…), or convert the values"
+            f"the values do not fit into columns of one type: {summary(error)}. Declare what the operator before it returns "
+            "(returns=…), or convert the values"
         ) from error
     if columns.num_rows != len(batch) and not fieldless:
-        raise OperatorError(
-            f"operator {context.operator!r}: {len(batch)} records have no fields, so there is no column for them. Leave them out "
-            "with filter, or give them a field"
-        )
+        raise OperatorError("records without fields have no column. Leave them out with filter, or give them a field")
     return columns
 
 

@@ -45,6 +45,8 @@ class Node:
     """Whether users see these times as datetimes; else as ns."""
     schemas: tuple[pa.Schema | None, ...] = ()
     """The columns at each output where they are known before the run."""
+    retry: tuple[type[Exception], ...] = ()
+    """Errors of the step's functions that are transient, besides those that always are."""
 
 
 def _taken(name: str, first: tuple[str, str], second: tuple[str, str]) -> str:
@@ -68,7 +70,13 @@ class Graph:
         self._lines: dict[str, str] = {}
         """By name, the line of the program that added the operator."""
 
-    def add(self, name: str, operator: Operator, inputs: tuple[Port, ...] = ()) -> Node:
+    def add(
+        self,
+        name: str,
+        operator: Operator,
+        inputs: tuple[Port, ...] = (),
+        retry: tuple[type[Exception], ...] = (),
+    ) -> Node:
         """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
         if not isinstance(name, str) or not name:
             raise GraphError(
@@ -99,7 +107,7 @@ class Graph:
         except GraphError as error:
             raise GraphError(f"operator {name!r} ({operator.step}): {error}") from None
         key_name = self._key_name(operator, inputs)
-        node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas)
+        node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas, retry)
         self.nodes.append(node)
         self._lines[name] = line
         return node

@@ -36,6 +36,19 @@ class Factory(Protocol[Made]):
         """Make one."""
 
 
+Errors = tuple[type[Exception], ...]
+"""Classes of errors."""
+
+
+def checked_errors(name: str, retry: Any) -> Errors:
+    """Return the errors that a step is to retry; refuse what is no class of errors."""
+    errors = retry if isinstance(retry, tuple) else (retry,)
+    for error in errors:
+        if not isinstance(error, type) or not issubclass(error, Exception):
+            raise GraphError(f"operator {name!r}: retry= takes classes of errors, such as (MyError,), not {error!r}")
+    return errors
+
+
 def checked_function(name: str, function: Any, *arguments: str) -> Any:
     """Return the function of a step; refuse what cannot be called, or not with these arguments."""
     if not callable(function):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tidewheel._codecs.base import PayloadCodec
     from tidewheel._operators.logic import Message
+    from tidewheel._program.arguments import Errors
     from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._program.parts import Branches
     from tidewheel._program.side_outputs import KeyedDecodedStream, KeyedTimedStream
@@ -40,14 +41,18 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
     if TYPE_CHECKING:
 
         @overload
-        def map(self, name: str, function: Callable[[Value], Any], *, returns: type[New]) -> KeyedStream[Key, New]: ...
+        def map(
+            self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
+        ) -> KeyedStream[Key, New]: ...
         @overload
         def map(
-            self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None
+            self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None, retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
-        def map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+        def map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
 
-        def filter(self, name: str, function: Callable[[Value], Any] | Expression) -> KeyedStream[Key, Value]: ...
+        def filter(
+            self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
 
         def with_columns(self, name: str, /, **columns: Expression) -> KeyedStream[Key, Row]: ...
 
@@ -55,38 +60,60 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
 
         @overload
         def filter_map(
-            self, name: str, function: Callable[[Value], Any], *, returns: type[New]
+            self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
         @overload
         def filter_map(
-            self, name: str, function: Callable[[Value], New | None], *, returns: UnionType | None = None
+            self,
+            name: str,
+            function: Callable[[Value], New | None],
+            *,
+            returns: UnionType | None = None,
+            retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def filter_map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+        def filter_map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
 
         @overload
         def flat_map(
-            self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New]
+            self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New], retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
         @overload
         def flat_map(
-            self, name: str, function: Callable[[Value], Iterable[New]], *, returns: UnionType | None = None
+            self,
+            name: str,
+            function: Callable[[Value], Iterable[New]],
+            *,
+            returns: UnionType | None = None,
+            retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def flat_map(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+        def flat_map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
 
-        def inspect(self, name: str, function: Callable[[Value], Any]) -> KeyedStream[Key, Value]: ...
+        def inspect(
+            self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
 
         @overload
         def map_batches(
-            self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: type[New]
+            self,
+            name: str,
+            function: Callable[[pa.RecordBatch], pa.RecordBatch],
+            *,
+            returns: type[New],
+            retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
         @overload
         def map_batches(
-            self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: None = None
+            self,
+            name: str,
+            function: Callable[[pa.RecordBatch], pa.RecordBatch],
+            *,
+            returns: None = None,
+            retry: Errors = (),
         ) -> KeyedStream[Key, Row]: ...
-        def map_batches(self, name: str, function: Any, *, returns: Any = None) -> Any: ...
+        def map_batches(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
 
         def decode(
-            self, name: str, codec: PayloadCodec[New], *, column: str = "value"
+            self, name: str, codec: PayloadCodec[New], *, column: str = "value", retry: Errors = ()
         ) -> KeyedDecodedStream[Key, New]: ...
 
         # A union with a stream without keys is refused when the graph is built, so the parameter is as in Stream.

@@ -17,6 +17,7 @@ from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._operators.keyed.ttl_map import ExpiringMap, TtlMap
 from tidewheel._operators.logic import Message, Output, StatefulLogic
 from tidewheel._program.arguments import (
+    Errors,
     Factory,
     check_pair,
     checked_aggregates,
@@ -48,6 +49,7 @@ class StateOptions(TypedDict, total=False):
     aliases: Sequence[str]
     ttl: Duration | None
     ttl_clock: Clock
+    retry: Errors
 
 
 class KeyedStream(WindowSteps[Key, Value]):
@@ -111,6 +113,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         - `aliases`: names that the step had before, whose state it takes over.
         - `ttl`: a `timedelta`, or text such as "90 s". The state of a key is dropped so long after the key's last message.
         - `ttl_clock`: what measures that: "event", the timestamps of the stream, or "wall", the time of the batches.
+        - `retry`: classes of errors that are transient, as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -124,10 +127,10 @@ class KeyedStream(WindowSteps[Key, Value]):
         ([{'user': 'ada', 'value': 250}, {'user': 'ada', 'value': 300}], {'ada': 300})
         """
         check_pair(name, function)
-        spec, ttl = self._state(
+        spec, ttl, retry = self._state(
             name, checked_function(name, function, "key", "value", "state"), 2, state, default, **options
         )
-        return KeyedStream(self.job, self._then(name, StatefulMap(function, spec, returns, ttl)))
+        return KeyedStream(self.job, self._then(name, StatefulMap(function, spec, returns, ttl), retry))
 
     # fmt: off
     @overload
@@ -159,7 +162,8 @@ class KeyedStream(WindowSteps[Key, Value]):
         - `logic`: a `StatefulLogic`, or a function in place of its `on_data`: called with message, state and output, it returns
           the new state, or None to drop it.
         - `returns`: the type of the values that are sent.
-        - `default`, `state`, `codec`, `version`, `upgrade`, `aliases`, `ttl`, `ttl_clock`: as in `stateful_map`.
+        - `default`, `state`, `codec`, `version`, `upgrade`, `aliases`, `ttl`, `ttl_clock`, `retry`: as in
+          `stateful_map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -180,8 +184,8 @@ class KeyedStream(WindowSteps[Key, Value]):
             if isinstance(logic, StatefulLogic)
             else checked_function(name, logic, "message", "state", "output")
         )
-        spec, ttl = self._state(name, function, 1, state, default, **options)
-        return KeyedStream(self.job, self._then(name, StatefulOp(as_logic(logic), spec, returns, ttl)))
+        spec, ttl, retry = self._state(name, function, 1, state, default, **options)
+        return KeyedStream(self.job, self._then(name, StatefulOp(as_logic(logic), spec, returns, ttl), retry))
 
     def _state(
         self,
@@ -197,12 +201,13 @@ class KeyedStream(WindowSteps[Key, Value]):
         aliases: Sequence[str] = (),
         ttl: Duration | None = None,
         ttl_clock: Clock = "event",
-    ) -> tuple[StateSpec, Ttl | None]:
+        retry: Errors = (),
+    ) -> tuple[StateSpec, Ttl | None, Errors]:
         """Return how a step's state begins, is stored and ends; `position` is that of the function's parameter for it."""
         upgrade = checked_upgrade(name, upgrade)
         spec = checked_state(name, state_spec(function, position, type, default, codec, version, upgrade))
         self.job.alias(name, *aliases)
-        return spec, checked_ttl(name, ttl, ttl_clock)
+        return spec, checked_ttl(name, ttl, ttl_clock), retry
 
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream[Key, Row]:
         """Keep aggregates of each key, column-wise; emit, once for each batch and touched key, a row with all of them.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tidewheel._operators.base import Operator
 from tidewheel._operators.graph import Port
+from tidewheel._program.arguments import Errors, checked_errors
 from tidewheel._program.parts import Parts
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError, KeysNeeded
@@ -27,15 +28,15 @@ class Steps(Generic[Value]):
         step = self.job.graph.nodes[self.port.node].name
         return f"<{type(self).__name__} after {step!r} of job {self.job.name!r}>"
 
-    def _then(self, name: str, operator: Operator) -> Port:
-        return Port(self.job.graph.add(name, operator, (self.port,)).id)
+    def _then(self, name: str, operator: Operator, retry: Errors = ()) -> Port:
+        return Port(self.job.graph.add(name, operator, (self.port,), checked_errors(name, retry)).id)
 
     def _at(self, port: Port) -> Stream[Any]:
         """Return the stream at a place that a step without an interest in keys leads to: it has keys if this one has."""
         raise NotImplementedError
 
-    def _same(self, name: str, operator: Operator) -> Stream[Any]:
-        return self._at(self._then(name, operator))
+    def _same(self, name: str, operator: Operator, retry: Errors = ()) -> Stream[Any]:
+        return self._at(self._then(name, operator, retry))
 
     def _port_of(self, name: str, other: object) -> Port:
         """Return the place of another stream that a step reads, which must be one of the same job."""

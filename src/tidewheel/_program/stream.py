@@ -22,7 +22,7 @@ from tidewheel._operators.stateless.map_batches import MapBatches
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
-from tidewheel._program.arguments import checked_function
+from tidewheel._program.arguments import Errors, checked_function
 from tidewheel._program.column_steps import ColumnSteps
 from tidewheel._program.parts import Branches, numbered
 from tidewheel._program.time_steps import TimeSteps
@@ -51,15 +51,23 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return Stream(self.job, port)
 
     @overload
-    def map(self, name: str, function: Callable[[Value], Any], *, returns: type[New]) -> Stream[New]: ...
+    def map(
+        self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
     @overload
-    def map(self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None) -> Stream[New]: ...
-    def map(self, name: str, function: Callable[[Value], Any], *, returns: Any = None) -> Stream[Any]:
+    def map(
+        self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None, retry: Errors = ()
+    ) -> Stream[New]: ...
+    def map(
+        self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
+    ) -> Stream[Any]:
         """Replace each value by what the function returns for it.
 
         - `function`: called with each value.
         - `returns`: the type of the results; the function's annotation serves as well. Without either, sinks take the types of
           columns from the values of each batch.
+        - `retry`: classes of errors of the function that are transient, besides connection errors and time-outs: the batch
+          runs again after a pause, and no record goes to the dead letters.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -68,13 +76,14 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 1}, {'value': 4}, {'value': 9}]
         """
-        return self._same(name, Map(checked_function(name, function, "value"), returns))
+        return self._same(name, Map(checked_function(name, function, "value"), returns), retry)
 
-    def filter(self, name: str, function: Callable[[Value], Any] | Expression) -> Stream[Value]:
+    def filter(self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()) -> Stream[Value]:
         """Keep the values for which the function returns something true, or for which an expression is true.
 
         - `function`: called with each value; or an expression of `pyarrow.compute` over columns of the stream, for which no
           Python runs, and which is not true where it is null.
+        - `retry`: as in `map`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
@@ -92,19 +101,28 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
                 f"operator {name!r}: filter was given {function}, which was found once, when the program was built; use a "
                 "function, such as lambda order: order.cents > 100, so that each value is looked at"
             )
-        return self._same(name, Filter(checked_function(name, function, "value")))
+        return self._same(name, Filter(checked_function(name, function, "value")), retry)
 
     @overload
-    def filter_map(self, name: str, function: Callable[[Value], Any], *, returns: type[New]) -> Stream[New]: ...
+    def filter_map(
+        self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
     @overload
     def filter_map(
-        self, name: str, function: Callable[[Value], New | None], *, returns: UnionType | None = None
+        self,
+        name: str,
+        function: Callable[[Value], New | None],
+        *,
+        returns: UnionType | None = None,
+        retry: Errors = (),
     ) -> Stream[New]: ...
-    def filter_map(self, name: str, function: Callable[[Value], Any], *, returns: Any = None) -> Stream[Any]:
+    def filter_map(
+        self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
+    ) -> Stream[Any]:
         """Replace each value by what the function returns for it, and leave it out where that is None.
 
         - `function`: called with each value.
-        - `returns`: the type of the results, as in `map`.
+        - `returns`, `retry`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -115,19 +133,29 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 3}, {'value': 5}]
         """
-        return self._same(name, FilterMap(checked_function(name, function, "value"), returns))
+        return self._same(name, FilterMap(checked_function(name, function, "value"), returns), retry)
 
     @overload
-    def flat_map(self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New]) -> Stream[New]: ...
+    def flat_map(
+        self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
     @overload
     def flat_map(
-        self, name: str, function: Callable[[Value], Iterable[New]], *, returns: UnionType | None = None
+        self,
+        name: str,
+        function: Callable[[Value], Iterable[New]],
+        *,
+        returns: UnionType | None = None,
+        retry: Errors = (),
     ) -> Stream[New]: ...
-    def flat_map(self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: Any = None) -> Stream[Any]:
+    def flat_map(
+        self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: Any = None, retry: Errors = ()
+    ) -> Stream[Any]:
         """Replace each value by the items of what the function returns for it, in their order.
 
         - `function`: called with each value; returns an iterable, or is a generator.
         - `returns`: the type of one item, as in `map`.
+        - `retry`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -136,12 +164,13 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 'to'}, {'value': 'be'}, {'value': 'not'}]
         """
-        return self._same(name, FlatMap(checked_function(name, function, "value"), returns))
+        return self._same(name, FlatMap(checked_function(name, function, "value"), returns), retry)
 
-    def inspect(self, name: str, function: Callable[[Value], Any]) -> Stream[Value]:
+    def inspect(self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()) -> Stream[Value]:
         """Call the function with each value as it passes; what it returns is ignored.
 
         - `function`: called in the tasks, and again if a batch runs again.
+        - `retry`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -151,24 +180,35 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         1
         2
         """
-        return self._same(name, Inspect(checked_function(name, function, "value")))
+        return self._same(name, Inspect(checked_function(name, function, "value")), retry)
 
     @overload
     def map_batches(
-        self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: type[New]
+        self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: type[New], retry: Errors = ()
     ) -> Stream[New]: ...
     @overload
     def map_batches(
-        self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: None = None
+        self,
+        name: str,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        *,
+        returns: None = None,
+        retry: Errors = (),
     ) -> Stream[Row]: ...
     def map_batches(
-        self, name: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], *, returns: Any = None
+        self,
+        name: str,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        *,
+        returns: Any = None,
+        retry: Errors = (),
     ) -> Stream[Any]:
         """Give the function whole Arrow record batches, and go on with those that it returns.
 
         - `function`: called with batches of any length, which it must not depend on. Where the stream has keys, it returns as
           many rows as it got, in the same order.
         - `returns`: the type of one record; rows, if it is not given.
+        - `retry`: as in `map`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
@@ -180,9 +220,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'cents': 90}]
         """
-        return self._same(name, MapBatches(checked_function(name, function, "batch"), returns))
+        return self._same(name, MapBatches(checked_function(name, function, "batch"), returns), retry)
 
-    def decode(self, name: str, codec: PayloadCodec[New], *, column: str = "value") -> DecodedStream[New]:
+    def decode(
+        self, name: str, codec: PayloadCodec[New], *, column: str = "value", retry: Errors = ()
+    ) -> DecodedStream[New]:
         """Decode payloads; return the records. The messages that do not decode are in the stream `broken` of the result.
 
         A broken message keeps its columns, raw bytes included, and gets a column `error`. The stream `broken` needs a sink,
@@ -190,6 +232,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
 
         - `codec`: one of `tidewheel.codecs`.
         - `column`: the column that holds the payloads, bytes or text.
+        - `retry`: errors of the codec that are transient, as in `map`.
 
         >>> from tidewheel import Job, codecs, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -205,7 +248,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         from tidewheel._program.side_outputs import DecodedStream, KeyedDecodedStream
 
         kind = KeyedDecodedStream if isinstance(self, KeyedStream) else DecodedStream
-        return kind(self.job, self._then(name, Decode(payload_codec(codec), column)))
+        return kind(self.job, self._then(name, Decode(payload_codec(codec), column), retry))
 
     def union(self, name: str, *others: Stream[New]) -> Stream[Value | New]:
         """Return one stream of all messages of this stream and the others. Between the streams no order is promised.

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidewheel._cells.live import given
 from tidewheel._connectors.memory.iterable import iterable
 from tidewheel._core.keys import check_n_shards, from_stored, shard_of_stored, to_stored
+from tidewheel._core.transient import raise_transient
 from tidewheel._core.user_code import described, trimmed
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
 from tidewheel._operators.base import Process
@@ -298,10 +299,14 @@ class _NodeContext:
         self._step.written.setdefault(self.operator, []).extend(columns.to_pylist())
 
     def reject(self, error: Exception, batch: Batch, position: int) -> None:
+        self.check_transient(error)
         about = f"key {batch.keys[position]!r}, " if batch.keyed else ""
         raise OperatorError(
             f"operator {self.operator!r}, {about}record {batch.values[position]!r}: {described(error)}"
         ) from trimmed(error)
+
+    def check_transient(self, error: Exception) -> None:
+        raise_transient(self.operator, error, self._node.retry)
 
     def keeps_rejected(self) -> bool:
         return False

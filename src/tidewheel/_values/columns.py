@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as kinds
+
+_ENDS = pa.struct([("min", pa.int64()), ("max", pa.int64())])
+# A day less at both ends, for the zones.
+_FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_400
 
 
 def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -30,6 +35,25 @@ def values(column: pa.Array) -> list[Any]:
         return _filled(column.indices, lambda indices: list(map(distinct.__getitem__, indices.to_numpy().tolist())))
     # Asking for dicts takes twenty times as long, also where there are none.
     return column.to_pylist(maps_as_pydicts="strict") if _has_maps(kind) else column.to_pylist()  # type: ignore[no-any-return]
+
+
+def check_readable(columns: pa.RecordBatch) -> None:
+    """Raise an error if Python does not have some of the values: times outside of the years 1 to 9999."""
+    for column in columns.columns:
+        kind = column.type
+        if kinds.is_timestamp(kind) or kinds.is_date(kind):
+            if kinds.is_timestamp(kind) and kind.unit == "ns":
+                continue
+            ends = pc.min_max(column.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False)).cast(_ENDS).as_py()
+            if all(end is None or _FIRST_S < end < _LAST_S for end in ends.values()):
+                continue
+        elif not _has_times(kind):
+            continue
+        values(column)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    return kinds.is_temporal(kind) or any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _filled(column: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:

@@ -20,6 +20,10 @@ _DEEPEST = 50
 """Values inside of more others than that are left out: they may contain themselves."""
 
 
+_LONGEST_NUMBER = 10_000
+"""Whole numbers of more bits are written in hexadecimal digits, as text."""
+
+
 def json_text(value: Any) -> str:
     """Return a value as JSON, whatever it is.
 
@@ -29,8 +33,12 @@ def json_text(value: Any) -> str:
     >>> json_text({"user": b"ada", "cents": 3, "rate": float("nan")})
     '{"user": "ada", "cents": 3, "rate": "nan"}'
     """
-    plain = _plain(value, 0)
-    text = json.dumps(plain, ensure_ascii=False)
+    try:
+        plain = _plain(value, 0)
+        text = json.dumps(plain, ensure_ascii=False)
+    except Exception as error:
+        # A mapping or record whose own methods fail.
+        return json.dumps(f"{type(value).__name__} that cannot be shown: {type(error).__name__}")
     # Half of a surrogate pair can be in a str, and in no file.
     return text if text.isascii() or _is_unicode(text) else json.dumps(plain)
 
@@ -41,14 +49,18 @@ def key_text(key: Any) -> str:
     >>> key_text("ada"), key_text(("ada", 3))
     ('ada', '["ada", 3]')
     """
-    plain = _plain(key, 0)
-    return plain if isinstance(plain, str) else json_text(key)
+    if isinstance(key, bytes):
+        return _bytes_text(key)
+    return str(key) if isinstance(key, str) else json_text(key)
 
 
 def _plain(value: Any, depth: int) -> Any:
     """Return what the json module writes as it should be."""
-    if value is None or value.__class__ in (str, int, bool):
+    if value is None or value.__class__ in (str, bool):
         return value
+    if value.__class__ is int:
+        # JSON has numbers of any length; Python does not write one of more than some thousand digits as text.
+        return value if value.bit_length() < _LONGEST_NUMBER else hex(value)
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, enum.Enum):
@@ -68,7 +80,10 @@ def _plain(value: Any, depth: int) -> Any:
         return {_name(name): _plain(field, depth + 1) for name, field in fields.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in value]
-    return str(value)
+    try:
+        return str(value)
+    except Exception as error:
+        return f"{type(value).__name__} that cannot be shown: {type(error).__name__}"
 
 
 def _fields(value: Any) -> Mapping[Any, Any] | None:

@@ -35,6 +35,8 @@ from tidewheel.errors import GraphError, OperatorError
 VALUE = "value"
 """The column of a value that is a plain number, string and so on."""
 
+_DEEPEST = 30
+"""How deep a value in a column may be nested. Arrow's messages end at 64, Parquet's files at about half of that."""
 _SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
 _SIMPLE = {*_SCALARS, type(None)}
 _NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64}
@@ -263,15 +265,20 @@ def _array(values: Sequence[Any], kind: pa.DataType | None, name: str) -> pa.Arr
     return array
 
 
-def _plain(value: Any) -> Any:
-    """Turn records into dicts and sets into lists, however deep, which Arrow takes as structs and lists."""
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Turn records into dicts and sets into lists, at every depth, which Arrow takes as structs and lists.
+
+    Refuse what is nested deeper than files and messages hold: Arrow itself would crash on a list that contains itself.
+    """
     if value is None or isinstance(value, _SCALARS):
         return value
+    if depth > _DEEPEST:
+        raise ValueError(f"the value has more than {_DEEPEST} values inside each other")
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _plain(item, depth + 1) for name, item in value.items()}
     if has_fields(type(value)):
-        return {name: _plain(getattr(value, name)) for name in field_names(value)}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+        return {name: _plain(getattr(value, name), depth + 1) for name in field_names(value)}
+    return [_plain(item, depth + 1) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
 def unwrap_optional(declared: Any) -> tuple[Any, bool]:

@@ -240,8 +240,8 @@ def test_records_that_cannot_be_messages_are_said(stream):
     with pytest.raises(OperatorError, match="a record has nothing to send"):
         DrivenSink(stream).stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": pa.array([None], pa.string())}))
     large = DrivenSink(stream)
-    with pytest.raises(ConnectorError, match="has 2000000 bytes"):
-        large.publish(large.stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": ["x" * 2_000_000]})))
+    with pytest.raises(OperatorError, match="has 2,000,000 bytes, and the server takes"):
+        large.stage(2, pa.RecordBatch.from_pydict({"id": [1], "name": ["x" * 2_000_000]}))
 
 
 def test_a_subject_that_cannot_be_one():

@@ -138,7 +138,7 @@ def test_a_sum_that_leaves_64_bits_is_refused(batches, partitions):
     text = failure(
         aggregated(total=sum_("x")), *(rows(*batch) for batch in batches), plain=False, partitions=partitions
     )
-    assert "operator 'op': the sum of column 'x' left 64 bits; cast the column to double" in text
+    assert "the sum of column 'x' left 64 bits; cast the column to double" in text
 
 
 def test_sums_that_fit_for_each_key_are_not_refused_for_their_total():
@@ -169,12 +169,12 @@ def test_booleans_are_ones_and_zeros():
 
 def test_text_is_refused():
     text = failure(aggregated(total=sum_("x")), rows(("a", "1", 0)), plain=False)
-    assert "operator 'op': aggregates are over numbers, and column 'x' is of type string" in text
+    assert "aggregates are over numbers, and column 'x' is of type string" in text
 
 
 def test_a_column_that_is_not_there_says_which_are():
     text = failure(aggregated(total=sum_("z")), rows(("a", 1, 0)), plain=False)
-    assert "operator 'op': there is no column 'z'; the values have user, x, y" in text
+    assert "there is no column 'z'; the values have user, x, y" in text
 
 
 def test_a_value_that_was_chosen_by_key_by_is_a_column_under_its_name():

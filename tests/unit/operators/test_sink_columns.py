@@ -149,7 +149,7 @@ def test_a_time_of_day_where_a_date_is_declared_is_refused():
 
 
 def test_records_without_any_field_are_refused_and_not_dropped():
-    with pytest.raises(OperatorError, match="2 records have no fields"):
+    with pytest.raises(OperatorError, match="records without fields"):
         written([{}, {}])
     assert written([{}, {}], keyed=True) == [{"n": 0}, {"n": 1}]
     assert written([{}, {"z": 1}]) == [{"z": None}, {"z": 1}]

@@ -52,9 +52,9 @@ def test_a_record_without_a_value_that_it_must_have_is_rejected():
 
 
 def test_a_lacking_column_or_another_type_names_the_source():
-    assert "source 'in': the records lack the column user, n of Click" in failure(lambda s: s, [{"x": 1}], value=Click)
+    assert "the records lack the column user, n of Click" in failure(lambda s: s, [{"x": 1}], value=Click)
     text = failure(lambda s: s, [{"n": "1"}], value=Strict)
-    assert "source 'in': the column 'n' is of type string, and Strict declares int64" in text
+    assert "the column 'n' is of type string, and Strict declares int64" in text
 
 
 def test_declarations_that_are_no_records_are_refused():

@@ -41,7 +41,7 @@ def test_what_is_no_timestamp_is_refused_with_operator_key_and_record(wrong):
 
 def test_a_column_of_another_type_is_refused_by_name():
     with pytest.raises(
-        OperatorError, match=r"'time': a time column holds timestamps, or integers .* and 'at' is of type string"
+        OperatorError, match=r"a time column holds timestamps, or integers .* and 'at' is of type string"
     ):
         timed("at")("text")
 

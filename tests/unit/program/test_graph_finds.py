@@ -117,9 +117,7 @@ def test_the_key_column_at_a_sink_can_be_named_or_left_out():
 
 
 def test_a_key_column_that_cannot_be_is_refused():
-    with pytest.raises(
-        OperatorError, match=r"sink 'out': key='n' is to name the key's column, and the values have a column"
-    ):
+    with pytest.raises(OperatorError, match=r"key='n' is to name the key's column, and the values have a column"):
         keyed_numbers(key="n")
     with pytest.raises(GraphError, match=r"sink 'out': key= names .*True is not a name"):
         keyed_numbers(key=True)
@@ -145,7 +143,7 @@ def test_a_plain_value_of_a_source_with_several_columns_is_refused():
     ("record", "said"),
     [
         ({"value": None}, r"'value' is null, or not there: value=int reads it alone.*value=int \| None"),
-        ({"cents": 3}, "source 'in': the records lack the column value of int; they have cents"),
+        ({"cents": 3}, "the records lack the column value of int; they have cents"),
     ],
 )
 def test_a_plain_value_that_is_not_there_is_not_none(record, said):

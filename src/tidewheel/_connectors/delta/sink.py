@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.delta.columns import check_partitions, check_types, created, fitted
 from tidewheel._connectors.delta.table import TableLocation, client
+from tidewheel._connectors.files import hive
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, typed
 from tidewheel._core.urls import Url
@@ -108,7 +109,11 @@ class _DeltaPartition(StagedBatches):
         if self._sink.partition_by:
             check_partitions(columns.schema.names, self._sink.partition_by, self._who)
         schema = self._sink.schema or created(columns.schema)
-        super().write(_fitted(columns, schema, self._who))
+        for _ in hive.split(columns, self._sink.partition_by) if self._sink.partition_by else ():
+            pass
+        fitting = _fitted(columns, schema, self._who)
+        self.check_schema(fitting.schema)
+        super().write(fitting)
 
 
 def _fitted(columns: pa.RecordBatch, schema: pa.Schema, who: str) -> pa.RecordBatch:

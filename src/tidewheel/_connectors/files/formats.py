@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -81,6 +83,15 @@ class CheckedFile:
         return False
 
 
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows on their way into a file."""
+
+    columns: pa.RecordBatch
+    lines: bytes = b""
+    """The lines of a text format."""
+
+
 class RowWriter(ABC):
     """Writes rows of one schema to a file, and closes the file."""
 
@@ -89,7 +100,7 @@ class RowWriter(ABC):
         self.rows = 0
 
     @abstractmethod
-    def write(self, columns: pa.RecordBatch) -> None:
+    def write(self, rows: EncodedRows) -> None:
         """Write rows."""
 
     @abstractmethod
@@ -108,8 +119,9 @@ class ParquetWriter(RowWriter):
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
 
-    def write(self, columns: pa.RecordBatch) -> None:
+    def write(self, rows: EncodedRows) -> None:
         """Write rows, a row group at a time."""
+        columns = rows.columns
         self.rows += columns.num_rows
         self._held.append(columns)
         self._held_rows += columns.num_rows
@@ -132,17 +144,9 @@ class ParquetWriter(RowWriter):
 class JsonWriter(RowWriter):
     """A JSON object per line: times as RFC 3339, bytes as base64, decimals as text, NaN as null."""
 
-    _encode = msgspec.json.Encoder().encode_lines
-
-    def __init__(self, file: CheckedFile, schema: pa.Schema) -> None:
-        super().__init__(file)
-        # A record as a dict takes ten times as long to make and to encode.
-        fields = {f"column{number}": name for number, name in enumerate(schema.names)}
-        self._record = msgspec.defstruct("Record", list(fields), rename=fields, gc=False)
-
-    def write(self, columns: pa.RecordBatch) -> None:
-        self.rows += columns.num_rows
-        self.file.write(self._encode(list(map(self._record, *map(values, columns.columns)))))
+    def write(self, rows: EncodedRows) -> None:
+        self.rows += rows.columns.num_rows
+        self.file.write(rows.lines)
 
     def close(self) -> None:
         self.file.close()
@@ -150,4 +154,31 @@ class JsonWriter(RowWriter):
 
 def row_writer(form: Format, file: CheckedFile, schema: pa.Schema, compression: str) -> RowWriter:
     """Return a writer of the format."""
-    return ParquetWriter(file, schema, compression) if form == "parquet" else JsonWriter(file, schema)
+    return ParquetWriter(file, schema, compression) if form == "parquet" else JsonWriter(file)
+
+
+_json_lines = msgspec.json.Encoder().encode_lines
+
+
+def encoded(form: Format, columns: pa.RecordBatch) -> EncodedRows:
+    """Return rows as a writer of the format takes them; rows that it cannot take are an error here, before any is written."""
+    if form == "parquet":
+        _check_parquet(columns.schema)
+        return EncodedRows(columns)
+    record = _record(tuple(columns.schema.names))
+    return EncodedRows(columns, _json_lines(list(map(record, *map(values, columns.columns)))))
+
+
+@lru_cache(maxsize=64)
+def _check_parquet(schema: pa.Schema) -> None:
+    """Refuse columns that Parquet does not have, such as a struct without fields."""
+    from pyarrow import parquet
+
+    parquet.ParquetWriter(pa.BufferOutputStream(), schema).close()
+
+
+@lru_cache(maxsize=64)
+def _record(names: tuple[str, ...]) -> Any:
+    # A record as a dict takes ten times as long to make and to encode.
+    fields = {f"column{number}": name for number, name in enumerate(names)}
+    return msgspec.defstruct("Record", list(fields), rename=fields, gc=False)

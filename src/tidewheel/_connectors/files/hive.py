@@ -8,18 +8,30 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._core.text import shortened
+from tidewheel.errors import OperatorError
+
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(0x20)}
 _POSITION = "tidewheel position"
+_LONGEST_NAME, _LONGEST_PATH = 255, 900
+"""How many bytes a folder's name may have on all usual file systems, and a path below the sink's folder in object stores."""
 
 
 def folder_of(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Return the folder for rows with these values.
+    """Return the folder for rows with these values; an `OperatorError` where its name would be too long.
 
     >>> folder_of(["day", "from"], [datetime.date(2025, 1, 31), "a/b"])
     'day=2025-01-31/from=a%2Fb'
     """
-    return "/".join(f"{_escaped(name)}={_text(value)}" for name, value in zip(names, values, strict=True))
+    folders = [f"{_escaped(name)}={_text(value)}" for name, value in zip(names, values, strict=True)]
+    path = "/".join(folders)
+    if len(path.encode()) > _LONGEST_PATH or any(len(folder.encode()) > _LONGEST_NAME for folder in folders):
+        raise OperatorError(
+            f"the values of {', '.join(names)} are too long for the names of folders: {shortened(path, 100)}. A folder's name, "
+            f"such as {names[0]}=…, has at most {_LONGEST_NAME} bytes, and all of them together {_LONGEST_PATH}"
+        )
+    return path
 
 
 def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

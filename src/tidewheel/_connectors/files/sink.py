@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.files import hive
-from tidewheel._connectors.files.formats import Format, RowWriter, row_writer
+from tidewheel._connectors.files.formats import EncodedRows, Format, RowWriter, encoded, row_writer
 from tidewheel._connectors.files.places import explained, place_at
 from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, over_number, whole
 from tidewheel._connectors.over_runs import over_stream, refuse_over, streams_of
@@ -184,29 +184,33 @@ class _FilesPartition(SinkPartition):
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
             return
-        if not self._sink.partition_by:
-            self._write("", columns)
-            return
-        self._check_partitioning(columns.schema.names)
-        for folder, rows in hive.split(columns, self._sink.partition_by):
+        # All of it is made ready before any of it is written: a write that fails has written nothing.
+        for folder, rows in list(self._ready(columns)):
             self._write(folder, rows)
 
-    def _write(self, folder: str, columns: pa.RecordBatch) -> None:
-        if self._sink.format == "parquet":
-            columns = typed(columns)
-        key = (folder, columns.schema)
+    def _ready(self, columns: pa.RecordBatch) -> Iterator[tuple[str, EncodedRows]]:
+        parts: Iterable[tuple[str, pa.RecordBatch]] = [("", columns)]
+        if self._sink.partition_by:
+            self._check_partitioning(columns.schema.names)
+            parts = hive.split(columns, self._sink.partition_by)
+        for folder, rows in parts:
+            try:
+                yield folder, encoded(self._sink.format, typed(rows) if self._sink.format == "parquet" else rows)
+            except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+                raise OperatorError(
+                    f"sink {self._staging.sink!r}: the columns {', '.join(rows.schema.names)} cannot be written as "
+                    f"{self._sink.format}: {error}"
+                ) from error
+
+    def _write(self, folder: str, rows: EncodedRows) -> None:
+        key = (folder, rows.columns.schema)
         try:
             if key not in self._open:
                 self._begin(*key)
             self._open.move_to_end(key)
-            self._open[key][0].write(columns)
+            self._open[key][0].write(rows)
         except OSError as error:
             self._explain(error)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise OperatorError(
-                f"sink {self._staging.sink!r}: the columns {', '.join(columns.schema.names)} cannot be written as "
-                f"{self._sink.format}: {error}"
-            ) from error
 
     def _begin(self, folder: str, schema: pa.Schema) -> None:
         if len(self._open) >= _OPEN_FILES:

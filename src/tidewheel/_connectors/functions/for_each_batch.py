@@ -10,11 +10,13 @@ import msgspec
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from tidewheel._connectors.files.formats import encoded
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedRef, read_token, stage, together, unstage
+from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, OperatorError, Retry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +66,7 @@ class ForEachBatch(Sink):
         try:
             self.function(frame, publication.sequence)
         except Exception as error:
-            raise OperatorError(
+            raise (Retry if is_transient(error) else OperatorError)(
                 f"sink {publication.sink!r}: its function failed on sequence {publication.sequence}: "
                 f"{described(error)}. The output is committed, and the next start calls the function again"
             ) from error
@@ -84,10 +86,16 @@ class _StagedParquet(SinkPartition):
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._tables: list[pa.Table] = []
+        self._schema: pa.Table | None = None
+        """The columns of all tables, without rows: what cannot be in one table with them is refused at once."""
 
     def write(self, columns: pa.RecordBatch) -> None:
         if columns.num_rows:
-            self._tables.append(pa.Table.from_batches([columns]))
+            encoded("parquet", columns)
+            table = pa.Table.from_batches([columns])
+            empty = [table[:0]] if self._schema is None else [self._schema, table[:0]]
+            self._schema = together(empty, self._staging.sink)
+            self._tables.append(table)
 
     def prepare(self) -> bytes | None:
         if not self._tables:

@@ -11,7 +11,8 @@ from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.markers import Target
-from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics, forget_runs
+from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics, forget_runs, largest_message
+from tidewheel._connectors.messages import check_size
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel._time.duration import Duration
@@ -60,6 +61,8 @@ class Kafka(Sink):
         self.target, self.key, self.codec = target, key, codec
         if target.markers is None:
             self.guarantee = "at least once"
+        self._largest: int | None = None
+        """How many bytes a message may have, known from the start of the job on."""
         self._sending: dict[tuple[str, str], Plain | Transactions] = {}
 
     def describe(self) -> str:
@@ -72,10 +75,11 @@ class Kafka(Sink):
     def start(self, job: str) -> None:
         """Check that the topic is there, and make the one of the markers."""
         check_topics(self.target)
+        self._largest = largest_message(self.target)
 
     def open(self, staging: Staging) -> SinkPartition:
         """Begin a task's output: payloads, staged in the job's store."""
-        return _Payloads(staging, self.key, self.codec)
+        return _Payloads(staging, self.key, self.codec, self._largest)
 
     def publish(self, publication: Publication) -> None:
         """Send what was staged, unless the marker says that it is there."""
@@ -110,9 +114,9 @@ class Kafka(Sink):
 class _Payloads(StagedBatches):
     """Encodes in the tasks, so that the driver has nothing to do but send."""
 
-    def __init__(self, staging: Staging, key: str | None, codec: PayloadCodec) -> None:
+    def __init__(self, staging: Staging, key: str | None, codec: PayloadCodec, largest: int | None) -> None:
         super().__init__(staging)
-        self._name, self._key, self._codec = staging.sink, key, codec
+        self._name, self._key, self._codec, self._largest = staging.sink, key, codec, largest
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
@@ -121,9 +125,10 @@ class _Payloads(StagedBatches):
             values = self._codec.encode(columns)
         except ConfigError as error:
             raise OperatorError(f"sink {self._name!r}: {error}") from error
-        super().write(
-            pa.RecordBatch.from_arrays([self._keys(columns), pa.array(values, pa.binary())], names=["key", "value"])
-        )
+        keys = self._keys(columns)
+        sizes = [value + key for value, key in zip(values, keys.to_pylist(), strict=True) if value and key]
+        check_size([*filter(None, values), *sizes], self._largest, self._name)
+        super().write(pa.RecordBatch.from_arrays([keys, pa.array(values, pa.binary())], names=["key", "value"]))
 
     def _keys(self, columns: pa.RecordBatch) -> pa.Array:
         if self._key is None:

@@ -15,6 +15,7 @@ each job and sink for as long as the topic lives.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -53,6 +54,9 @@ Message = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, 
 """Key and value, and the partition if it is known."""
 
 _LOG = logger(__name__)
+
+_MESSAGE_BYTES, _OVERHEAD = 1_000_000, 1_000
+"""The largest message of librdkafka unless `message.max.bytes` says another, and room for what is sent with it."""
 _ENDINGS, _ENDINGS_IN_TARGET = 6, 2
 """How often a sink drops what has no end: brokers may forget the ending too. What is left in the target is of others."""
 _LIMIT = "transaction.timeout.ms"
@@ -419,6 +423,23 @@ def _check_single(topic: str, partitions: Iterable[int]) -> None:
         raise ConfigError(
             f"the marker topic {topic!r} must have one partition, and has {len(list(partitions))}; give another by marker_topic="
         )
+
+
+def largest_message(target: Target) -> int:
+    """Return how many bytes a message to the target may have: by the producer's setting, and by the topic's if it is shown."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    limits = [int(target.connection.options.get("message.max.bytes", _MESSAGE_BYTES))]
+    topic = ConfigResource(ResourceType.TOPIC, target.topic)
+    # Who may write to a topic need not have the right to see its settings.
+    with contextlib.suppress(KafkaException):
+        settings = (
+            client(AdminClient, target.connection).describe_configs([topic])[topic].result(target.connection.timeout)
+        )
+        if "max.message.bytes" in settings:
+            limits.append(int(settings["max.message.bytes"].value))
+    return min(limits) - _OVERHEAD
 
 
 def _check_retention(admin: Any, target: Target) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._connectors.staging import StagedRecords, published_batches
 from tidewheel._values.columns import records
 
 
@@ -32,7 +32,7 @@ class Collect(Sink):
         self._added: set[bytes] = set()
 
     def open(self, staging: Staging) -> SinkPartition:
-        return StagedBatches(staging)
+        return StagedRecords(staging)
 
     def publish(self, publication: Publication) -> None:
         """Add the rows of each task whose rows were not added before."""

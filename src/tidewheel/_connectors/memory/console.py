@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import StagedBatches, published_batches
+from tidewheel._connectors.staging import StagedRecords, published_batches
 from tidewheel._core.text import printable
 from tidewheel._values.columns import records
 
@@ -29,7 +29,7 @@ class Console(Sink):
         self.limit = limit
 
     def open(self, staging: Staging) -> SinkPartition:
-        return StagedBatches(staging)
+        return StagedRecords(staging)
 
     def publish(self, publication: Publication) -> None:
         rows = [row for batch in published_batches(publication) for row in records(batch)]
@@ -43,11 +43,17 @@ class Console(Sink):
             _print_lines(title, shown, len(rows))
 
 
+def _print(line: str) -> None:
+    """Print a line, with escapes for the characters that the output's encoding lacks: the records are committed."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
 def _print_lines(title: str, rows: list[dict[str, Any]], total: int) -> None:
     for row in rows:
-        print(f"{title}: " + " ".join(f"{name}={value!r}" for name, value in row.items()))
+        _print(f"{title}: " + " ".join(f"{name}={value!r}" for name, value in row.items()))
     if total > len(rows):
-        print(f"{title}: … {total - len(rows)} more")
+        _print(f"{title}: … {total - len(rows)} more")
     sys.stdout.flush()
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessageInfo
 
 _IN_FLIGHT = 1000
+_LARGEST = 268_000_000
+"""How many bytes of data the protocol allows, less room for the topic."""
 
 
 def mqtt(
@@ -42,7 +44,7 @@ def mqtt(
 
     A broker that does not answer is waited for `patience`. `url` is as at the source.
     """
-    form = Form(topic, json() if codec is None else payload_codec(codec), "+#/\0")
+    form = Form(topic, json() if codec is None else payload_codec(codec), "+#/\0", longest=60_000, largest=_LARGEST)
     limit, patient = seconds(timeout, "the timeout of the sink mqtt"), seconds(patience, "patience of the sink mqtt")
     return Mqtt(url, form, retain, limit, patient)
 

@@ -234,8 +234,13 @@ async def _sent(target: Target, life: str, chunk: list[tuple[int, Message]]) -> 
         ) from error
 
 
+def largest_message(connection: NatsConnection) -> int:
+    """Return how many bytes of data the server takes in a message."""
+    return int(connection.client.max_payload) - _HEADROOM
+
+
 def _check_size(target: Target, subject: str, data: bytes) -> None:
-    most = target.connection.client.max_payload - _HEADROOM
+    most = largest_message(target.connection)
     if len(data) > most:
         raise ConnectorError(
             f"a message to {subject} has {len(data)} bytes, and {target.connection.url} takes {most} at most; raise its "

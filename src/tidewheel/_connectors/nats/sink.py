@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +14,14 @@ from tidewheel._codecs.json import json
 from tidewheel._connectors.marker import Outrun
 from tidewheel._connectors.messages import Form, MessagePartition
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
-from tidewheel._connectors.nats.publishing import Target, forget, found_target, publish_by_ids, publish_in_batches
+from tidewheel._connectors.nats.publishing import (
+    Target,
+    forget,
+    found_target,
+    largest_message,
+    publish_by_ids,
+    publish_in_batches,
+)
 from tidewheel._connectors.over_runs import over_stream, over_stream_of, streams_of
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._core.retry import patiently
@@ -100,6 +108,7 @@ class Nats(Sink):
     def start(self, job: str) -> None:
         with self._connected() as connection:
             self._target(connection, job, "any")
+            self.form = replace(self.form, largest=largest_message(connection))
 
     def open(self, staging: Staging) -> SinkPartition:
         return MessagePartition(self.form, staging)

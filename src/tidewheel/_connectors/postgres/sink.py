@@ -13,6 +13,7 @@ from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
 from tidewheel._time.duration import Duration, seconds
+from tidewheel._values.columns import check_readable
 from tidewheel.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
@@ -154,4 +155,6 @@ class _PostgresPartition(StagedBatches):
             raise OperatorError(
                 f"{self._who}: there is no column {table.by!r} (by=…); the records have {', '.join(columns.schema.names)}"
             )
+        check_readable(columns)
+        self.check_schema(columns.schema)
         super().write(writable(columns, self._who))

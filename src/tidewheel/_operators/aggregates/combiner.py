@@ -29,8 +29,8 @@ class AggregateCombiner(Combiner):
         """Messages that `fold` leaves out; they go on as they are."""
 
     @abstractmethod
-    def fold(self, batch: Batch) -> pa.Table | None:
-        """Return the partial results of messages; None if there are none."""
+    def fold(self, batch: Batch) -> list[pa.Table]:
+        """Return the partial results of messages."""
 
     def add(self, batch: Batch) -> Iterator[Batch]:
         if len(batch):
@@ -43,15 +43,13 @@ class AggregateCombiner(Combiner):
         yield from self._partial_results()
 
     def _fold(self, batch: Batch) -> None:
-        folded = self.fold(batch)
-        if folded is not None:
-            self._waiting.append(folded)
+        self._waiting += self.fold(batch)
 
     def _partial_results(self) -> Iterator[Batch]:
         aside, self.aside = self.aside, []
         yield from aside
         if self._waiting:
-            whole = merged(self._waiting, self.accumulators, self.context.operator, self._by)
+            whole = merged(self._waiting, self.accumulators, self.context, self._by)
             self._waiting = []
             for chunk in whole.combine_chunks().to_batches():
                 yield keyed(self._output_shape, chunk.select(chunk.schema.names[1:]), chunk.column(0))

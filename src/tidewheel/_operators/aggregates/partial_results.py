@@ -5,7 +5,7 @@ A table of partial results has a column for the key, columns that it is grouped 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._operators.accepted import accepted_places
 from tidewheel._operators.aggregates.functions import Accumulator, Array
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.key_by import column_of
 from tidewheel._state.key_batch import KeyBatch, sorted_keys
-from tidewheel._values import Batch, Shape
+from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import OperatorError, StateError
 
 KEY, LATEST = "~key", "~latest"
@@ -67,8 +68,19 @@ def grouped(
     context: Context,
     by: Mapping[str, pa.Array] = MappingProxyType({}),
     latest: bool = True,
-) -> pa.Table:
-    """Return the partial results of messages by key, or by key and further columns, with the latest timestamp if wanted."""
+) -> list[pa.Table]:
+    """Return the partial results of messages by key, or by key and further columns, with the latest timestamp if wanted.
+
+    They are one table, unless a record was rejected.
+    """
+
+    def attempt(part: Batch, place: slice) -> pa.Table:
+        return _grouped(part, accumulators, {name: column[place] for name, column in by.items()}, latest)
+
+    return [table for _, table in accepted_places(context, batch, attempt)]
+
+
+def _grouped(batch: Batch, accumulators: tuple[Accumulator, ...], by: Mapping[str, pa.Array], latest: bool) -> pa.Table:
     groups = [KEY, *by]
     arrays, names = [grouping_keys(batch), *by.values()], list(groups)
     folds: list[tuple[Any, str]] = []
@@ -78,12 +90,11 @@ def grouped(
             folds.append(([], "count_all"))
             continue
         if accumulator.column not in names:
-            column = column_of(context, batch, accumulator.column)
-            arrays.append(_numbers(column, accumulator.column, context.operator))
+            arrays.append(_numbers(column_of(batch, accumulator.column), accumulator.column))
             names.append(accumulator.column)
         if accumulator.fold == "sum":
             values = arrays[names.index(accumulator.column)]
-            _check_sum(arrays[: len(groups)], values, accumulator.column, context.operator)
+            _check_sum(arrays[: len(groups)], values, accumulator.column)
         folds.append((accumulator.column, accumulator.fold))
     results = ["count_all" if a.column is None else f"{a.column}_{a.fold}" for a in accumulators]
     timed = [LATEST] if latest and batch.times is not None else []
@@ -101,17 +112,36 @@ def grouped(
 
 
 def merged(
-    tables: list[pa.Table], accumulators: tuple[Accumulator, ...], operator: str, by: Sequence[str] = ()
+    tables: list[pa.Table],
+    accumulators: tuple[Accumulator, ...],
+    context: Context,
+    by: Sequence[str] = (),
+    keys: Sequence[Any] | None = None,
 ) -> pa.Table:
-    """Return several tables of partial results as one."""
+    """Return several tables of partial results as one.
+
+    Where a sum leaves 64 bits, the partial result that makes it do so is rejected; never one of the first table. `keys` are
+    the keys, where the column of the key has their numbers.
+    """
     if len(tables) == 1:
         return tables[0]
     kinds = {str(table.schema.field(KEY).type) for table in tables}
     if len(kinds) > 1:
         raise OperatorError(
-            f"operator {operator!r}: all keys must be of one type, not {' and '.join(sorted(kinds))}; convert them in key_by"
+            f"operator {context.operator!r}: all keys must be of one type, not {' and '.join(sorted(kinds))}; convert them in "
+            "key_by"
         )
-    return regrouped(concatenated(tables), accumulators, operator, (KEY, *by))
+
+    def together(*some: pa.Table) -> pa.Table:
+        return regrouped(concatenated(some), accumulators, (KEY, *by))
+
+    try:
+        return together(*tables)
+    except Left64Bits:
+        whole = tables[0]
+        for table in tables[1:]:
+            whole = _taken_in(whole, table, together, context, keys)
+        return whole
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
@@ -129,15 +159,39 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(cast, promote_options="permissive")
 
 
-def regrouped(
-    table: pa.Table, accumulators: tuple[Accumulator, ...], operator: str, groups: tuple[str, ...]
+def _taken_in(
+    whole: pa.Table,
+    table: pa.Table,
+    together: Callable[[pa.Table, pa.Table], pa.Table],
+    context: Context,
+    keys: Sequence[Any] | None,
 ) -> pa.Table:
+    """Return the partial results of both tables; rows of the second that cannot be added are rejected."""
+
+    def attempt(_: Batch, place: slice) -> pa.Table:
+        return together(whole, table[place])
+
+    for _, whole in accepted_places(context, _rows(table, keys), attempt):  # noqa: B007
+        pass
+    return whole
+
+
+def _rows(table: pa.Table, keys: Sequence[Any] | None) -> Batch:
+    """Return partial results as messages, for dead letters."""
+    places = table.column(KEY).to_pylist()
+    named = [place if keys is None else keys[place] for place in places]
+    if table.schema.field(KEY).type == STORED:
+        named = [from_stored(key) for key in named]
+    return Batch(ANY, values=table.drop_columns([KEY]).to_pylist(), keys=named)
+
+
+def regrouped(table: pa.Table, accumulators: tuple[Accumulator, ...], groups: tuple[str, ...]) -> pa.Table:
     """Return partial results folded by other columns than they were made by."""
     folds = []
     for accumulator in accumulators:
         if accumulator.fold == "sum":
             keys = [table.column(name) for name in groups]
-            _check_sum(keys, table.column(accumulator.name), accumulator.column or "", operator)
+            _check_sum(keys, table.column(accumulator.name), accumulator.column or "")
         if accumulator.fold in ("min", "max"):
             # A partial of nothing but nulls must not take part: its 0 is not a value.
             present = pc.greater(table.column(accumulator.present.name), 0)
@@ -154,19 +208,18 @@ def regrouped(
     )
 
 
-def _numbers(values: pa.Array, column: str, operator: str) -> pa.Array:
+def _numbers(values: pa.Array, column: str) -> pa.Array:
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return values if pa.types.is_int64(kind) else values.cast(pa.int64())
     if pa.types.is_floating(kind):
         return values if pa.types.is_float64(kind) else values.cast(pa.float64())
     raise OperatorError(
-        f"operator {operator!r}: aggregates are over numbers, and column {column!r} is of type {kind}; "
-        "convert it with map_batches, or use reduce"
+        f"aggregates are over numbers, and column {column!r} is of type {kind}; convert it with map_batches, or use reduce"
     )
 
 
-def _check_sum(groups: list[Any], values: Any, column: str, operator: str) -> None:
+def _check_sum(groups: list[Any], values: Any, column: str) -> None:
     """Refuse integers whose sum leaves 64 bits for any group: Arrow would wrap around silently."""
     if not pa.types.is_integer(values.type) or len(values) == 0:
         return
@@ -178,15 +231,18 @@ def _check_sum(groups: list[Any], values: Any, column: str, operator: str) -> No
     for group, value in zip(zip(*(each.to_pylist() for each in groups), strict=True), values.to_pylist(), strict=True):
         totals[group] = totals.get(group, 0) + (value or 0)
     if any(not -(2**63) <= total < 2**63 for total in totals.values()):
-        raise left_64_bits(column, operator)
+        raise Left64Bits(column)
 
 
-def left_64_bits(column: str | None, operator: str) -> OperatorError:
-    """Return the error for a sum that does not fit in 64 bits."""
-    return OperatorError(
-        f"operator {operator!r}: the sum of column {column!r} left 64 bits; cast the column to double, or use reduce, whose "
-        "Python integers have no limit"
-    )
+class Left64Bits(OperatorError):
+    """A sum that does not fit in 64 bits."""
+
+    def __init__(self, column: str | None) -> None:
+        """Take the column."""
+        super().__init__(
+            f"the sum of column {column!r} left 64 bits; cast the column to double, or use reduce, whose Python integers have "
+            "no limit"
+        )
 
 
 class Packing:

@@ -78,8 +78,7 @@ class AsOfLogic(CatchUpLogic[Sides]):
             is_known = at >= 0 and (self.tolerance is None or time - known[at][0] <= self.tolerance)
             if is_known or self.how == "left":
                 right = self.values[1].get(known[at][1]) if is_known else None
-                value = self.function(self.values[0].get(stored), right)
-                output.send(Message(timer.key, value, allowed(time, output)))
+                output.send_result(allowed(time, output), self.function, left=self.values[0].get(stored), right=right)
         # Whatever comes now is later than the timer, so of the values up to it only the last can matter.
         if known and (self.tolerance is None or known[-1][0] + self.tolerance >= timer.time):
             rights.add(known[-1])

@@ -107,8 +107,9 @@ class IntervalLogic(CatchUpLogic[Sides]):
 
     def _pair(self, side: int, own: Any, other: Any, time: int, output: OutputBuffer) -> None:
         left, right = (own, other) if side == 0 else (other, own)
-        value = self.function(
-            None if left is None else self.values[0].get(left), None if right is None else self.values[1].get(right)
+        output.send_result(
+            time,
+            self.function,
+            left=None if left is None else self.values[0].get(left),
+            right=None if right is None else self.values[1].get(right),
         )
-        assert output.current is not None
-        output.send(Message(output.current.key, value, time))

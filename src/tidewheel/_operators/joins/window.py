@@ -99,7 +99,7 @@ class WindowJoinLogic(CatchUpLogic[Panes]):
         for start in sorted(start for start, (end, _, _) in state.items() if end - 1 <= timer.time):
             end, lefts, rights = state.pop(start)
             for left, right in self._pairs(list(map(self.values[0].get, lefts)), list(map(self.values[1].get, rights))):
-                output.send(Message(timer.key, self.function(left, right), end - 1))
+                output.send_result(end - 1, self.function, left=left, right=right)
         return state or None
 
     def _pairs(self, lefts: list[Any], rights: list[Any]) -> list[tuple[Any, Any]]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._core.keys import kinds_of, to_stored
+from tidewheel._operators.accepted import accepted, accepted_places
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
 from tidewheel._values.exact import plain_array
@@ -70,33 +71,30 @@ def chosen(context: Context, batch: Batch, column: str | None) -> Batch:
     """Return the batch with the one column as its value, or as it is when none is chosen."""
     if column is None:
         return batch
-    array = column_of(context, batch, column)
+    array = column_of(batch, column)
     return batch.with_columns(context.shapes[0], pa.RecordBatch.from_arrays([array], [column]))
 
 
-def column_of(context: Context, batch: Batch, column: str) -> pa.Array:
+def column_of(batch: Batch, column: str) -> pa.Array:
     """Return a column of the values, or say which columns there are."""
-    columns = columns_of(context, batch)
+    columns = columns_of(batch)
     position = columns.schema.get_field_index(column)
     if position < 0:
-        raise OperatorError(
-            f"operator {context.operator!r}: there is no column {column!r}; the values have "
-            f"{', '.join(columns.schema.names)}"
-        )
+        raise OperatorError(f"there is no column {column!r}; the values have {', '.join(columns.schema.names)}")
     return columns.column(position)
 
 
-def key_array(array: pa.Array, operator: str) -> pa.Array:
+def key_array(array: pa.Array) -> pa.Array:
     """Return the key column in the one type per kind of key that the shuffle carries."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return key_array(array.dictionary_decode(), operator)
+        return key_array(array.dictionary_decode())
     for fits, carried in _CARRIED:
         if fits(kind):
             # 0.0 and -0.0 are one key.
             return pc.add(array.cast(carried), 0.0) if pa.types.is_floating(kind) else array.cast(carried)
     hint = "; a time as a key is text, such as start.isoformat()" if pa.types.is_temporal(kind) else ""
-    raise OperatorError(f"operator {operator!r}: a key must be {_KEYABLE}; this one is of type {kind}{hint}")
+    raise OperatorError(f"a key must be {_KEYABLE}; this one is of type {kind}{hint}")
 
 
 _CARRIED = (
@@ -121,26 +119,30 @@ class _ByColumn(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         # Values are made columns once: for the key, and for the shuffle behind it.
-        batch = batch.exact()
-        carried = batch.carried
-        if batch.form is not None and carried is not None and self.column in carried.schema.names:
-            column = carried.column(self.column)
-        else:
-            column = column_of(self.context, batch, self.column)
-        keys = key_array(column, self.context.operator)
-        refused = _not_keys(keys)
-        if refused:
-            for position in refused:
+        for part, (keyed, keys) in accepted(self.context, batch.exact(), self._keyed):
+            for position in _not_keys(keys):
                 what = "NaN" if keys[position].is_valid else "null"
                 error = OperatorError(
                     f"the key column {self.column!r} is {what}; filter such records out before key_by"
                 )
-                self.context.reject(error, batch, position)
-            batch = without(batch, refused)
-            keys = keys.filter(pa.array(_mask(len(keys), refused)))
-        if len(keys):
+                self.context.reject(error, part, position)
+            self.context.emit(keyed)
+
+    def _keyed(self, batch: Batch) -> tuple[Batch, pa.Array]:
+        """Return the messages that have a key under it, and the keys of all, which may be null."""
+        carried = batch.carried
+        if batch.form is not None and carried is not None and self.column in carried.schema.names:
+            column = carried.column(self.column)
+        else:
+            column = column_of(batch, self.column)
+        keys = present = key_array(column)
+        refused = _not_keys(keys)
+        if refused:
+            batch, present = without(batch, refused), keys.filter(pa.array(_mask(len(keys), refused)))
+        keyed = chosen(self.context, batch, self.operator.value).keyed_by(column=present)
+        if len(present):
             self.context.keyed({"": {_KINDS[keys.type]}})
-        self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(column=keys))
+        return keyed, keys
 
 
 def _not_keys(keys: pa.Array) -> list[int]:
@@ -163,23 +165,20 @@ class _ByFunction(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         keys, rejected = each(self.context, batch, self.function, self.read)
-        batch = without(batch, rejected)
+        parts = accepted_places(
+            self.context, without(batch, rejected), lambda part, place: self._keyed(part, keys[place])
+        )
+        for _, keyed in parts:
+            self.context.emit(keyed)
+
+    def _keyed(self, batch: Batch, keys: list[Any]) -> Batch:
         column = plain_array(keys)
         if column is None or pa.types.is_floating(column.type):
-            batch, keys, column = self._checked(batch, keys)
+            for key in keys:
+                to_stored(key)
+            keys = [key + 0.0 if type(key) is float else key for key in keys]
+            column = plain_array(keys)
+        keyed = chosen(self.context, batch, self.operator.value).keyed_by(keys=keys, column=column)
         if keys:
             self.context.keyed(kinds_of(keys) if column is None else {"": {_KINDS[column.type]}})
-        self.context.emit(chosen(self.context, batch, self.operator.value).keyed_by(keys=keys, column=column))
-
-    def _checked(self, batch: Batch, keys: list[Any]) -> tuple[Batch, list[Any], pa.Array | None]:
-        """Reject the messages whose key cannot be one."""
-        refused: list[int] = []
-        for position, key in enumerate(keys):
-            try:
-                to_stored(key)
-            except OperatorError as error:
-                self.context.reject(error, batch, position)
-                refused.append(position)
-        rejected = set(refused)
-        keys = [key + 0.0 if type(key) is float else key for at, key in enumerate(keys) if at not in rejected]
-        return without(batch, refused), keys, plain_array(keys)
+        return keyed

@@ -31,6 +31,8 @@ class OutputBuffer:
         """Timers that were set (True) or cancelled, in order."""
         self.current: Message | None = None
         self.belongs: Callable[[Any], bool] = lambda key: False
+        self.reject: Callable[[Exception, Any], None] | None = None
+        """Puts a record aside, where there is a dead-letter sink."""
 
     def send(self, message: Message) -> None:
         """Send a message under the key that is being handled."""
@@ -55,6 +57,22 @@ class OutputBuffer:
             )
         # An equal key may be of another type, as True is to 1; the stream goes on with the one that came in.
         self._append(message.key if current is None else current.key, message.value, message.time)
+
+    def send_result(self, time: int, function: Callable[..., Any], **values: Any) -> None:
+        """Send what a function of the user makes of values that have waited in state.
+
+        Where the function fails, these values go to the dead letters, and the message or timer that is being handled does not
+        fail with them.
+        """
+        current = self._handled("send_result", "")
+        try:
+            value = function(*values.values())
+        except Exception as error:
+            if self.reject is None:
+                raise
+            self.reject(error, values)
+        else:
+            self.send(Message(current.key, value, time))
 
     def _too_early(self, message: Message) -> bool:
         if message.time is None or self.last_epoch is None or message.time > self.last_epoch:

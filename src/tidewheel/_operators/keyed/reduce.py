@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._operators.base import Context, Conversion, Operator, Process
+from tidewheel._operators.base import Context, Conversion, Operator, Process, readable
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
@@ -38,7 +38,7 @@ class Reduce(Operator):
         return _Reducing(self, context)
 
     def combiner(self, context: Context) -> Combiner:
-        return _Folded(_Folding(self.function, context), context)
+        return _Folded(_Folding(self.function, context, self.state.resolved_codec().encode), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -126,6 +126,7 @@ class _Folded(Combiner):
         self.touched = _Touched()
 
     def add(self, batch: Batch) -> Iterator[Batch]:
+        batch = readable(self.context, batch)
         self.folding.fold(self.folded, batch)
         self.touched.add(batch)
         if len(self.folded) > _FLUSH_KEYS:
@@ -150,6 +151,7 @@ class _Reducing(Process):
         self.messages.add(batch, self._process)
 
     def _process(self, batch: Batch) -> None:
+        batch = readable(self.context, batch)
         key_batch = self.state.open(batch.keys_made, batch.key_data)
         folded = dict(zip(key_batch.keys, key_batch.states, strict=True))
         self.folding.fold(folded, batch)

@@ -10,7 +10,16 @@ from typing import Any
 
 from tidewheel._core.fields_read import fields_read
 from tidewheel._operators.annotations import returned
-from tidewheel._operators.base import Context, Conversion, Operator, Process, Reads, reads_of_function, without
+from tidewheel._operators.base import (
+    Context,
+    Conversion,
+    Operator,
+    Process,
+    Reads,
+    reads_of_function,
+    values_of,
+    without,
+)
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.state_spec import IMMUTABLE, StateSpec
@@ -89,10 +98,15 @@ class _Mapping(Process):
         self.messages.finish(self._process)
 
     def _process(self, batch: Batch) -> None:
-        key_batch = self.state.open(batch.keys_made, batch.key_data)
-        if self._by_key(key_batch, batch):
-            return
-        rest = zip(key_batch.places(), batch.values_read(self.read), strict=True)
+        if not self.context.keeps_rejected():
+            key_batch = self.state.open(batch.keys_made, batch.key_data)
+            if self._by_key(key_batch, batch):
+                return
+        values, unreadable = values_of(self.context, batch, self.read)
+        if unreadable or self.context.keeps_rejected():
+            batch = without(batch, unreadable)
+            key_batch = self.state.open(batch.keys_made, batch.key_data)
+        rest = zip(key_batch.places(), values, strict=True)
         out: list[Any] = []
         rejected: list[int] = []
         run = self._careful if self.context.keeps_rejected() else self._fast
@@ -112,7 +126,7 @@ class _Mapping(Process):
 
         The output is in that order too: no order is promised between keys.
         """
-        if self.context.keeps_rejected() or not batch.is_columns_only:
+        if not batch.is_columns_only:
             return False
         together = key_batch.together()
         if together is None:
@@ -120,7 +134,7 @@ class _Mapping(Process):
         order, counts = together
         batch = batch.reordered(order)
         function, default = self.function, self.state.default
-        rest = iter(batch.values_read(self.read))
+        rest = iter(values_of(self.context, batch, self.read)[0])
         out: list[Any] = []
         left: list[Any] = []
         append, keep = out.append, left.append

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidewheel._core.keys import shard_of
 from tidewheel._core.user_code import described
-from tidewheel._operators.base import Context, Conversion, Operator, Process
+from tidewheel._operators.base import Context, Conversion, Operator, Process, readable
 from tidewheel._operators.keyed.datetimes import DatetimeLogic
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
@@ -20,7 +20,7 @@ from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
 from tidewheel._state.segments import UNREADABLE
-from tidewheel._values import Batch, Shape, shape_of
+from tidewheel._values import ANY, Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
 
 Handler = Callable[[Message, Any, Any], Any]
@@ -109,6 +109,7 @@ class LogicProcess(Process):
 
     def _process(self, handle: Handler, batch: Batch) -> None:
         output = self._output()
+        batch = readable(self.context, batch)
         key_batch = self.state.open(batch.keys_made, batch.key_data)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
         keys, states, default = key_batch.keys, key_batch.states, self.state.default
@@ -178,6 +179,7 @@ class LogicProcess(Process):
             try:
                 handle(self.state.shard(shard), output)
             except Exception as error:
+                self.context.check_transient(error)
                 raise OperatorError(f"operator {self.context.operator!r}, shard {shard}: {described(error)}") from error
             self._send(output)
 
@@ -185,7 +187,14 @@ class LogicProcess(Process):
         return shard_of(key, self.state.n_shards) == shard
 
     def _output(self) -> OutputBuffer:
-        return OutputBuffer(self.context.operator, self.context.last_epoch, self.context.epoch, self.context.now)
+        output = OutputBuffer(self.context.operator, self.context.last_epoch, self.context.epoch, self.context.now)
+        if self.context.keeps_rejected():
+            output.reject = partial(self._reject, output)
+        return output
+
+    def _reject(self, output: OutputBuffer, error: Exception, record: Any) -> None:
+        keys = None if output.current is None else [output.current.key]
+        self.context.reject(error, Batch(ANY, values=[record], keys=keys), 0)
 
     def _send(self, output: OutputBuffer) -> None:
         if output.values:

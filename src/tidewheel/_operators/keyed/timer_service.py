@@ -94,18 +94,32 @@ class TimerService:
 
     def _call(self, timer: Timer, output: OutputBuffer) -> None:
         output.current = Message(timer.key, None, self._time(timer))
-        first = len(output.timers)
+        mark, first = output.mark(), len(output.timers)
+        state = self.state.get(timer.key)
+        # A logic that catches up is one of our own, and calls the user's functions by `send_result`, which cannot fail here.
+        careful = output.reject is not None and not isinstance(self.logic, CatchUpLogic)
+        before = self.state.codec.encode(state) if careful and state is not None else None
         try:
-            state = self.state.get(timer.key)
             new = self.logic.on_timer(timer, self.state.default() if state is None else state, output)
             for other, there in output.timers[first:]:
                 if there and other.clock == timer.clock and other.time <= timer.time:
                     raise OperatorError(
                         f"on_timer set a timer for {other.time}, which is not after the one that fired; it would fire for ever"
                     )
+            if careful and new is not None:
+                self.state.codec.encode(new)
         except UNREADABLE:
             raise
         except Exception as error:
+            self.context.check_transient(error)
+            if output.reject is not None:
+                # The timer has fired: the next one finds the state as it was.
+                output.reject(error, {"timer": timer.name, "time": timer.time, "clock": timer.clock})
+                output.cut(mark)
+                output.current = None
+                if before is not None:
+                    self.state.put(timer.key, self.state.made_again(timer.key, before))
+                return
             raise OperatorError(
                 f"operator {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
                 f"{described(error)}"

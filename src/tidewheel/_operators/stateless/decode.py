@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec
+from tidewheel._core.text import cut, text_of, valid
+from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel.errors import GraphError, OperatorError
 
 DECODED, DEAD = 0, 1
+_LONGEST = 10_000
+"""How many characters of an error a dead letter has."""
 ERROR = "error"
 """The column of a dead letter that says why it is one."""
 
@@ -50,8 +55,11 @@ class _Decoding(Process):
         self.operator, self.context = operator, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        payloads = self._payloads(batch)
-        decoded, errors = decode_all(self.operator.codec, payloads)
+        for part, payloads in accepted(self.context, batch, self._payloads):
+            self._decode(part, payloads)
+
+    def _decode(self, batch: Batch, payloads: list[bytes | None]) -> None:
+        decoded, errors = decode_all(self.operator.codec, payloads, self.context.check_transient)
         shape = self.context.shapes[DECODED]
         if not errors:
             self.context.emit(batch.with_values(shape, decoded), DECODED)
@@ -61,29 +69,30 @@ class _Decoding(Process):
             self.context.emit(batch.take(good).with_values(shape, decoded), DECODED)
         self.context.count("dead", len(errors))
         dead = batch.take(list(errors))
-        columns = columns_of(self.context, dead)
-        explained = columns.append_column(ERROR, pa.array(list(errors.values()), pa.string()))
+        explained = columns_of(dead).append_column(ERROR, pa.array(list(errors.values()), pa.string()))
         self.context.emit(dead.with_columns(self.context.shapes[DEAD], explained), DEAD)
 
     def _payloads(self, batch: Batch) -> list[bytes | None]:
-        columns = columns_of(self.context, batch)
+        columns = columns_of(batch)
         at = columns.schema.get_field_index(self.operator.column)
-        name = f"operator {self.context.operator!r}"
         if at < 0:
             raise OperatorError(
-                f"{name}: there is no column {self.operator.column!r} to decode; there are {', '.join(columns.schema.names)}"
+                f"there is no column {self.operator.column!r} to decode; there are {', '.join(columns.schema.names)}"
             )
         column = columns.column(at)
         if not any(check(column.type) for check in (pa.types.is_binary, pa.types.is_string, pa.types.is_null)):
-            raise OperatorError(
-                f"{name}: the column {self.operator.column!r} holds {column.type}, and not bytes or text"
-            )
+            raise OperatorError(f"the column {self.operator.column!r} holds {column.type}, and not bytes or text")
         payloads: list[bytes | None] = column.cast(pa.binary()).to_pylist()
         return payloads
 
 
-def decode_all(codec: PayloadCodec, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Return the decoded records in order, and the error of each other message by its position."""
+def decode_all(
+    codec: PayloadCodec, payloads: list[bytes | None], check_transient: Callable[[Exception], None] = lambda _: None
+) -> tuple[list[Any], dict[int, str]]:
+    """Return the decoded records in order, and the error of each other message by its position.
+
+    A codec may ask a service, such as a registry of schemas: `check_transient` raises where that is away.
+    """
     decoded: list[Any] = []
     errors: dict[int, str] = {}
     rest = iter(payloads)
@@ -91,7 +100,14 @@ def decode_all(codec: PayloadCodec, payloads: list[bytes | None]) -> tuple[list[
         try:
             decoded.extend(map(codec.decode, rest))  # type: ignore[arg-type]
         except Exception as error:
+            check_transient(error)
             position = len(decoded) + len(errors)
             missing = payloads[position] is None
-            errors[position] = "there is no payload" if missing else f"{codec.name}: {type(error).__name__}: {error}"
+            errors[position] = (
+                "there is no payload" if missing else f"{codec.name}: {type(error).__name__}: {_text(error)}"
+            )
     return decoded, errors
+
+
+def _text(error: Exception) -> str:
+    return cut(valid(text_of(error)), _LONGEST)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, without
+from tidewheel._operators.accepted import accepted
+from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.expressions import columns_used, evaluated, result_types
 from tidewheel.errors import GraphError, OperatorError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,57 +115,45 @@ class _Checked(Process):
         self._schema: pa.Schema | None = None
 
     def _fitting(self, batch: Batch) -> pa.RecordBatch:
-        columns = columns_of(self.context, batch)
+        columns = columns_of(batch)
         if columns.schema != self._schema:
             try:
                 self.operator.checked(columns.schema)
             except GraphError as error:
-                raise OperatorError(f"operator {self.context.operator!r}: {error}") from None
+                raise OperatorError(str(error)) from None
             self._schema = columns.schema
         return columns
-
-    def _without_failing(self, batch: Batch, expressions: Sequence[Any]) -> Batch:
-        """Reject the records for which an expression fails, such as a division by zero; return the others."""
-        columns = columns_of(self.context, batch)
-        rejected: list[int] = []
-        # Halves of halves: of many records few fail.
-        parts = [(0, len(batch))]
-        while parts:
-            start, end = parts.pop()
-            try:
-                evaluated(columns.slice(start, end - start), expressions)
-            except pa.ArrowException as error:
-                if end - start == 1:
-                    self.context.reject(OperatorError(str(error)), batch, start)
-                    rejected.append(start)
-                else:
-                    middle = (start + end) // 2
-                    parts += [(middle, end), (start, middle)]
-        return without(batch, rejected)
 
 
 class _Keeping(_Checked):
     operator: Where
 
     def on_batch(self, batch: Batch, port: int) -> None:
+        for part, keep in accepted(self.context, batch, self._kept):
+            self.context.emit(part if keep.all() else part.take(np.flatnonzero(keep)))
+
+    def _kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
         columns = self._fitting(batch)
-        try:
-            (mask,) = evaluated(columns, [self.operator.expression])
-        except pa.ArrowException:
-            batch = self._without_failing(batch, [self.operator.expression])
-            (mask,) = evaluated(columns_of(self.context, batch), [self.operator.expression])
-        keep = mask.fill_null(False).to_numpy(zero_copy_only=False)
-        self.context.emit(batch if keep.all() else batch.take(np.flatnonzero(keep)))
+        (mask,) = _told(lambda: evaluated(columns, [self.operator.expression]))
+        kept: npt.NDArray[np.bool_] = mask.fill_null(False).to_numpy(zero_copy_only=False)
+        return kept
 
 
 class _Computing(_Checked):
     operator: Computed
 
     def on_batch(self, batch: Batch, port: int) -> None:
+        for part, columns in accepted(self.context, batch, self._computed):
+            self.context.emit(part.with_columns(self.context.shapes[0], columns))
+
+    def _computed(self, batch: Batch) -> pa.RecordBatch:
         columns = self._fitting(batch)
-        try:
-            columns = self.operator.computed(columns)
-        except pa.ArrowException:
-            batch = self._without_failing(batch, list(self.operator.expressions.values()))
-            columns = self.operator.computed(columns_of(self.context, batch))
-        self.context.emit(batch.with_columns(self.context.shapes[0], columns))
+        return _told(lambda: self.operator.computed(columns))
+
+
+def _told(work: Callable[[], T]) -> T:
+    """Say what Arrow says where an expression fails for a record, such as a division by zero."""
+    try:
+        return work()
+    except pa.ArrowException as error:
+        raise OperatorError(str(error)) from None

@@ -40,8 +40,12 @@ class _Filtering(Process):
         self.read = fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        verdicts, rejected = each(self.context, batch, self.function, self.read)
+        verdicts, rejected = each(self.context, batch, self._verdict, self.read)
         batch = without(batch, rejected)
         if not all(verdicts):
-            batch = batch.take(np.flatnonzero(np.fromiter(map(bool, verdicts), bool, len(verdicts))))
+            batch = batch.take(np.flatnonzero(np.fromiter(verdicts, bool, len(verdicts))))
         self.context.emit(batch)
+
+    def _verdict(self, value: Any) -> bool:
+        # An answer may be something that is neither true nor false, such as an array.
+        return bool(self.function(value))

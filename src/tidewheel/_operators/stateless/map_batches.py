@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._core.user_code import described
+from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import ROW, Batch, Shape, shape_of
 from tidewheel.errors import OperatorError
@@ -39,15 +40,24 @@ class _MappingBatches(Process):
         self.function, self.context = operator.function, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        name = self.context.operator
-        columns = columns_of(self.context, batch)
+        for part, result in accepted(self.context, batch, self._result):
+            self._emit(part, result)
+
+    def _result(self, batch: Batch) -> Any:
+        columns = columns_of(batch)
         try:
-            result = self.function(columns)
+            return self.function(columns)
         except Exception as error:
+            self.context.check_transient(error)
+            if len(batch) == 1:
+                raise
             raise OperatorError(
-                f"operator {name!r}: its function failed on a batch of {len(batch)} records with columns "
-                f"{', '.join(columns.schema.names)}: {described(error)}"
+                f"its function failed on a batch of {len(batch)} records with columns {', '.join(columns.schema.names)}: "
+                f"{described(error)}"
             ) from error
+
+    def _emit(self, batch: Batch, result: Any) -> None:
+        name = self.context.operator
         if isinstance(result, pa.Table):
             batches = result.to_batches()
             result = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=result.schema)

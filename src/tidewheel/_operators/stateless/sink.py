@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._connectors.sink import Sink
+from tidewheel._operators.accepted import OF_THE_RUN, accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
-from tidewheel._values import Batch, Shape
+from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.records import field_names, has_fields
 from tidewheel.errors import OperatorError
 
@@ -41,24 +42,27 @@ class _Writing(Process):
     def on_batch(self, batch: Batch, port: int) -> None:
         if len(batch) == 0:
             return
-        if self.operator.sink.minds_absent_fields:
-            for alike in _alike(batch):
-                self._write(alike)
-        else:
-            self._write(batch)
+        for alike in _alike(batch) if self.operator.sink.minds_absent_fields else (batch,):
+            for part, columns in accepted(self.context, alike, self._columns):
+                # Parts of the same columns are written: made again of fewer records, they might be of other types.
+                rows = part.with_columns(ROW, columns)
+                for _ in accepted(self.context, rows, self._write, (*OF_THE_RUN, OSError)):
+                    pass
 
     def _write(self, batch: Batch) -> None:
+        self.context.write(batch.columns)
+
+    def _columns(self, batch: Batch) -> pa.RecordBatch:
         name = self.operator.key_name
-        columns = columns_of(self.context, batch, fieldless=batch.keyed and name is not None)
+        columns = columns_of(batch, fieldless=batch.keyed and name is not None)
         if self.operator.named and name in columns.schema.names:
             raise OperatorError(
-                f"sink {self.context.operator!r}: key={name!r} is to name the key's column, and the values have a column of that "
-                "name; give it another"
+                f"key={name!r} is to name the key's column, and the values have a column of that name; give it another"
             )
         if batch.keyed and name is not None and name not in columns.schema.names:
             arrays = [self._keys(batch), *columns.columns]
             columns = pa.RecordBatch.from_arrays(arrays, [name, *columns.schema.names])
-        self.context.write(columns)
+        return columns
 
     def _keys(self, batch: Batch) -> pa.Array:
         """Return the keys as a column; a tuple becomes a struct with the fields _1, _2 and so on, as in Spark."""
@@ -69,8 +73,7 @@ class _Writing(Process):
             return pa.array([{f"_{at}": part for at, part in enumerate(key, 1)} for key in batch.keys])
         except (TypeError, ValueError, OverflowError) as error:
             raise OperatorError(
-                f"sink {self.context.operator!r}: the keys do not fit into a column of one type: {error}; make them all of one "
-                "type in key_by"
+                f"the keys do not fit into a column of one type: {error}; make them all of one type in key_by"
             ) from error
 
 

@@ -11,6 +11,7 @@ from tidewheel._connectors.bad_lines import BadLine, parted
 from tidewheel._connectors.files.extensions import SEPARATORS, names_columns, taken_for_a_record
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.source import Source
+from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import SCALAR, Batch, Shape
 from tidewheel._values.declared import as_declared, unfilled
@@ -53,14 +54,11 @@ class _Reading(Process):
         if not self._declared:
             self.context.emit(Batch(self.shape, columns=batch.columns, times=batch.times))
             return
-        try:
-            columns = as_declared(batch.columns, self.shape)
-        except OperatorError as error:
-            raise OperatorError(f"source {self.context.operator!r}: {error}") from None
-        empty = unfilled(columns, self.shape)
-        for position, name in empty.items():
-            self.context.reject(self._is_null(name), batch, position)
-        self.context.emit(without(Batch(self.shape, columns=columns, times=batch.times), list(empty)))
+        for part, columns in accepted(self.context, batch, lambda part: as_declared(part.columns, self.shape)):
+            empty = unfilled(columns, self.shape)
+            for position, name in empty.items():
+                self.context.reject(self._is_null(name), part, position)
+            self.context.emit(without(Batch(self.shape, columns=columns, times=part.times), list(empty)))
 
     @property
     def _declared(self) -> bool:

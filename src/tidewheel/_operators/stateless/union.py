@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidewheel._operators.base import Context, Operator, Process
+from tidewheel._operators.base import Context, Operator, Process, readable
 from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import GraphError
 
@@ -51,5 +51,9 @@ class _Uniting(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         shape = self.context.shapes[0]
+        if batch.shape == shape:
+            self.context.emit(batch)
+            return
         # Columns would come back as the declared shape says; where the inputs differ, only the values themselves are right.
-        self.context.emit(batch if batch.shape == shape else batch.with_values(shape, batch.values))
+        batch = readable(self.context, batch)
+        self.context.emit(batch.with_values(shape, batch.values))

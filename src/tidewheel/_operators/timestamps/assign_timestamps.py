@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, without
 from tidewheel._operators.keyed.key_by import column_of
 from tidewheel._time.duration import MAX_TIME, UNITS, Unit, instant, is_plausible, without_unit
@@ -107,43 +108,41 @@ class _ByColumn(_Assigning):
         self.column = operator.time
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        column = column_of(self.context, batch, self.column)
-        if column.null_count:
-            empty = [position for position, time in enumerate(column) if not time.is_valid]
-            for position in empty:
-                error = OperatorError(f"the time column {self.column!r} is null; filter such records out before")
-                self.context.reject(error, batch, position)
-            batch, column = without(batch, empty), column.drop_null()
+        for part, times in accepted(self.context, batch, self._times):
+            wrong = [position for position, time in enumerate(times) if isinstance(time, OperatorError)]
+            for position in wrong:
+                self.context.reject(times[position], part, position)  # type: ignore[arg-type]
+            fine = [time for time in times if not isinstance(time, OperatorError)]
+            self.emit(without(part, wrong), fine)
+
+    def _times(self, batch: Batch) -> list[int | OperatorError]:
+        """Return the column in ns, with an error in the place of what is no time."""
+        column = column_of(batch, self.column)
         if pa.types.is_timestamp(column.type):
             if self.operator.unit is not None:
-                raise OperatorError(f"operator {self.context.operator!r}: {_no_unit(self.column, column.type)}")
-            self.emit(batch, _nanoseconds(column))
-        elif pa.types.is_integer(column.type):
-            self.emit(*self._with_unit(batch, column))
-        else:
-            raise OperatorError(f"operator {self.context.operator!r}: {_wrong_type(self.column, column.type)}")
+                raise OperatorError(_no_unit(self.column, column.type))
+            return [self._no_time() if time is None else time for time in _nanoseconds(column)]
+        if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+            raise OperatorError(_wrong_type(self.column, column.type))
+        factor = 1 if self.operator.unit is None else UNITS[self.operator.unit]
+        return [self._no_time() if time is None else self._counted(time, factor) for time in column.to_pylist()]
 
-    def _with_unit(self, batch: Batch, column: pa.Array) -> tuple[Batch, list[int]]:
-        """Return the messages whose time says when they happened, and that in ns."""
-        times: list[int] = column.to_pylist()
-        if self.operator.unit is not None:
-            factor = UNITS[self.operator.unit]
-            return batch, times if factor == 1 else [time * factor for time in times]
-        if not times or (is_plausible(min(times)) and is_plausible(max(times))):
-            return batch, times
-        wrong = [position for position, time in enumerate(times) if not is_plausible(time)]
-        for position in wrong:
-            self.context.reject(without_unit(times[position], self.column), batch, position)
-        return without(batch, wrong), list(filter(is_plausible, times))
+    def _counted(self, time: int, factor: int) -> int | OperatorError:
+        if self.operator.unit is None and not is_plausible(time):
+            return without_unit(time, self.column)
+        return time * factor
+
+    def _no_time(self) -> OperatorError:
+        return OperatorError(f"the time column {self.column!r} is null; filter such records out before")
 
 
-def _nanoseconds(column: pa.Array) -> list[int]:
+def _nanoseconds(column: pa.Array) -> list[int | None]:
     try:
-        times: list[int] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+        times: list[int | None] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
     except pa.ArrowInvalid:
         # Some year does not fit in 64 bits of ns, as Python integers it does: it is one record's error.
         factor = UNITS[column.type.unit]
-        return [time * factor for time in column.cast(pa.int64()).to_pylist()]
+        return [None if time is None else time * factor for time in column.cast(pa.int64()).to_pylist()]
     return times
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._operators.base import Context, Operator, Process, Reads, without
+from tidewheel._core.text import shortened, valid
+from tidewheel._operators.accepted import accepted
+from tidewheel._operators.base import Context, Operator, Process, Reads, each, readable, without
+from tidewheel._operators.keyed.key_by import column_of
 from tidewheel._operators.logic import Message
 from tidewheel._time.duration import MAX_TIME, in_ns, moment
 from tidewheel._time.frontier import Input
@@ -17,6 +20,8 @@ from tidewheel._values import Batch, Shape
 from tidewheel.errors import OperatorError
 
 ON_TIME, LATE = 0, 1
+_LONGEST = 256
+"""How many characters the name of a partition may have."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,13 @@ class _Generating(Process):
                 f"operator {self.context.operator!r}: the messages have no timestamps; put assign_timestamps before it"
             )
         batch = self._without_ahead(batch, batch.times)
+        if self.operator.function is not None:
+            batch = readable(self.context, batch)
+        batch, inputs = self._inputs(batch)
         if not len(batch):
             return
         assert batch.times is not None
-        self._tell(batch, batch.times)
+        self._tell(batch, batch.times, inputs)
         if self.last is None or min(batch.times) > self.last:
             self.context.emit(batch, ON_TIME)
             return
@@ -98,13 +106,13 @@ class _Generating(Process):
         self.context.emit(batch.take(ahead), LATE)
         return without(batch, ahead)
 
-    def _tell(self, batch: Batch, times: list[int]) -> None:
+    def _tell(self, batch: Batch, times: list[int], inputs: list[str]) -> None:
         """Report the latest epoch among the messages, by partition where there are any."""
         if self.operator.partition is None and self.operator.function is None:
             self.context.saw(self.context.operator, self._bounded(max(times)))
             return
         latest: dict[str, int | None] = {}
-        for name, time in zip(self._inputs(batch), self._epochs(batch, times), strict=True):
+        for name, time in zip(inputs, self._epochs(batch, times), strict=True):
             before = latest.get(name)
             latest[name] = before if time is None or (before is not None and before >= time) else time
         for name, epoch in latest.items():
@@ -133,13 +141,35 @@ class _Generating(Process):
                 epochs.append(None)
         return epochs
 
-    def _inputs(self, batch: Batch) -> list[str]:
+    def _inputs(self, batch: Batch) -> tuple[Batch, list[str]]:
+        """Return the messages whose partition is known, and the input of the clock that each belongs to; reject the others."""
         partition, name = self.operator.partition, self.context.operator
         if partition is None:
-            return [name] * len(batch)
+            return batch, [name] * len(batch)
         if callable(partition):
-            return [f"{name}/{partition(value)}" for value in batch.values]
-        return [f"{name}/{each}" for each in batch.columns.column(partition).to_pylist()]
+            names, rejected = each(self.context, batch, lambda value: _input_name(name, partition(value)))
+            return without(batch, rejected), names
+        parts: list[Batch] = []
+        inputs: list[str] = []
+        for part, column in accepted(self.context, batch, lambda part: _input_names(name, part, partition)):
+            parts.append(part)
+            inputs += column
+        return (Batch.joined(parts) if parts else batch.take([])), inputs
+
+
+def _input_names(operator: str, batch: Batch, column: str) -> list[str]:
+    return [_input_name(operator, each) for each in column_of(batch, column).to_pylist()]
+
+
+def _input_name(operator: str, partition: Any) -> str:
+    """Return the name of a partition's input, which every commit holds: so it is short and valid text."""
+    text = str(partition)
+    if len(text) > _LONGEST or valid(text) != text:
+        raise OperatorError(
+            f"the partition {shortened(partition, 100)} cannot be a part of the job's clock: its name has at most {_LONGEST} "
+            "characters and is valid text"
+        )
+    return f"{operator}/{text}"
 
 
 def _checked(epoch: Any) -> int | None:

@@ -75,21 +75,21 @@ class FixedAggregates(TimedAggregates):
             return None
         return Conversion(conversion_of_lists(self.rewriting(stored, 1)), said(self.aggregates, stored))
 
-    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
+    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
         """Return the messages that no window takes, and the partial results of the others.
 
         Which they are depends on the epoch before the batch alone, so it is the same on either side of the shuffle.
         """
         batch, times = reckonable(batch, context)
         if not len(batch):
-            return None, None
+            return None, []
         panes = self.panes.of(times)
         over = self.panes.over(panes, context.last_epoch)
         if not over.any():
             return None, grouped(batch, self.accumulators, context, {PANE: pa.array(panes)}, latest=False)
         aside = batch.take(np.flatnonzero(over).tolist())
         if over.all():
-            return aside, None
+            return aside, []
         rest = batch.take(np.flatnonzero(~over).tolist())
         return aside, grouped(rest, self.accumulators, context, {PANE: pa.array(panes[~over])}, latest=False)
 
@@ -101,7 +101,7 @@ class _PartialPanes(AggregateCombiner):
         super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
         self.operator = operator
 
-    def fold(self, batch: Batch) -> pa.Table | None:
+    def fold(self, batch: Batch) -> list[pa.Table]:
         aside, partial = self.operator.parted(batch, self.context)
         if aside is not None:
             self.aside.append(aside)
@@ -124,8 +124,7 @@ class _Windowing(Process):
 
     def _fold(self, batch: Batch) -> None:
         aside, partial = self.operator.parted(batch, self.context)
-        if partial is not None:
-            self.partial_results.append(partial)
+        self.partial_results += partial
         if aside is not None:
             self.context.count("late", len(aside))
             self.context.emit(aside, LATE)
@@ -135,7 +134,7 @@ class _Windowing(Process):
         self.messages.finish(self._fold)
         if not self.partial_results:
             return
-        fresh = merged(self.partial_results, self.accumulators, self.context.operator, (PANE,))
+        fresh = merged(self.partial_results, self.accumulators, self.context, (PANE,))
         self.partial_results = []
         key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         last = self.context.last_epoch
@@ -145,7 +144,8 @@ class _Windowing(Process):
             stored = stored.filter(pa.array(self.panes.dropped(ints(stored, PANE)) > last))
         fresh = fresh.set_column(0, KEY, pa.array(key_batch.place_array()))
         # By numbers, since the keys are in the order of the store.
-        whole = merged([stored, fresh], self.accumulators, self.context.operator, (PANE,)) if len(stored) else fresh
+        keys = key_batch.keys
+        whole = merged([stored, fresh], self.accumulators, self.context, (PANE,), keys) if len(stored) else fresh
         if last is not None and self.panes.lateness:
             self._correct(key_batch, stored, fresh, whole, last)
         self._write(key_batch, self._armed(key_batch, stored, last), whole, last)
@@ -185,7 +185,7 @@ class _Windowing(Process):
     def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
         """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
         panes = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
-        windows = regrouped(panes, self.accumulators, self.context.operator, (KEY, _START))
+        windows = regrouped(panes, self.accumulators, (KEY, _START))
         return windows.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
     def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: Array | None) -> None:

@@ -99,7 +99,7 @@ class SessionAggregates(TimedAggregates):
             return Conversion(lambda raw: rewrite(packed_list(_mapped(raw), size)), said(self.aggregates, stored))
         return Conversion(convert, said(self.aggregates, stored))
 
-    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, pa.Table | None]:
+    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
         """Return the messages that only a session that is there already can take, and the partial sessions of the others.
 
         A message whose own session is not over at the epoch before the batch is taken whatever sessions there are.
@@ -110,13 +110,13 @@ class SessionAggregates(TimedAggregates):
         if over.any():
             late = batch.take(np.flatnonzero(over).tolist())
             batch, times = batch.take(np.flatnonzero(~over).tolist()), times[~over]
-        return late, self._partial_sessions(batch, times, context) if len(batch) else None
+        return late, self._partial_sessions(batch, times, context) if len(batch) else []
 
     def over(self, ends: Array, epoch: int | None) -> Array:
         """Tell which sessions with these ends take no messages any more at an epoch."""
         return np.zeros(len(ends), bool) if epoch is None else ends <= epoch + 1 - self.lateness
 
-    def _partial_sessions(self, batch: Batch, times: Ints, context: Context) -> pa.Table:
+    def _partial_sessions(self, batch: Batch, times: Ints, context: Context) -> list[pa.Table]:
         keys = pc.dictionary_encode(grouping_keys(batch)).indices.to_numpy()
         order, new = overlapping(keys, times, times + self.windows.gap)
         firsts = np.empty(len(times), np.int64)
@@ -131,7 +131,7 @@ class _PartialSessions(AggregateCombiner):
         super().__init__(operator.accumulators, context, context.shapes[LATE], (_FIRST,))
         self.operator = operator
 
-    def fold(self, batch: Batch) -> pa.Table | None:
+    def fold(self, batch: Batch) -> list[pa.Table]:
         late, partial = self.operator.parted(batch, self.context)
         if late is not None:
             self.aside.append(late)
@@ -155,8 +155,7 @@ class _Sessions(Process):
 
     def _fold(self, batch: Batch) -> None:
         late, partial = self.operator.parted(batch, self.context)
-        if partial is not None:
-            self.partial_sessions.append(partial)
+        self.partial_sessions += partial
         if late is not None:
             self.late.append(late)
 
@@ -166,7 +165,7 @@ class _Sessions(Process):
         self._take_late()
         if not self.partial_sessions:
             return
-        fresh = merged(self.partial_sessions, self.accumulators, self.context.operator, (_FIRST,))
+        fresh = merged(self.partial_sessions, self.accumulators, self.context, (_FIRST,))
         self.partial_sessions = []
         key_batch = key_batch_of(fresh.column(KEY).combine_chunks(), self.table.n_shards)
         stored = self._read(key_batch)
@@ -206,7 +205,12 @@ class _Sessions(Process):
             return
         batch, self.late = Batch.joined(self.late), []
         numbers = {_NUMBER: pa.array(np.arange(len(batch)))}
-        messages = grouped(batch, self.accumulators, self.context, numbers).sort_by(_NUMBER)
+        tables = grouped(batch, self.accumulators, self.context, numbers)
+        if not tables:
+            return
+        messages = concatenated(tables).sort_by(_NUMBER)
+        if len(messages) < len(batch):
+            batch = batch.take(messages.column(_NUMBER).to_pylist())
         key_batch = key_batch_of(messages.column(KEY).combine_chunks(), self.table.n_shards)
         stored, last = self._read(key_batch), self.context.last_epoch
         assert last is not None, "what is late is behind an epoch"
@@ -228,9 +232,7 @@ class _Sessions(Process):
             sessions = messages.filter(pa.array(taken))
             columns = [sessions.column(KEY), sessions.column(LATEST), *sessions.columns[2:]]
             names = [KEY, _FIRST, *sessions.schema.names[2:]]
-            self.partial_sessions.append(
-                regrouped(pa.table(columns, names), self.accumulators, self.context.operator, (KEY, _FIRST))
-            )
+            self.partial_sessions.append(regrouped(pa.table(columns, names), self.accumulators, (KEY, _FIRST)))
         if not taken.all():
             aside = batch.take(np.flatnonzero(~taken).tolist())
             self.context.count("late", len(aside))
@@ -248,7 +250,7 @@ class _Sessions(Process):
         # A session that is not changed is one stored one, and keeps its status.
         joined = np.where(changed, np.where(emitted, REOPENED, OPEN), status[firsts])
         numbered = sessions.take(pa.array(order)).append_column(_NUMBER, pa.array(np.cumsum(new) - 1))
-        totals = regrouped(numbered, self.accumulators, self.context.operator, (_NUMBER,)).sort_by(_NUMBER)
+        totals = regrouped(numbered, self.accumulators, (_NUMBER,)).sort_by(_NUMBER)
         return (
             self._sessions(
                 keys[order][firsts],

@@ -18,7 +18,7 @@ from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator
-from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._operators.logic import StatefulLogic
 from tidewheel._state.timers import Timer
 from tidewheel._time.duration import moment
 from tidewheel._time.panes import Ints
@@ -174,6 +174,11 @@ class WindowLogic(StatefulLogic[Panes]):
 
     def _emit(self, start: int, end: int, status: int, folded: Any, output: OutputBuffer) -> None:
         result = self.fold.result or WindowResult
-        assert output.current is not None
-        shown = result(self._shown(start), self._shown(end), folded, status != OPEN)
-        output.send(Message(output.current.key, shown, end - 1))
+        output.send_result(
+            end - 1,
+            result,
+            start=self._shown(start),
+            end=self._shown(end),
+            value=folded,
+            correction=status != OPEN,
+        )

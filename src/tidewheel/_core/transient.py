@@ -1,0 +1,78 @@
+"""Which errors pass by themselves: the work can succeed later with the same data."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import urllib.error
+from collections.abc import Iterator
+
+from tidewheel._core.user_code import described
+from tidewheel.errors import ConnectorUnavailable, Retry
+
+_UNREACHABLE = frozenset(
+    {errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT}
+)
+_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
+"""Answers of HTTP servers that say: not now."""
+_OF_LIBRARIES = frozenset(
+    {
+        "aiohttp.client_exceptions.ClientConnectionError",
+        "botocore.exceptions.ConnectionError",
+        "botocore.exceptions.HTTPClientError",
+        "httpx.TransportError",
+        "psycopg.OperationalError",
+        "redis.exceptions.ConnectionError",
+        "redis.exceptions.TimeoutError",
+        "requests.exceptions.ConnectionError",
+        "requests.exceptions.Timeout",
+        "sqlalchemy.exc.OperationalError",
+        "tidewheel.cells.Offline",
+        "urllib3.exceptions.NewConnectionError",
+        "urllib3.exceptions.ProtocolError",
+        "urllib3.exceptions.TimeoutError",
+    }
+)
+"""Connection errors and time-outs of well-known clients that are no subclasses of Python's own. None is imported for it."""
+
+
+def is_transient(error: BaseException, also: tuple[type[BaseException], ...] = ()) -> bool:
+    """Tell whether an error, or an error that it was raised from, is of a connection and not of a record.
+
+    `also` are further classes that count. Only explicit causes (`raise ... from error`) are followed: an error that is raised
+    while another one is handled may have nothing to do with it.
+
+    >>> is_transient(ConnectionRefusedError()), is_transient(TimeoutError()), is_transient(FileNotFoundError())
+    (True, True, False)
+    """
+    return any(isinstance(each, also) or _is_transient(each) for each in _causes(error))
+
+
+def raise_transient(operator: str, error: Exception, also: tuple[type[Exception], ...] = ()) -> None:
+    """Raise `Retry` if an error of an operator is transient; else return."""
+    if is_transient(error, also):
+        raise Retry(
+            f"operator {operator!r}: {described(error)}. It is no record's fault: the batch runs again"
+        ) from error
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, Retry | ConnectorUnavailable | ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in _STATUSES
+    if isinstance(error, urllib.error.URLError):
+        return isinstance(error.reason, BaseException) and _is_transient(error.reason)
+    if isinstance(error, socket.gaierror):
+        return error.errno == socket.EAI_AGAIN
+    if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+        return True
+    return any(f"{kind.__module__}.{kind.__qualname__}" in _OF_LIBRARIES for kind in type(error).__mro__)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
