@@ -99,6 +99,16 @@ class Url:
         return hash(self._text)
 
 
+def without_login(url: str, what: str) -> str:
+    """Return the URL of a store, or refuse one with a user or password, without showing them. `what` says whose it is."""
+    if Url(url).has_login:
+        raise ConfigError(
+            f"the URL of {what}, {Url(url)}, has a user or password, which would show in logs; set them in the environment, as "
+            "the store's own tools take them"
+        )
+    return url
+
+
 @dataclass(frozen=True)
 class Host:
     """One server of a URL."""

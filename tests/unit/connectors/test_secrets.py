@@ -27,6 +27,7 @@ from tidewheel._connectors.kafka.client import connection as kafka_connection
 from tidewheel._connectors.mqtt.client import MqttConnection, mqtt_broker
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._connectors.nats.log import NatsLogOpener
+from tidewheel._connectors.postgres.connection import may_be_plain
 from tidewheel._connectors.sink import Publication, Staging
 from tidewheel._core.urls import Url
 from tidewheel._engine.move import move
@@ -84,6 +85,7 @@ def failures(port: int, tmp_path: Path):
         yield lambda url=url: sources.mqtt(url.replace("mqtt:", "mqtt2:"), "a", buffer="b", client_id="x")
         yield lambda url=url: sinks.postgres(url, "t")
         yield lambda url=url: sinks.files(url)
+        yield lambda url=url: sources.files(url, "json", ordered=True)
         yield lambda url=url: sinks.delta(url)
         yield lambda url=url: sinks.kafka(url, "t")
     for settings in (f"replicas={SECRET}", f"unknown={SECRET}", f"ca={at}"):
@@ -98,6 +100,9 @@ def failures(port: int, tmp_path: Path):
         yield lambda settings=settings: open_store(f"s3://bucket/prefix?{settings}")
     yield lambda: sinks.postgres(f"postgresql://ada:{SECRET}@{at}/x", "t")
     yield lambda: sinks.postgres(f"host=127.0.0.1 port={port} password={SECRET}", "t")
+    for odd in ("/", "?", "#", "@"):
+        yield lambda odd=odd: sinks.postgres(f"postgresql://ada:{odd}{SECRET}@{at}/x", "t")
+        yield lambda odd=odd: sinks.postgres(f"postgresql://ada:1{odd}{SECRET}@{at}/x", "t")
     yield lambda: sinks.postgres(
         f"host=127.0.0.1 port={port} user=ada", "t", password_env="MARKED", patience="0.1 s"
     ).start("j")
@@ -189,6 +194,34 @@ def test_no_repr_shows_a_secret(tmp_path):
     for each in shown:
         described = each.describe() if hasattr(each, "describe") else ""
         assert SECRET not in repr(each) + str(each) + described
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "abfss", "https"])
+def test_a_source_of_files_refuses_a_url_with_a_password(scheme):
+    with pytest.raises(ConfigError, match="has a user or password") as refused:
+        sources.files(f"{scheme}://ada:{SECRET}@bucket/in", "json", schema="a string")
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "environment", "warned"),
+    [
+        ("host=db.example user=ada", {}, True),
+        ("postgresql://ada@10.0.0.7/x", {}, True),
+        ("user=ada", {"PGHOST": "db.example"}, True),
+        ("host=127.0.0.1,db.example", {}, True),
+        ("host=db.example sslmode=verify-full", {}, False),
+        ("host=db.example", {"PGSSLMODE": "require"}, False),
+        ("host=127.0.0.1", {}, False),
+        ("host=/run/postgresql", {}, False),
+        ("user=ada", {}, False),
+        ("service=mine", {}, False),
+    ],
+)
+def test_postgres_at_another_machine_without_sslmode_is_warned_of(dsn, environment, warned):
+    from psycopg.conninfo import conninfo_to_dict
+
+    assert may_be_plain(conninfo_to_dict(dsn), environment) == warned
 
 
 def test_a_password_is_not_recorded_by_a_move():

@@ -27,6 +27,7 @@ from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.files.spark_options import OPTIONS
 from tidewheel._connectors.schema import known_fields, spark_schema
 from tidewheel._connectors.source import Source
+from tidewheel._core.urls import without_login
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
 
@@ -79,7 +80,7 @@ def files(
     _check_options(options)
     if max_files_per_trigger is not None and max_files_per_trigger < 1:
         raise ConfigError(f"max_files_per_trigger is at least 1, not {max_files_per_trigger}")
-    where = _absolute(os.fspath(path))
+    where = _absolute(without_login(os.fspath(path), "a source of files"))
     if not ordered:
         if max_files_per_trigger is not None:
             options["maxFilesPerTrigger"] = max_files_per_trigger

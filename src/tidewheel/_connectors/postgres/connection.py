@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidewheel._core.http_guard import is_loopback
 from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, TidewheelError
 
@@ -60,7 +62,7 @@ class Server:
                 "the dsn of a postgres sink cannot be read; write postgresql://user@host:5432/database or "
                 "'host=… port=… user=… dbname=…'"
             ) from None
-        if any(settings.get(name) for name in _SECRETS):
+        if any(settings.get(name) for name in _SECRETS) or _hides_password(self.dsn, settings):
             raise ConfigError(
                 "the dsn of a postgres sink has a password in it, which would show in logs and in `ps`; leave it out, and set "
                 "PGPASSWORD, use ~/.pgpass or a service file, or name a variable that holds it (password_env=…)"
@@ -107,6 +109,8 @@ class Server:
     def _connect(self, who: str) -> Connection:
         psycopg = driver()
         parameters = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        if may_be_plain(parameters, os.environ):
+            _warn_of_plain_text(self.describe())
         # A server that does not answer must be noticed in time.
         settings = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
         settings = {name: value for name, value in settings.items() if name not in parameters}
@@ -137,6 +141,36 @@ class Server:
                 f"{who}: PostgreSQL at {self.describe()} refuses us: {text}. Check the user, password and database"
             )
         return OperatorError(f"{who}: PostgreSQL at {self.describe()} refuses it: {text}. {way}")
+
+
+def _hides_password(dsn: str, settings: Mapping[str, Any]) -> bool:
+    """Tell whether a URI has a password that libpq reads as something else: one with a `/`, `?` or `#` ends the host's name."""
+    if "://" not in dsn:
+        return False
+    hosts, ports = str(settings.get("host") or ""), str(settings.get("port") or "")
+    return "@" in hosts + str(settings.get("dbname") or "") or not re.fullmatch(r"[0-9,]*", ports)
+
+
+def may_be_plain(settings: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    """Tell whether libpq may speak with another machine without TLS, since nobody has said which `sslmode` to use. Pure.
+
+    >>> may_be_plain({"host": "db.example"}, {}), may_be_plain({"host": "db.example", "sslmode": "require"}, {})
+    (True, False)
+    """
+    if "service" in settings or "sslmode" in settings or environment.get("PGSSLMODE") or environment.get("PGSERVICE"):
+        return False
+    hosts = str(settings.get("hostaddr") or settings.get("host") or environment.get("PGHOST") or "").split(",")
+    return any(host and not host.startswith(("/", "@")) and not is_loopback(host) for host in hosts)
+
+
+@functools.lru_cache
+def _warn_of_plain_text(place: str) -> None:
+    _LOG.warning(
+        "PostgreSQL at %s: without sslmode, the password and all rows go there unencrypted if the server has no TLS, or if "
+        "somebody between pretends so. Add sslmode=verify-full (with the server's authority in sslrootcert), or sslmode=disable where the "
+        "network is your own",
+        place,
+    )
 
 
 def _passes(error: Any, text: str) -> bool:
