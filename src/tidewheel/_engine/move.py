@@ -410,7 +410,8 @@ def _finish_outgoing(store: Store, head: Manifest, payload: str, given: Collecti
     if payload != transfer.payload:
         return  # One of several, of which the last to go is looked at.
     # A target that runs, is out of reach, or is at an address that nobody has given here, takes it in when it starts next.
-    if _is_given(transfer.target, given):
+    source = JobPlace(transfer.source.job, transfer.source.state)
+    if _is_given(source, given) and _is_given(transfer.target, given):
         with contextlib.suppress(HeldError, StorageError):
             finish(transfer, given)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 from xxhash import xxh64_intdigest
@@ -26,14 +27,18 @@ _LARGEST_HEADER = 2**26
 _MARKS_NUMBERS, _MARKS_PRODUCERS = 65_536, 10_000
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """Where a block stands in its entry."""
 
-    shard: int
+    shard: _Count
     first: int
-    count: int
-    length: int
-    checksum: int
+    count: _Count
+    length: _Count
+    """Never negative: the next entry begins behind the blocks, or a reader would not come to an end."""
+    checksum: _Count
     through: int = 0
 
     @property

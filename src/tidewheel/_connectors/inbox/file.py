@@ -415,7 +415,8 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
         raw = store.read(_DESCRIPTION)
     try:
         found = msgspec.json.decode(raw, type=_Description)
-    except UNDECODABLE as error:
+        check_n_shards(found.n_shards)
+    except (ConfigError, *UNDECODABLE) as error:
         raise CorruptError(f"{_DESCRIPTION} at {store.url} does not decode ({error}); is it an inbox?") from None
     if found.format != _FORMAT:
         advice = (

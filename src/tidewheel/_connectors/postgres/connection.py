@@ -166,9 +166,9 @@ def may_be_plain(settings: Mapping[str, Any], environment: Mapping[str, str]) ->
 @functools.lru_cache
 def _warn_of_plain_text(place: str) -> None:
     _LOG.warning(
-        "PostgreSQL at %s: without sslmode, the password and all rows go there unencrypted if the server has no TLS, or if "
-        "somebody between pretends so. Add sslmode=verify-full (with the server's authority in sslrootcert), or sslmode=disable where the "
-        "network is your own",
+        "PostgreSQL at %s: without sslmode, the password and all rows may go there unencrypted: if the server has no TLS, or if "
+        "somebody between pretends that it has none. Add sslmode=verify-full (with the server's authority in sslrootcert), or "
+        "sslmode=disable where the network is your own",
         place,
     )
 
