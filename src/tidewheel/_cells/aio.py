@@ -188,10 +188,11 @@ class AsyncConnection:
         *,
         namespace: str = DEFAULT_NAMESPACE,
         type_name: str | None = None,
+        validator: Validator | None = None,
     ) -> AsyncCellReader[T]:
         """Follow a cell; as `Connection.reader`."""
         cell: CellReader[T] = await _in_thread(
-            self.sync.reader, name, declared, namespace=namespace, type_name=type_name
+            self.sync.reader, name, declared, namespace=namespace, type_name=type_name, validator=validator
         )
         return AsyncCellReader(cell)
 
@@ -202,10 +203,11 @@ class AsyncConnection:
         *,
         namespace: str = DEFAULT_NAMESPACE,
         type_name: str | None = None,
+        validator: Validator | None = None,
     ) -> AsyncCellWriter[T]:
         """Follow and change a cell; as `Connection.writer`."""
         cell: CellWriter[T] = await _in_thread(
-            self.sync.writer, name, declared, namespace=namespace, type_name=type_name
+            self.sync.writer, name, declared, namespace=namespace, type_name=type_name, validator=validator
         )
         return AsyncCellWriter(cell)
 

@@ -17,6 +17,7 @@ from tidewheel._cells.job_place import HOLDER, NAMESPACES, ORDERS
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
+from tidewheel._cells.tickets import Validator
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
@@ -72,35 +73,73 @@ class Connection(Closing):
 
     @overload
     def reader(
-        self, name: str, declared: type[T], *, namespace: str = ..., type_name: str | None = ...
+        self,
+        name: str,
+        declared: type[T],
+        *,
+        namespace: str = ...,
+        type_name: str | None = ...,
+        validator: Validator | None = ...,
     ) -> CellReader[T]: ...
     @overload
     def reader(
-        self, name: str, declared: Any, *, namespace: str = ..., type_name: str | None = ...
+        self,
+        name: str,
+        declared: Any,
+        *,
+        namespace: str = ...,
+        type_name: str | None = ...,
+        validator: Validator | None = ...,
     ) -> CellReader[Any]: ...
     def reader(
-        self, name: str, declared: Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: Any,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
+        validator: Validator | None = None,
     ) -> CellReader[Any]:
         """Follow a cell of this declared type. `type_name` replaces the name made from it.
 
-        The cell has the newest value when this returns. Raises `WrongType` if it was declared with another
-        type.
+        The cell has the newest value when this returns. Raises `WrongType` if it was declared with another type. With
+        `validator`, as after `require_ticket`: a value without a valid ticket is ignored, whatever its type is.
         """
-        return self._opened(CellReader(self, check_namespace(namespace), check_name(name), declared, type_name))
+        cell: CellReader[Any] = CellReader(self, check_namespace(namespace), check_name(name), declared, type_name)
+        return self._opened(cell if validator is None else cell.require_ticket(validator))
 
     @overload
     def writer(
-        self, name: str, declared: type[T], *, namespace: str = ..., type_name: str | None = ...
+        self,
+        name: str,
+        declared: type[T],
+        *,
+        namespace: str = ...,
+        type_name: str | None = ...,
+        validator: Validator | None = ...,
     ) -> CellWriter[T]: ...
     @overload
     def writer(
-        self, name: str, declared: Any, *, namespace: str = ..., type_name: str | None = ...
+        self,
+        name: str,
+        declared: Any,
+        *,
+        namespace: str = ...,
+        type_name: str | None = ...,
+        validator: Validator | None = ...,
     ) -> CellWriter[Any]: ...
     def writer(
-        self, name: str, declared: Any, *, namespace: str = DEFAULT_NAMESPACE, type_name: str | None = None
+        self,
+        name: str,
+        declared: Any,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        type_name: str | None = None,
+        validator: Validator | None = None,
     ) -> CellWriter[Any]:
         """Follow and change a cell of this declared type; otherwise as `reader`."""
-        return self._opened(CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name))
+        cell: CellWriter[Any] = CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name)
+        return self._opened(cell if validator is None else cell.require_ticket(validator))
 
     def map_reader(
         self,

@@ -82,15 +82,19 @@ class Watch:
         return self._leases.get(node)
 
     def living(self, nodes: Collection[str], ttl: float) -> list[str]:
-        """Return which of these renew their leases, as soon as one does; none if they all stand still for their time."""
+        """Return which of these renew their leases, as soon as one does; none if they all stand still for their time.
+
+        `Offline` if the backend does not answer: then nothing is known of them.
+        """
         before = {node: self._leases.snapshot(node).version for node in nodes}
         while nodes:
             found = [node for node in nodes if self._leases.snapshot(node).version != before[node]]
             if renewed := [node for node in found if node in self._leases]:
                 return renewed
-            lapsed = [
-                self.lapsed(node, ttl) for node in nodes
-            ]  # All of them: a lease's time goes on from look to look.
+            if not self._connection.is_online:
+                self._leases.refresh()
+            # Look at all of them: the time of a lease goes on from look to look.
+            lapsed = [self.lapsed(node, ttl) for node in nodes]
             if all(lapsed):
                 return []
             time.sleep(_PAUSE_S)

@@ -148,5 +148,7 @@ def test_a_writer_without_a_ticket_cannot_disturb_readers_that_demand_one(distur
         assert reader.refresh().value == 1.0
         assert reader.ignored is not None
         assert reader.error is None
+        late = connection.reader("x", float, validator=TicketValidator(SECRET, audience="app"))
+        assert late.is_empty()
         assert writer.compare_exchange(None, 2.0).applied
-        assert reader.refresh().value == 2.0
+        assert reader.refresh().value == late.refresh().value == 2.0

@@ -15,6 +15,7 @@ from tidewheel._fleet.errors import AssignmentRefused, ProgramDiffers
 from tidewheel._fleet.liveness import is_lapsed, watched
 from tidewheel._fleet.membership import Membership, Program, Watch, drains
 from tidewheel.errors import HeldError
+from tidewheel.testing import outage
 
 LONG = 60.0
 """Seconds of a lease that a node keeps, whatever else its machine has to do."""
@@ -131,6 +132,15 @@ def test_a_lease_is_read_from_the_backend_before_its_holder_is_evicted(connectio
     a._lease.renew()
     assert not looks.lapsed_within(LONG)
     a.close()
+
+
+def test_while_the_cells_are_away_nobody_is_taken_for_dead_and_nobody_waits_for_ever():
+    with cells.open("memory:away", timeout="0.2 s") as connection:
+        a = member(connection, "a", ttl=LONG)
+        watch = Watch(connection, "orders")
+        with outage("memory:away"), pytest.raises(cells.Offline):
+            watch.living(["a"], 0.01)
+        a.close()
 
 
 def test_whoever_sees_a_lapsed_lease_removes_its_node(connection):
