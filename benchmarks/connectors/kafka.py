@@ -113,10 +113,10 @@ def _job_speed(server: Kafka, size: int, folder: str) -> float:
 
 def _count(server: Kafka, topic: str) -> int:
     reader = sources.kafka(server.brokers, topic).reader()
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    found = sum(batch.num_rows for part in reader.partitions(start, end) for batch in reader.read(part))
-    reader.stop()
+    start = reader.start()
+    end = reader.end(start)
+    found = sum(batch.num_rows for part in reader.splits(start, end, 4) for batch in part.read())
+    reader.close()
     return found
 
 

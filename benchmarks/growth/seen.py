@@ -4,7 +4,6 @@ A job reads one new file a batch, with Spark and all. What it has seen before is
 which are there no more. The cost is how much longer a batch takes, the best of some, than with the fewest files seen.
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from unittest.mock import patch
 from benchmarks.growth.growth import Growth, hand_over
 
 from tidewheel import Job
-from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._spark.seen_files import SeenFiles, remembered
+from tidewheel._checkpoint.manifest import Manifest, SeenFile
+from tidewheel._engine.seen_files import SeenFiles, remembered
 from tidewheel.sinks import discard
 from tidewheel.sources import files
 
@@ -47,13 +46,10 @@ def having_seen(number: int, at: int) -> Iterator[None]:
     """Make a start find so many entries more."""
     real = SeenFiles.load
 
-    def load(self: SeenFiles, state: Manifest) -> list[str]:
+    def load(self: SeenFiles, state: Manifest) -> list[SeenFile]:
         times = (at - YEAR_MS + n * YEAR_MS // number for n in range(number))
-        made_up = (
-            {"path": f"file:///gone/{n:09}.json", "timestamp": time, "batchId": 0} for n, time in enumerate(times)
-        )
-        lines = [f"0\t{json.dumps(entry, separators=(',', ':'))}" for entry in made_up]
-        return remembered([*lines, *real(self, state)], self.ages)
+        made_up = [SeenFile("in", f"0:file:///gone/{n:09}.json", 0, time, 0) for n, time in enumerate(times)]
+        return remembered([*made_up, *real(self, state)], self.ages)
 
     with patch.object(SeenFiles, "load", load):
         yield

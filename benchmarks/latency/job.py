@@ -31,9 +31,8 @@ def main() -> None:
     broken = events.broken
     broken.sink("broken", sinks.discard())
     events.key_by("by-user", "user").stateful_map("count", count, default=0).sink("out", sink)
-    trigger = "direct" if "direct" in choices else None
     in_driver = "in_driver" in choices
-    job.run(master="local[2]", parallelism=2, local=f"{work}/copies", trigger=trigger, in_driver=in_driver)
+    job.run(master="local[2]", parallelism=2, local=f"{work}/copies", in_driver=in_driver)
 
 
 if __name__ == "__main__":

@@ -55,15 +55,15 @@ class Shop:
 
     def read(self, name: str) -> list[bytes]:
         reader = sources.kafka(self.server.brokers, self.topic(name)).reader()
-        start = reader.initialOffset()
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        start = reader.start()
+        end = reader.end(start)
         found = [
             value
-            for partition in reader.partitions(start, end)
-            for batch in reader.read(partition)
+            for partition in reader.splits(start, end, 4)
+            for batch in partition.read()
             for value in batch.column("value").to_pylist()
         ]
-        reader.stop()
+        reader.close()
         return found
 
 

@@ -115,10 +115,10 @@ class KafkaToKafka(Pair):
 
     def numbered(self):
         reader = sources.kafka(self.broker.brokers, self.out).reader()
-        start = reader.initialOffset()
-        parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
-        payloads = [value for part in parts for batch in reader.read(part) for value in batch["value"].to_pylist()]
-        reader.stop()
+        start = reader.start()
+        parts = reader.splits(start, reader.end(start), 4)
+        payloads = [value for part in parts for batch in part.read() for value in batch["value"].to_pylist()]
+        reader.close()
         rows = map(json.loads, payloads)
         return [(row["user"], row["n"], row["total"]) for row in rows]
 
@@ -268,5 +268,5 @@ def survives_all(pair: Pair) -> None:
             reader.check()
         pair.ends()
     finally:
-        reader.stop()
+        reader.close()
     print(f"{reader.looks} looks")

@@ -36,7 +36,7 @@ The last line is what users import."""
 
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
-SPARK = {"_spark", "_connectors", "_testing"}
+SPARK = {"_spark", "_connectors", "_testing", "_program"}
 """What may import pyspark, and even these when they are used, not when they are imported."""
 
 
@@ -55,11 +55,9 @@ MODULES = modules()
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield every module that is imported when the code runs, and whether that is inside of a function."""
+    """Yield every module that is imported, also for type checkers only, and whether that is inside of a function."""
 
     def visit(node: ast.AST, inside: bool) -> Iterator[tuple[str, bool]]:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
         if isinstance(node, ast.Import):
             yield from ((alias.name, inside) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -44,7 +44,7 @@ def run(
         str | None,
         typer.Option(
             callback=checked_trigger,
-            help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on; 'direct': run on, at once.",
+            help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on.",
         ),
     ] = None,
     bounded: Annotated[

@@ -69,16 +69,9 @@ def as_chosen(why_spark: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def told_readers(why_spark: Mapping[str, str | None]) -> dict[str, str]:
-    """Return in words who reads each source of a job, for people; `why_spark` says by source why Spark has to, or None.
+    """Return in words who reads each source; `why_spark` says by source why Spark has to, or None.
 
-    A batch is read by its tasks or by Spark as a whole.
-
-    >>> told_readers({"clicks": None, "users": None})
-    {'clicks': 'arrow', 'users': 'arrow'}
-    >>> told_readers({"clicks": None, "users": "the option mode is Spark's own"})
-    {'clicks': "spark, because source 'users' is", 'users': "spark, because the option mode is Spark's own"}
+    >>> told_readers({"clicks": None, "users": "it is a DataFrame"})
+    {'clicks': 'arrow', 'users': 'spark, because it is a DataFrame'}
     """
-    other = next((name for name, why in why_spark.items() if why is not None), None)
-    if other is None:
-        return dict.fromkeys(why_spark, "arrow")
-    return {name: f"spark, because {why or f'source {other!r} is'}" for name, why in why_spark.items()}
+    return {name: "arrow" if why is None else f"spark, because {why}" for name, why in why_spark.items()}

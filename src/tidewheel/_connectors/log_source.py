@@ -6,7 +6,6 @@ begins and ends and how a range of it is read; planning batches, limits, restart
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,19 +14,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.direct import DirectReader
-from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core import pickling
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from tidewheel._connectors.log_stream import LogReader
 
 Positions = dict[str, int]
-"""By partition, the number of the record that is read next; as JSON it is what Spark records."""
+"""By partition, the number of the record that is read next."""
 
 
 class Log(ABC):
@@ -65,7 +60,13 @@ Opener = Callable[[], Log]
 
 
 class PartitionedSource(Source):
-    """A source that is a log. Offsets are positions by partition; a partition is read by one task, or by a few, in slices."""
+    """A source that is a log. Its position is a number by partition; a partition is read by one task, or by a few, in slices."""
+
+    def __init_subclass__(cls) -> None:
+        """Name the kind of log, unless the class does: a source of another kind cannot take over its positions."""
+        super().__init_subclass__()
+        if "kind" not in cls.__dict__:
+            cls.kind = f"{cls.__name__.removesuffix('Source').lower()}-log"
 
     def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> None:
         """Take how to open the log, its columns, how many records a batch may have, and how many tasks read a partition."""
@@ -75,34 +76,30 @@ class PartitionedSource(Source):
             raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
         self.opener, self.schema, self.max_records, self.tasks = opener, schema, max_records, tasks
 
+    def open(self) -> LogReader:
+        """Return the reader. Check first that the log is there."""
+        with closing(self.opener()) as log:
+            log.start()
+        pickling.send_by_value(self.opener)
+        return self.reader()
+
     def reader(self) -> LogReader:
-        """Return the stream reader that Spark drives."""
+        """Return the reader; nothing is contacted yet."""
         from tidewheel._connectors.log_stream import LogReader
 
-        return LogReader(self.opener, self.max_records, self.tasks)
+        return LogReader(self.opener, self.schema, self.max_records, self.tasks)
 
-    def direct(self, columns: pa.Schema) -> DirectReader | str:
-        from tidewheel._connectors.stream_reader import DirectStream
+    def fields(self) -> dict[str, pa.DataType | None] | None:
+        return {field.name: field.type for field in self.schema}
 
-        return DirectStream(self.reader(), columns)
+    def unread(self, position: Position) -> Mapping[str, Unread]:
+        from tidewheel._connectors.log_stream import positions_of
 
-    def unread(self, offsets: Position) -> Mapping[str, Unread]:
-        positions: Positions = json.loads(str(offsets))
+        positions = positions_of(position)
         with closing(self.opener()) as log:
             end = log.end(positions)
         spans = {name: (positions[name], end[name]) for name in positions if name in end}
         return {name: Unread(max(0, last - first), first, last) for name, (first, last) in spans.items()}
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        """Check that the log is there, and return the streaming DataFrame."""
-        from tidewheel._connectors.python_source import loaded
-
-        with closing(self.opener()) as log:
-            log.start()
-        pickling.send_by_value(self.opener)
-        # A job is told when a source of another kind takes a name over: positions of one log mean nothing to another.
-        kind = f"{type(self).__name__.removesuffix('Source').lower()}-log"
-        return loaded(spark, kind, self.reader(), spark_schema(self.schema))
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Positions:

@@ -1,96 +1,114 @@
-"""What Spark runs for a source that is a log: a Python data source whose offsets are positions by partition."""
+"""The reader of a source that is a log: its position is the number of the next record, by partition."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.kept_logs import opened
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
-from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
+from tidewheel._connectors.source import SourceReader
+from tidewheel._connectors.split import Split, fitted
 
 _Answer = TypeVar("_Answer")
 _SLICE = 1000
 """How many records a slice of a partition has at least: for fewer, a task of their own is not worth its connection."""
 _RECORD_BYTES = 100
 """About how large a record is, so that ranges can be compared."""
+_LARGEST = 2**63
 
 
-class LogReader(StreamReader):
-    """Reads by positions: the same range gives the same records."""
+@dataclass(frozen=True)
+class LogSplit(Split):
+    """A range of a partition, which a task reads over a connection of its own."""
 
-    def __init__(self, opener: Opener, max_records: int | None, tasks: int = 1) -> None:
-        """Take how to open the log; the planner opens it when it is first asked, and each task opens its own."""
-        self.opener, self.max_records, self.tasks = opener, max_records, tasks
+    opener: Opener
+    partition: str
+    first: int
+    last: int
+    columns: pa.Schema
+
+    @property
+    def size(self) -> int:  # type: ignore[override]  # it is not set, it follows
+        return (self.last - self.first) * _RECORD_BYTES
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with opened(self.opener) as log:
+            for batch in log.read(self.partition, self.first, self.last):
+                yield fitted(batch, self.columns)
+
+
+class LogReader(SourceReader):
+    """Reads a log by positions: the same range gives the same records."""
+
+    def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> None:
+        """Take how to open the log: the driver opens it when it is first asked, and each task opens its own."""
+        self.opener, self.schema, self.max_records, self.tasks = opener, schema, max_records, tasks
         self._opened: Log | None = None
         self._last: Positions | None = None
         self._checked = False
         """Whether the log is known to be the one that the job has read."""
 
-    def initialOffset(self) -> Positions:
-        """Begin where the log says."""
-        return self._asked(lambda log: log.start())
+    def start(self) -> Position:
+        return _recorded(self._asked(lambda log: log.start()))
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the size of a batch."""
-        return ReadMaxRows(self.max_records) if self.max_records else ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Let no record come that is not there now."""
+    def freeze(self) -> None:
         self._last = self._asked(lambda log: log.end({}))
 
-    def batch_end(self, start: Positions, limit: ReadLimit) -> Positions:
-        begin, end = self._asked(lambda log: _span(log, start))
+    def end(self, start: Position) -> Position:
+        begin, end = self._asked(lambda log: _span(log, positions_of(start)))
         self._checked = True
         if self._last is not None:
             end = {name: min(last, self._last.get(name, begin[name])) for name, last in end.items()}
         end = {name: max(begin[name], last) for name, last in end.items()}
-        return limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        return _recorded(limited(begin, end, self.max_records) if self.max_records else end)
 
-    def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
-        """Return the ranges that have something, each for a task."""
+    def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
+        first, last = positions_of(start), positions_of(end)
         if not self._checked:
-            self._asked(lambda log: log.check(end))
+            self._asked(lambda log: log.check(last))
             self._checked = True
-        begin = {name: start[name] if name in start else self._asked(_oldest(name)) for name in end}
+        begin = {name: first[name] if name in first else self._asked(_oldest(name)) for name in last}
         return [
-            InputPartition((name, begin[name] + at, begin[name] + at + size))
-            for name, last in end.items()
-            for at, size in cuts(last - begin[name], max(1, min(self.tasks, (last - begin[name]) // _SLICE)))
+            LogSplit(self.opener, name, begin[name] + at, begin[name] + at + size, self.schema)
+            for name, until in last.items()
+            for at, size in cuts(until - begin[name], max(1, min(self.tasks, (until - begin[name]) // _SLICE)))
         ]
 
-    def size_of(self, partition: InputPartition) -> int:
-        _, first, last = partition.value
-        return int(last - first) * _RECORD_BYTES
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give a range's records."""
-        name, first, last = partition.value
-        with opened(self.opener) as log:
-            yield from log.read(name, first, last)
-
-    def stop(self) -> None:
-        """Let go of the planner's connection."""
+    def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def _asked(self, question: Callable[[Log], _Answer]) -> _Answer:
-        """Return the log's answer; one that could not answer is opened anew the next time."""
+        """Return the log's answer; a log that could not answer is opened again the next time."""
         if self._opened is None:
             self._opened = self.opener()
         try:
             return question(self._opened)
         except BaseException:
-            self.stop()
+            self.close()
             raise
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the planner's connection behind."""
-        return {**self.__dict__, "_opened": None}
+
+def positions_of(position: Position) -> Positions:
+    """Return a recorded position as numbers by partition.
+
+    >>> positions_of({"orders/0": 7, "orders#id": "18446744073709551616"})
+    {'orders/0': 7, 'orders#id': 18446744073709551616}
+    """
+    recorded: Mapping[str, Any] = position if isinstance(position, dict) else {}
+    return {name: int(number) for name, number in recorded.items()}
+
+
+def _recorded(positions: Positions) -> Position:
+    """Return numbers by partition as they are recorded: those of more than 64 bits as text."""
+    return {name: number if number < _LARGEST else str(number) for name, number in positions.items()}
 
 
 def _span(log: Log, start: Positions) -> tuple[Positions, Positions]:

@@ -6,18 +6,22 @@ between two positions in its tasks, and commits the new position under the sourc
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
+import pyarrow as pa
+
 from tidewheel._checkpoint.manifest import Position, SeenFile
+from tidewheel._checkpoint.spark_log import OldPosition
 from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.split import Split
 from tidewheel._values import ROW, Shape
 from tidewheel._values.type_variables import Record
+from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -39,7 +43,13 @@ class SourceReader(ABC):
     """Reads one source for one run, in the driver. The same two positions always give the same records."""
 
     schema: pa.Schema
-    """The columns of the records."""
+    """The columns of the records that the splits give."""
+    fixed_start: ClassVar[bool] = False
+    """Whether `start` gives the same position at any time, so that it need not be committed before there is data."""
+
+    def project(self, names: Sequence[str]) -> None:
+        """Give only these columns from now on, in this order. Called once, before `splits`, with names of columns."""
+        self.schema = pa.schema([self.schema.field(name) for name in names])
 
     @abstractmethod
     def start(self) -> Position:
@@ -66,6 +76,10 @@ class SourceReader(ABC):
         """Return the files that a batch between these positions has seen first, for its commit. `source` may be empty."""
         return []
 
+    def unread(self, position: Position) -> Mapping[str, Unread] | None:
+        """Return what is there, by partition, and not read by a job at this position; None: ask the source. From any thread."""
+        return None
+
     def committed(self, position: Position) -> None:  # noqa: B027
         """Release what the source keeps only for positions before this one: it is committed."""
 
@@ -90,14 +104,24 @@ class Source(ABC, Generic[Record]):
         """Open the reader, in the driver. Raise a `ConfigError` or `ConnectorUnavailable` if the source cannot be read."""
         raise NotImplementedError(f"{type(self).__name__} has no reader of its own")
 
+    def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
+        """Return the position for a job whose commits hold Spark's log; None: it has read nothing yet.
+
+        `seen` are the files that the source has seen, numbered from 0. Raise a `StateError` if another kind of source read it.
+        """
+        if old.kinds != (self.kind,):
+            raise other_kind(self.kind, old.kinds)
+        position: Position | None = None if old.text is None else json.loads(old.text)
+        return position
+
     @property
     def has_reader(self) -> bool:
         """Whether the run reads this source itself; otherwise a streaming query of Spark reads it."""
         return type(self).open is not Source.open
 
-    @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
+        """Return the streaming DataFrame, for a source without a reader of its own."""
+        raise NotImplementedError(f"{type(self).__name__} has neither `open` nor `load`")
 
     def check(self) -> None:
         """Refuse, with a `ConfigError`, what can be known to fail before Spark starts."""
@@ -118,12 +142,12 @@ class Source(ABC, Generic[Record]):
 
     def direct(self, columns: pa.Schema) -> DirectReader | str:
         """Return how tasks read this source's columns themselves, or why only Spark can."""
-        return "it is a DataFrame of Spark's"
+        return "it is a DataFrame"
 
     def why_spark(self) -> str | None:
         """Return why only Spark can read this source, as far as that is known before Spark starts; None: tasks can."""
-        import pyarrow as pa
-
+        if self.has_reader:
+            return None
         # A type that is not known is none that a reader could rely on.
         fields = {name: pa.null() if kind is None else kind for name, kind in (self.fields() or {}).items()}
         reader = self.direct(pa.schema(fields))
@@ -161,6 +185,12 @@ class Source(ABC, Generic[Record]):
     def __getstate__(self) -> dict[str, Any]:
         """Stay in the driver: a source may hold a session or a million items, and tasks get its rows, not itself."""
         return {}
+
+
+def other_kind(now: str, before: Sequence[str]) -> StateError:
+    """Return the error for a source that cannot continue the positions of another kind."""
+    was = before[0] if len(before) == 1 else f"{len(before)} streams ({', '.join(before)})"
+    return StateError(f"it read {was} and now reads {now}: the positions of one mean nothing to the other")
 
 
 class FunctionSource(Source):

@@ -65,3 +65,9 @@ def _ranges(weights: Sequence[int], most: int) -> list[range]:
             start, total = position, 0
         total += weight
     return [*ranges, range(start, len(weights))] if weights else []
+
+
+def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with these columns alone, in their order and types."""
+    arrays = [batch.column(field.name).cast(field.type) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -12,6 +12,7 @@ from tidewheel._checkpoint.manifest import (
     Manifest,
     OperatorInfo,
     Position,
+    SeenFile,
     SparkLog,
     StagedOutput,
 )
@@ -149,13 +150,16 @@ def sink_places(plan: Plan) -> dict[str, str]:
 
 
 class SourceProgress(msgspec.Struct, frozen=True):
-    """How far a batch has read its sources, as only the side that reads them knows."""
+    """How far a batch has read its sources."""
 
     batch: int
-    """Spark's number of the batch."""
+    """The number of the batch."""
     source_offsets: dict[str, Position] = {}
-    spark: SparkLog | None = None
+    source_kinds: dict[str, str] = {}
+    seen: tuple[SeenFile, ...] = ()
     driver: ShardParts = ShardParts()
+    spark: SparkLog | None = None
+    """Spark's log of a version before, where the run has not read the sources."""
 
 
 def is_computed(kind: Kind) -> bool:
@@ -231,6 +235,8 @@ def next_manifest(
     return manifest.replace(
         batch=progress.batch,
         source_offsets=progress.source_offsets,
-        spark=progress.spark,
+        source_kinds=progress.source_kinds,
+        seen=progress.seen,
         driver=progress.driver,
+        spark=progress.spark,
     )

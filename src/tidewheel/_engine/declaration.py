@@ -13,12 +13,12 @@ from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.text import printable
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound
 
 if TYPE_CHECKING:
     from tidewheel._cells.live import JobCell
-    from tidewheel._program.job import Job
 
 
 SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
@@ -82,7 +82,7 @@ def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
     return JobPlace(job, store.url, cells)
 
 
-def declared_by(job: Job) -> Declaration:
+def declared_by(job: ProgramJob) -> Declaration:
     """Return what a program declares."""
     url = None if job.cells_at is None else Url(job.cells_at)
     login = url is not None and url.has_login
@@ -95,7 +95,7 @@ def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
     return DeclaredCell(cell.name, type_name(cell.declared), msgspec.Raw(default), describe(cell.declared))
 
 
-def declare(store: Store, job: Job) -> None:
+def declare(store: Store, job: ProgramJob) -> None:
     """Write down what a program declares, unless it stands there already."""
     path, data = _path(job.name), msgspec.json.encode(declared_by(job))
     try:

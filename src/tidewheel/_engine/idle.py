@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-import msgspec
-
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.unpublished import OutputFields
 from tidewheel._time.frontier import Input, merged, operator_of
 
@@ -22,9 +20,9 @@ _MAY_BE_LOST = 60 * 10**9
 def is_idle(base: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
     """Tell whether nothing is lost if the manifest of a batch that follows `base` is not committed.
 
-    It differs from `base` by what every batch changes: its number, its time, the clock's line in Spark's offsets, and that
-    `base`'s output is published. How long inputs were silent may differ too, and so may the epoch where nothing but
-    silence moved it (`advance_after`): nothing was due by it. See `clock_is_owed` for how much of that may be lost.
+    It differs from `base` by what every batch changes: its number, its time, and that `base`'s output is published. How long
+    inputs were silent may differ too, and so may the epoch where nothing but silence moved it (`advance_after`): nothing was
+    due by it. See `clock_is_owed` for how much of that may be lost.
     """
     # What nearly every batch with data changes comes first: looking through all shards is only for those without.
     if manifest.outputs or base.event_count != manifest.event_count:
@@ -59,7 +57,7 @@ def moved_on(base: Manifest, manifest: Manifest) -> Manifest:
     return manifest.replace(id=base.id, kind=base.kind, parent=base.parent, carried_epoch=base.carried_epoch, **owed)
 
 
-def _lasting(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, object, object]:
+def _lasting(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, object]:
     """Return what of a manifest must not be lost."""
     first = Manifest(CheckpointId(state.id.stream_id, 0, 0))
     neutral = {name: getattr(first, name) for name in ("id", "kind", "batch", "now", "parent", "carried_epoch")}
@@ -70,7 +68,7 @@ def _lasting(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, objec
         if operator_of(name) in inputs
     }
     epochs = _without_silence(state, inputs)
-    return state.replace(**neutral, **epochs, spark=None, frontiers={}), clocks, _sources(state.spark)
+    return state.replace(**neutral, **epochs, frontiers={}), clocks
 
 
 def _without_silence(state: Manifest, inputs: dict[str, Input]) -> dict[str, int | None]:
@@ -81,8 +79,3 @@ def _without_silence(state: Manifest, inputs: dict[str, Input]) -> dict[str, int
     standing = [dataclasses.replace(each, advance_after=None) for each in inputs.values()]
     given = merged(state.frontiers, standing, None)
     return {name: time if time is None or given is None else min(time, given) for name, time in epochs.items()}
-
-
-def _sources(log: SparkLog | None) -> SparkLog | None:
-    """Return what a log says of the program's sources; their offsets are in the manifest itself."""
-    return None if log is None else msgspec.structs.replace(log, offsets={}, commits={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -20,17 +20,13 @@ from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
 from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
 from tidewheel.errors import ConfigError, GraphError, OperatorError, StateError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from tidewheel._program.job import Job
 
 Rows = Any
 """A path of Parquet, CSV or JSON lines, an Arrow table, a Spark DataFrame, or pairs of key and value."""
@@ -49,7 +45,7 @@ class Imported(NamedTuple):
 
 
 def import_state(
-    job: Job,
+    job: ProgramJob,
     operator: str,
     rows: Rows,
     *,
@@ -200,7 +196,7 @@ def _told(path: str) -> Iterator[None]:
         ) from None
 
 
-def _of_frame(frame: DataFrame) -> _Columns:
+def _of_frame(frame: Any) -> _Columns:
     """Read a frame as `toArrow` does, but a partition at a time: the driver never has it whole."""
 
     # A function inside a function travels by value: workers may not have this package.

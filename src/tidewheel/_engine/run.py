@@ -12,7 +12,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
@@ -49,6 +49,7 @@ from tidewheel._engine.plan_sinks import (
     stop_sinks,
     take_back,
 )
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.stored_names import dropped, idle_aliases
@@ -56,9 +57,6 @@ from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
 from tidewheel._time.now import batch_time
 from tidewheel.errors import CorruptError, FencedError, NotFound, StateError, StorageError
-
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ class ChainRun(ABC):
     commits_idle_batches: ClassVar[bool] = True
     """Whether a batch that changes nothing is committed too."""
 
-    def __init__(self, job: Job, plan: Plan, stream: str, token: str) -> None:
+    def __init__(self, job: ProgramJob, plan: Plan, stream: str, token: str) -> None:
         """Take a job whose graph is checked, the stream of the chain, and the name under which the run commits."""
         self.job, self.plan, self.stream, self.token = job, plan, stream, token
         self.store = open_store(job.state)
@@ -329,7 +327,7 @@ class JobRun(ChainRun):
 
     commits_idle_batches = False
 
-    def __init__(self, job: Job, plan: Plan, terms: ClaimTerms | None = None) -> None:
+    def __init__(self, job: ProgramJob, plan: Plan, terms: ClaimTerms | None = None) -> None:
         """Take a job whose graph is checked. Nothing is claimed yet."""
         super().__init__(job, plan, job.name, secrets.token_hex(6))
         self._declared = plan

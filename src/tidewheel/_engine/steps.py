@@ -33,10 +33,17 @@ class Steps:
         self._spans.append(Span(step, self._wall(self._since), self._wall(now)))
         self._since = now
 
-    def begun_earlier(self, seconds: float) -> None:
-        """Count the seconds before as part of the batch, and of none of its steps."""
+    def begun_earlier(self, seconds: float, step: str) -> None:
+        """Count the seconds before as part of the batch, under the name of a step."""
         self.began -= seconds
+        self._since -= seconds
         self._at -= round(seconds * 1e9)
+        self.done(step)
+
+    @property
+    def milliseconds(self) -> dict[str, int]:
+        """The time of each step in ms."""
+        return {step: round(seconds * 1000) for step, seconds in self.seconds.items()}
 
     def published(self, sink: str, seconds: float) -> None:
         """Note how long a sink took."""

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.run import JobRun
 from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.references import ShardParts
@@ -33,9 +34,6 @@ from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 from tidewheel._state.timers import THERE, is_timers
 from tidewheel._storage import Store
 from tidewheel.errors import StateError
-
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
 
 Collected = dict[str, bytes]
 """One key's encoded state by operator; its timers by `operator/timers`, and segments of its state by `operator/segments`."""
@@ -73,7 +71,7 @@ class StoppedJob:
         stopped.commit()
     """
 
-    def __init__(self, job: Job, take_over: bool = False) -> None:
+    def __init__(self, job: ProgramJob, take_over: bool = False) -> None:
         """Claim the job; a `HeldError` if it runs."""
         self._run = JobRun(job, job.plan(), ClaimTerms(take_over))
         try:

@@ -75,10 +75,12 @@ def run_level(
     task: TaskIdentity,
     batches: Iterator[pa.RecordBatch],
     splits: Sequence[SourceSplit] = (),
+    source: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Run one partition of a level and yield wire rows, the report of the task last.
 
-    `splits` are what level 0 reads itself, each with the number of its source; its rows from Spark are then none.
+    `splits` are what level 0 reads itself, each with the number of its source. `batches` are for level 0 the rows of one source,
+    whose number is `source`; for other levels they are wire rows.
 
     A program error becomes a report with a failure, so that the driver knows operator, key and record as they are; any other
     error is raised, and whoever runs the tasks may try again.
@@ -92,7 +94,7 @@ def run_level(
     try:
         pin(plan.cells, spec.cell_values())
         step = _Step(plan, spec, level, task)
-        for rows in step.run(batches, splits):
+        for rows in step.run(batches, splits, source):
             handed = time.perf_counter()
             yield rows
             step.idle += time.perf_counter() - handed
@@ -157,7 +159,9 @@ class _Step:
             return None
         return Share(spec.shared_key, spec.n_shards, spec.parallelism, self.task.partition)
 
-    def run(self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit]) -> Iterator[pa.RecordBatch]:
+    def run(
+        self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit], source: int
+    ) -> Iterator[pa.RecordBatch]:
         if self.spec.behind and self.level > 0:
             self._catch_up()
             if self.pending:
@@ -165,7 +169,7 @@ class _Step:
         for _ in self._read_splits(splits):
             if self.pending:
                 yield self._drained()
-        for _ in self._read(batches):
+        for _ in self._read(batches, source):
             if self.pending:
                 yield self._drained()
         self._finish_combining(self.level)
@@ -213,12 +217,12 @@ class _Step:
                 self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=own))
                 yield
 
-    def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[None]:
+    def _read(self, batches: Iterator[pa.RecordBatch], source: int) -> Iterator[None]:
         """Feed the input to the operators, one batch of messages at a time."""
         if self.level == 0 or self._begins_at_source:
-            sources = self.plan.sources()
+            node = self.plan.sources()[source]
             for columns in self._awaited(batches):
-                self._feed_source(sources, columns)
+                self._deliver(((node.id, 0),), Batch(_RAW, columns=columns))
                 yield
             return
         last = (0, 0, 0)
@@ -258,17 +262,6 @@ class _Step:
             if columns is None:
                 return
             yield columns
-
-    def _feed_source(self, sources: list[Node], columns: pa.RecordBatch) -> None:
-        if len(sources) == 1:
-            self._deliver(((sources[0].id, 0),), Batch(_RAW, columns=columns))
-            return
-        # Several sources come as one struct column each, and a row has one of them.
-        for node, struct in zip(sources, columns.columns, strict=True):
-            present = struct.drop_null()
-            if len(present):
-                own = pa.RecordBatch.from_struct_array(present)
-                self._deliver(((node.id, 0),), Batch(_RAW, columns=own))
 
     def _deliver(self, targets: Iterable[tuple[int, int]], batch: Batch) -> None:
         if len(batch) == 0:

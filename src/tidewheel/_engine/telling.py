@@ -144,8 +144,8 @@ class Telling:
         return {name: partial(self._unread, name, source) for name, source in self._sources().items()}
 
     def _unread(self, name: str, source: Source) -> Mapping[str, Unread]:
-        offsets = self._run.head.source_offsets.get(name)
-        if offsets is None:
+        position = self._run.head.source_offsets.get(name)
+        if position is None:
             return {}
         unread = self._unread_here(name, source)
-        return source.unread(offsets) if unread is None else unread
+        return source.unread(position) if unread is None else unread

@@ -6,7 +6,6 @@ batches carry on untouched; which state a shard has and how far its inbox is cou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -217,17 +216,15 @@ def _adopted(head: Manifest, ledger: Ledger, source: Manifest) -> list[int]:
 
 def check_inbox(state: Manifest, inbox: Inbox) -> None:
     """Refuse an inbox that is not the one that a run has read."""
-    for text in state.source_offsets.values():
-        if isinstance(text, str) and text != "-":
-            check_identity(identity_of(json.loads(text)), inbox)
+    for position in state.source_offsets.values():
+        check_identity(identity_of(position), inbox)
 
 
 def _positions(offsets: Mapping[str, Position]) -> dict[int, int]:
     """Return the positions by shard in the offsets of the one source that a job in a fleet has."""
     found: dict[int, int] = {}
-    for text in offsets.values():
-        if isinstance(text, str) and text != "-":
-            found.update(positions_of(json.loads(text)))
+    for position in offsets.values():
+        found.update(positions_of(position))
     return found
 
 

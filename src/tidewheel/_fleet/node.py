@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import Connection
@@ -25,6 +25,7 @@ from tidewheel._core import faults
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.plan_sinks import publish_output, stop_sinks
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._fleet.chains import Chains, take
 from tidewheel._fleet.errors import NotCommitted, Overtaken
 from tidewheel._fleet.inbox_retention import trim
@@ -39,9 +40,6 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.time_checks import check_clock
 from tidewheel._storage import open_store
 from tidewheel.errors import ConnectorUnavailable, FencedError, Retry, StorageError, TidewheelError
-
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
 
 _LOOK_SECONDS = 0.25
 _TIDY_SECONDS = 60.0
@@ -74,7 +72,7 @@ class Engine(Protocol):
     def start(self) -> None:
         """Do what takes time, before the node joins."""
 
-    def drive(self, job: Job, plan: Plan, run: FleetRun) -> Driving:
+    def drive(self, job: ProgramJob, plan: Plan, run: FleetRun) -> Driving:
         """Return a run of the plan that has yet to be executed."""
 
 
@@ -97,7 +95,7 @@ class NodeOptions:
 class Node:
     """One node. `execute` works until the node is asked to leave."""
 
-    def __init__(self, job: Job, engine: Engine, options: NodeOptions) -> None:
+    def __init__(self, job: ProgramJob, engine: Engine, options: NodeOptions) -> None:
         """Take a job; its cells, and the inbox that it reads, are the fleet's."""
         self.job, self.engine, self.options = job, engine, options
         job.cells_at = options.cells

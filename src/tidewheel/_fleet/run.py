@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._connectors.inbox.source import InboxSource
@@ -13,6 +12,7 @@ from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.evolve import continuing, evolve, fitted
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.run import ChainRun
 from tidewheel._fleet.handover import Ledger
 from tidewheel._fleet.ledger import stream_of
@@ -20,14 +20,11 @@ from tidewheel._fleet.runs import Run
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import GraphError, StateError
 
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
-
 
 class FleetRun(ChainRun):
     """The run that commits the shards that its node has just adopted. It ends when one of them is taken from it."""
 
-    def __init__(self, job: Job, plan: Plan, run: Run, ledger: Ledger) -> None:
+    def __init__(self, job: ProgramJob, plan: Plan, run: Run, ledger: Ledger) -> None:
         """Take a run whose chain is begun, and the ledger of its newest record."""
         super().__init__(job, plan, stream_of(job.name, run.name), run.token)
         self._declared = plan

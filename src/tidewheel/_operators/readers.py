@@ -19,9 +19,4 @@ def readers(graph: Graph) -> dict[str, str]:
             why[name] = source.why_spark()
         except ConfigError:
             why[name], unknown[name] = None, "not known yet"
-    told = told_readers(as_chosen(why))
-    if not unknown or not all(who == "arrow" for who in told.values()):
-        return told
-    # A batch is read by its tasks or by Spark as a whole: what one source needs decides for all.
-    others = f"arrow, if source {next(iter(unknown))!r} is"
-    return {name: unknown.get(name, others) for name in told}
+    return {**told_readers(as_chosen(why)), **unknown}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
 
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._connectors.direct import ReadBySpark
-from tidewheel._connectors.split import may_be_shared
+from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._engine import report as reports
@@ -20,11 +19,7 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.wire import REPORT
-from tidewheel._spark.checkpoint_folder import source_offsets
-from tidewheel._spark.direct_reading import hands_of
 from tidewheel._spark.program import Program
-from tidewheel._spark.query_sources import QuerySources
-from tidewheel._spark.source_lines import offsets_by_name
 from tidewheel._spark.work_estimate import WorkEstimate
 from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
 
@@ -40,21 +35,6 @@ BESIDE_SECONDS = 0.005
 """The same where processes beside this one run them."""
 
 
-class Offered(msgspec.Struct, frozen=True):
-    """A batch as it is offered."""
-
-    frame: DataFrame | None
-    """Spark's frame of it; None where the run itself offers it, and tasks read it."""
-    start: str | None
-    """The offsets recorded for the batch before; None: there is none."""
-    end: str
-    """The offsets recorded for this one."""
-    fresh: Sequence[str]
-    """The entries that Spark's logs of its file sources have for it, each behind the number of its log."""
-    logs: dict[str, int]
-    """The number of each source's log."""
-
-
 class Ran(msgspec.Struct, frozen=True):
     """What became of a batch's tasks: what was pinned for them, what they reported, and how many there were."""
 
@@ -66,9 +46,9 @@ class Ran(msgspec.Struct, frozen=True):
 class BatchTasks(Closing):
     """Runs the tasks of a job's batches in one Spark session."""
 
-    def __init__(self, program: Program, sources: QuerySources, *, in_driver: bool, beside: bool) -> None:
-        """Take the program, its sources, and where batches without a shuffle may run: in this process, or in some beside it."""
-        self._program, self._sources, self._in_driver = program, sources, in_driver
+    def __init__(self, program: Program, *, in_driver: bool, beside: bool) -> None:
+        """Take the program, and where batches without a shuffle may run: in this process, or in some beside it."""
+        self._program, self._in_driver = program, in_driver
         self._levels = range(len(program.plan.levels))
         self._beside: WorkersBeside | None = program.beside() if beside and not in_driver else None
         self._local, self._work = beside, WorkEstimate()
@@ -76,25 +56,34 @@ class BatchTasks(Closing):
         """Whether tasks read whole records, also where the program's functions read a part of them."""
         self._told_left = False
 
-    def run(self, offered: Offered, spec: BatchSpec, *, read_by_spark: bool) -> Ran:
+    def run(
+        self,
+        spec: BatchSpec,
+        splits: Sequence[SourceSplit],
+        frames: Mapping[int, DataFrame],
+        narrowed: Sequence[SourceSplit] | None = None,
+    ) -> Ran:
         """Run the tasks of a batch.
 
-        `ReadBySpark`: they could not read it as Spark would, and the batch must be offered with Spark's own rows, which with
-        `read_by_spark` are at hand.
+        `frames` has the rows of the sources that Spark reads, by their numbers. `narrowed` are the same splits with only the
+        columns that the program's functions read, if that saves work.
         """
         if self._beside is not None:
             self._beside.count_batch()
-        if self._sources.direct.why_not is None:
+        if frames:
+            hands = hands_of(splits, spec.parallelism) if splits else []
+            rows = self._program.frames_query(spec, frames, hands).collect()
+            return Ran(spec, _decoded(_payloads(rows), self._levels, spec), spec.parallelism)
+        if narrowed is not None and not self._whole:
             try:
-                return self._run_directly(offered, spec)
-            except ReadBySpark:
-                if not read_by_spark:
-                    raise
-                # Nothing is committed, and Spark's own frame of the batch has the same records. What is pinned stays: nobody
-                # asked the sources for data while the tasks tried to read them.
-                pass
-        assert offered.frame is not None, "tasks read what the run itself offers"
-        return self._run_query(offered.frame, spec)
+                return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
+            except WholeRecordsNeeded:
+                # Nothing is committed. Where records were rejected once, more may be.
+                self._whole = True
+                _LOG.info(
+                    "a batch has an error or a dead letter, which shows the whole record: from now on tasks read all columns"
+                )
+        return self._run_splits(splits, spec)
 
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
@@ -115,31 +104,6 @@ class BatchTasks(Closing):
         """Let go of the processes beside this one."""
         if self._beside is not None:
             self._beside.close()
-
-    def _run_query(self, frame: DataFrame, spec: BatchSpec) -> Ran:
-        """Run the batch as one query over Spark's own rows."""
-        rows = self._program.query(frame, spec).collect()
-        return Ran(spec, _decoded(_payloads(rows), self._levels, spec), spec.parallelism)
-
-    def _run_directly(self, offered: Offered, spec: BatchSpec) -> Ran:
-        """Run the batch with tasks that read its sources themselves; a small one in one task."""
-        lines = self._sources.lines
-        start, end = (
-            {} if text is None else offsets_by_name(source_offsets(text), lines)
-            for text in (offered.start, offered.end)
-        )
-        splits = self._sources.direct.splits(start, end, offered.fresh, offered.logs, spec.parallelism)
-        narrowed = None if self._whole else self._sources.direct.narrowed(splits)
-        if narrowed is not None:
-            try:
-                return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
-            except WholeRecordsNeeded:
-                # Nothing is committed. Where records were rejected once, more may be.
-                self._whole = True
-                _LOG.info(
-                    "a batch has an error or a dead letter, which shows the whole record: from now on tasks read all columns"
-                )
-        return self._run_splits(splits, spec)
 
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
         size = sum(split.size for _, split in splits)
@@ -209,6 +173,12 @@ class BatchTasks(Closing):
         except BatchFailed as failed:
             _LOG.info("a batch failed beside the driver, and runs in tasks of Spark: %s", failed)
             return self._program.in_tasks(spec, levels, hands)
+
+
+def hands_of(splits: Sequence[SourceSplit], tasks: int) -> list[list[SourceSplit]]:
+    """Divide the splits among at most this many tasks; a batch without any has one task all the same."""
+    hands = dealt([split.size for _, split in splits], tasks)
+    return [[splits[position] for position in hand] for hand in hands] or [[]]
 
 
 def _are_shuffled(levels: range, spec: BatchSpec) -> bool:

@@ -6,6 +6,7 @@ also has a `SparkContext`: with it Spark's jobs get names, and jobs without a sh
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from tidewheel._spark.masters import CONNECT
@@ -39,6 +40,35 @@ def default_parallelism(spark: SparkSession) -> int:
     from pyspark.sql import functions as F
 
     return max(1, spark.range(_ROWS).select(F.spark_partition_id()).distinct().count())
+
+
+class JobGroup:
+    """The Spark jobs of one run, which can be cancelled together."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark, self._name, self._joined = spark, name, threading.local()
+
+    def join(self) -> None:
+        """Add the jobs that this thread starts from now on to the group."""
+        if getattr(self._joined, "done", False):
+            return
+        if is_connect(self._spark):
+            self._spark.addTag(_tag(self._name))
+        else:
+            self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
+        self._joined.done = True
+
+    def cancel(self) -> None:
+        """Cancel the jobs of the group. From any thread."""
+        if is_connect(self._spark):
+            self._spark.interruptTag(_tag(self._name))
+        else:
+            self._spark.sparkContext.cancelJobGroup(self._name)
+
+
+def _tag(name: str) -> str:
+    """Return a name as a tag, which has no commas."""
+    return name.replace(",", "-")
 
 
 def name_jobs(spark: SparkSession, name: str) -> None:

@@ -3,75 +3,71 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import InheritableThread
 
-from tidewheel._checkpoint.manifest import Kind, Manifest
+from tidewheel._checkpoint.manifest import Kind
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
+from tidewheel._checkpoint.spark_log import GIVEN, recorded_kinds
 from tidewheel._checkpoint.unpublished import owes_output
-from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.direct import ReadBySpark, as_chosen, told_readers
 from tidewheel._connectors.files.source import Files
-from tidewheel._connectors.source import Source
-from tidewheel._connectors.stream_reader import DirectStream
+from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
+from tidewheel._engine.batch_loop import BatchLoop, Positions
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
+from tidewheel._engine.continued_sources import check_sources, continued, job_sources, kind_of
 from tidewheel._engine.figures import labelled
+from tidewheel._engine.job_sources import JobSources
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import doubts
 from tidewheel._spark import jvm
-from tidewheel._spark.batch_tasks import BatchTasks, Offered, rows_of
-from tidewheel._spark.checkpoint_folder import SparkFolder, planned_at, source_offsets
+from tidewheel._spark.batch_tasks import BatchTasks, rows_of
+from tidewheel._spark.cluster import JobGroup, default_parallelism, is_connect, master_of
 from tidewheel._spark.diagnosis import cause, readable
+from tidewheel._spark.failures import said
+from tidewheel._spark.frame_reader import FrameReader
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.merging import merge_on
 from tidewheel._spark.options import RunOptions
-from tidewheel._spark.own_query import OwnQuery
 from tidewheel._spark.program import Program
 from tidewheel._spark.progress import FIRST_BATCH, BatchProgress, RunResult
-from tidewheel._spark.query import BatchQuery, SparkQuery
-from tidewheel._spark.query_sources import QuerySources, query_sources
 from tidewheel._spark.restarts import Restarts
-from tidewheel._spark.seen_files import SeenFiles
 from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.source_folders import check_folders
-from tidewheel._spark.source_lines import Continuation, continued, dropped_sources, offsets_by_name, recorded_kinds
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
-
 _LOG = logger(__name__)
 
 PUBLISHED_AGAIN = faults.declare("start.published", "the newest commit's output was published again")
-REBUILT = faults.declare("start.rebuilt", "Spark's folder is rebuilt, the query not started")
-BATCH_STARTED = faults.declare("batch.started", "Spark has called with a batch, nothing is decided")
+REBUILT = faults.declare("start.rebuilt", "the sources are positioned, no batch has begun")
+BATCH_STARTED = faults.declare("batch.started", "a batch is due, nothing is decided")
 BATCH_RAN = faults.declare("batch.ran", "all tasks have reported, nothing is committed")
 FLUSHING = faults.declare("flush.before", "a bounded run has read all there is, and is about to flush")
 
@@ -85,22 +81,25 @@ class _Stopped(Exception):
 
 
 class Driver:
-    """One run of a job: it claims the job, starts the query, commits its batches and publishes their output."""
+    """One run of a job: it claims the job, runs its batches, commits them and publishes their output."""
 
-    def __init__(self, job: Job, plan: Plan, options: RunOptions, run: ChainRun | None = None) -> None:
+    def __init__(self, job: ProgramJob, plan: Plan, options: RunOptions, run: ChainRun | None = None) -> None:
         """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
         self.job, self.plan, self.options = job, plan, options
         terms = ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished)
         self.run = run or JobRun(job, plan, terms)
         self.local = Path(local_folder(options.local))
-        self.spark_folder = SparkFolder(self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}")
+        self._scratch = self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}"
+        """For the checkpoint folders of the streaming queries that read users' DataFrames."""
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
+        self._unread_files = UnreadFiles(self.seen, lambda: self.run.head)
         self.batches: list[BatchProgress] = []
         self.phase: str | None = "checking"
         """What the start is at; None: it has run its first batch, or waits for data."""
-        self._query: BatchQuery | None = None
         self.spark: SparkSession
-        self.sources: QuerySources
+        self._readers: dict[str, SourceReader] | None = None
+        """The readers that are open and that no loop has yet."""
+        self.sources: JobSources
         self.program: Program
         self.tasks: BatchTasks
         self._with_session = contextlib.ExitStack()
@@ -109,14 +108,10 @@ class Driver:
         self.failed_batch: int | None = None
         self._polls = 0
         self._late: Counter[str] = Counter()
-        self._read_by_spark = False
-        """Whether tasks could not read a batch as Spark would, so that Spark's own rows must be at hand from then on."""
         self._interrupts = Interrupts(self)
         self._stop = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
-        self._turned_at = 0.0
-        """When the query began to wait for its next batch, in seconds since 1970."""
 
     # The run, from its claim to its end.
 
@@ -130,7 +125,7 @@ class Driver:
             history_seconds=self.options.history_seconds,
             metrics=self.options.metrics,
             local=str(self.local),
-            unread=UnreadFiles(self.seen, lambda: self.run.head).of,
+            unread=self._unread,
         )
         failed = True
         try:
@@ -148,10 +143,11 @@ class Driver:
                 raise told from error
             failed = False
         finally:
+            self._close_readers()
             self._with_session.close()
             self.run.release(failed=failed)
             self.telling.close()
-            self.spark_folder.remove()
+            shutil.rmtree(self._scratch, ignore_errors=True)
         head = getattr(self.run, "head", None) or self.run.checkpoints.latest()
         if head is None:
             return RunResult(self.job.name, 0, 0, self.batches, self.stopping)
@@ -180,12 +176,12 @@ class Driver:
         # A bounded run ends after all time, and with it all that waits for a clock, or is kept for want of one.
         for doubt in () if self.options.bounded else doubts(self.job.graph):
             _LOG.warning("job %r: %s", self.job.name, doubt)
-        self._start_spark()
         newest = self.run.checkpoints.latest()
-        self._continued(newest)
-        for name in dropped_sources(newest.spark if newest is not None else None, self.sources.lines, self.job.aliases):
+        dropped = check_sources(newest, job_sources(self.plan), self.job.aliases, self.options.allow_dropped_source)
+        self._start_spark()
+        for name in dropped:
             _LOG.warning("job %r: source %r: its offsets are forgotten", self.job.name, name)
-        if newest is not None and newest.batch is not None and newest.spark is None:
+        if newest is not None and newest.batch is not None and GIVEN in recorded_kinds(newest).values():
             _LOG.warning(
                 "job %r: a MemoryRun has made its state, of records that it was given: the sources are read from their beginning",
                 self.job.name,
@@ -223,22 +219,20 @@ class Driver:
         self._enter("Spark")
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
         self._interrupts.take()
-        check_reachable(self.job.name, self.job.state, self.spark.sparkContext.master, self.options.shared_state)
+        check_reachable(self.job.name, self.job.state, master_of(self.spark), self.options.shared_state)
         self._enter("hosts")
         ship(self.spark, self.plan)
         self.run.merging.merge = merge_on(self.spark, self.run.store)
         check_hosts(self.spark, self.plan)
-        tick = self.options.tick if self._ticks else None
-        self.sources = query_sources(self.plan, self.spark, tick, self._recorded_kinds())
-        if self.options.is_direct:
-            self.sources.streams()  # Refused here, before anything is claimed.
-        self.program = Program(self.plan, self.sources.frame)
-        self._tell_readers(self.sources.direct.told)
+        self._open_sources()
+        self.program = Program(self.plan, self.spark, self.sources.schemas)
+        self._tell_readers()
         self._with_session.close()
         # Elsewhere, tasks run on hosts that were chosen for them.
-        beside = is_local(self.spark.sparkContext.master)
-        self.tasks = BatchTasks(self.program, self.sources, in_driver=self.options.in_driver, beside=beside)
+        beside = is_local(master_of(self.spark))
+        self.tasks = BatchTasks(self.program, in_driver=self.options.in_driver, beside=beside)
         self._with_session.enter_context(self.tasks)
+        self._default_parallelism = default_parallelism(self.spark) if self.options.parallelism is None else 1
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, self.options.backoff)
@@ -253,14 +247,6 @@ class Driver:
                 return
             except _Stopped:
                 return
-            except ReadBySpark as error:
-                # The same batch again, from the same base, over a frame that has its rows.
-                self._idle.wait()
-                self._read_by_spark = True
-                self._tell_readers(
-                    dict.fromkeys(self.sources.direct.told, f"spark where tasks cannot, because {error}"),
-                    logging.WARNING,
-                )
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
@@ -300,98 +286,111 @@ class Driver:
         return self.options.spark is None and is_own(self.spark)
 
     def _readable(self, error: Exception) -> Exception:
-        what = f"batch {self.failed_batch}" if self.error is not None else "the query" if self.batches else "the start"
+        what = f"batch {self.failed_batch}" if self.error is not None else "the run" if self.batches else "the start"
         return readable(error, f"{what} of job {self.job.name!r}")
 
+    def _open_sources(self) -> None:
+        """Open the reader of each source; a DataFrame is read by a streaming query of Spark."""
+        self._close_readers()
+        readers = self._readers = {}
+        for name, source in job_sources(self.plan).items():
+            readers[name] = self._opened(name, source)
+        self.sources = JobSources(self.plan, readers)
+
+    def _opened(self, name: str, source: Source) -> SourceReader:
+        if not source.has_reader:
+            return FrameReader(self.spark, name, source, self._scratch / folder(name))
+        try:
+            return source.open()
+        except TidewheelError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"source {name!r} ({source.describe()}) cannot be read: {said(error)}") from error
+
+    def _close_readers(self) -> None:
+        """Close the readers that were opened and that no loop has taken."""
+        for reader in (self._readers or {}).values():
+            reader.close()
+        self._readers = None
+
     def _attempt(self) -> None:
-        """Publish what a crash may have left unpublished, rebuild Spark's folder, and run the query to its end."""
+        """Publish what a crash may have left unpublished, and run batches to the end."""
         self.error = None
         self._enter("rebuilding")
         self.run.recall()
         self.run.publish_left(self.spark)
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
-        head = self.run.head
-        continuation = self._continued(head)
-        self.seen.ages = self._ages(continuation)
-        seen = self.seen.load(head)
-        check_folders(seen, continuation.sources, self._folders())
-        self.spark_folder.rebuild(head.spark, seen, continuation)
+        if self._readers is None:
+            self._open_sources()
+        self._continue()
         faults.point(REBUILT)
         self._enter(FIRST_BATCH)
-        self._turned_at = time.time()
-        query = self._query = self._start_query()
+        loop = self._loop()
         try:
-            self._await(query)
+            self._await(loop)
         finally:
             self._enter(None)
             if not self._idle.is_set():
                 self.tasks.cancel()
-            # With a JVM that has ended there is nothing to stop.
-            with contextlib.suppress(*jvm.CONNECTION_ERRORS):
-                query.stop()
-                self.batches = self._with_durations(query)
-            self._query = None
+            loop.stop()
         if self.options.bounded and not self.stopping:
             self._flush()
         elif self.options.ends_by_itself and self.options.finishes:
             self._finish()
 
-    def _start_query(self) -> BatchQuery:
-        """Start what offers the batches: Spark, unless the caller chose that the run does it."""
-        frame = self.sources.frame
-        if self.sources.direct.why_not is None and not self._read_by_spark:
-            self.sources.direct.begin(self.run.head.source_offsets)
-            if self.options.is_direct:
-                return self._own_query(self.sources.streams())
-            # Only what makes Spark offer batches.
-            frame = self.sources.bare
-        writer = frame.writeStream.foreachBatch(self._on_batch).trigger(**self.options.spark_trigger())
-        # Not `as_uri`, which writes some signs as %3D and the like: Spark would take that for the name.
-        return SparkQuery(writer.option("checkpointLocation", f"file://{self.spark_folder.path}").start())
+    def _continue(self) -> None:
+        """Give the sources their positions, and the files that they have seen."""
+        sources = job_sources(self.plan)
+        self.seen.ages = {name: age for name, source in sources.items() if (age := source.seen_age_ms()) is not None}
+        self.run.head = continued(self.run.head, sources, self.job.aliases, self.seen)
+        seen = self.seen.load(self.run.head)
+        check_folders(seen, {name: source.path for name, source in sources.items() if isinstance(source, Files)})
+        for name, reader in self.sources.readers.items():
+            reader.recall([file for file in seen if file.source == name])
 
-    def _own_query(self, streams: list[DirectStream]) -> BatchQuery:
-        context, group = self.spark.sparkContext, f"{self.run.stream} {self.run.token}"
+    def _loop(self) -> BatchLoop:
+        """Start the loop, which closes the readers at its end."""
+        jobs = JobGroup(self.spark, f"{self.run.stream} {self.run.token}")
 
-        @cache
-        def join_group() -> None:
-            context.setJobGroup(group, f"the batches of job {self.job.name!r}", interruptOnCancel=True)
+        def run_batch(starts: Positions, ends: Positions, asked: float) -> None:
+            jobs.join()
+            self._on_batch(starts, ends, asked)
 
-        def on_batch(batch: int) -> None:
-            join_group()
-            self._on_batch(None, batch)
-
-        return OwnQuery(
-            streams, self.spark_folder, on_batch, lambda: context.cancelJobGroup(group), thread=InheritableThread
+        readers, self._readers = self.sources.readers, None
+        return BatchLoop(
+            readers,
+            self.run.head.source_offsets,
+            self.options.loop_trigger(ticks=self.plan.driven_by_time()),
+            run_batch,
+            jobs.cancel,
+            # Such a thread has the properties of the caller's jobs, a scheduler pool for example.
+            thread=threading.Thread if is_connect(self.spark) else InheritableThread,
         )
 
-    def _await(self, query: BatchQuery) -> None:
+    def _await(self, loop: BatchLoop) -> None:
         try:
-            while not query.await_end(_POLL_SECONDS):
-                waiting = self._waiting(query)
+            while not loop.await_end(_POLL_SECONDS):
+                waiting = self._waiting(loop)
                 self.telling.turned(waiting)
                 if waiting and self._idle.is_set():
                     self._enter(None)
                 self._obey()
-                if self.stopping and self._idle.is_set() and not query.is_starting():
+                if self.stopping and self._idle.is_set():
                     return
-        except (StreamingQueryException, _Stopped):
-            if isinstance(self.error, _Stopped):
-                return
-            if self.error is not None:
-                raise self.error from self.error.__cause__
-            raise
+        except _Stopped:
+            return
 
     def _obey(self) -> None:
         """Stop if the run was told to, from any process."""
         if self.run.cells.told_to_stop(self.run.token):
             self.stop()
 
-    def _waiting(self, query: BatchQuery) -> bool:
-        """Whether the query waits for data that is not there yet. It is asked every few seconds, and while it starts."""
+    def _waiting(self, loop: BatchLoop) -> bool:
+        """Whether the loop waits for data that is not there yet. It is asked every few seconds, and while the run starts."""
         self._polls += 1
         asks = self._polls % _POLLS_PER_STATUS == 0 or self.phase is not None
-        return asks and query.is_waiting()
+        return asks and loop.is_waiting
 
     def _enter(self, phase: str | None) -> None:
         """Begin a phase of the start, or with None what comes after it. `_Stopped` if the run was asked to stop."""
@@ -405,81 +404,93 @@ class Driver:
         if self.options.on_phase is not None and not told:
             self.options.on_phase(phase)
 
-    def _tell_readers(self, readers: Mapping[str, str], level: int = logging.INFO) -> None:
-        """Say who reads each source."""
+    def _tell_readers(self) -> None:
+        """Report who reads each source."""
+        why = {name: source.why_spark() for name, source in job_sources(self.plan).items()}
+        readers = told_readers(as_chosen(why))
         for source, reader in readers.items():
-            _LOG.log(level, "job %r: source %r: reader: %s", self.job.name, source, reader)
+            _LOG.info("job %r: source %r: reader: %s", self.job.name, source, reader)
         if self.options.on_readers is not None:
             self.options.on_readers(readers)
 
     # One batch.
 
-    def _on_batch(self, frame: DataFrame | None, batch: int) -> None:
+    def _on_batch(self, starts: Positions, ends: Positions, asked: float) -> None:
         self._idle.clear()
+        batch = self._next_batch
         try:
             if self.stopping:
                 raise _Stopped
             with self.telling.batch(batch) as steps:
-                self._run_batch(frame, batch, steps)
+                steps.begun_earlier(asked, "offsets")
+                self._run_batch(batch, starts, ends, steps)
         except BaseException as error:
-            # What passes through the JVM comes back as text; this keeps the error itself.
             self.error = error
             self.failed_batch = batch
             raise
         finally:
-            self._turned_at = time.time()
             self._idle.set()
 
-    def _run_batch(self, frame: DataFrame | None, batch: int, steps: Steps) -> None:
+    @property
+    def _next_batch(self) -> int:
+        return 0 if self.run.head.batch is None else self.run.head.batch + 1
+
+    def _run_batch(self, batch: int, starts: Positions, ends: Positions, steps: Steps) -> None:
         faults.point(BATCH_STARTED)
-        offsets = self.spark_folder.offsets(batch)
-        if self._already_committed(batch, offsets):
-            self.run.publish(self.spark)
-            return
-        # Spark's own work on the batch counts; what was before the last one, or before this run, is not about it.
-        steps.begun_earlier(max(0.0, time.time() - max(planned_at(offsets), self._turned_at)))
-        log, fresh = self.spark_folder.capture(batch, self.run.head.spark)
-        steps.done("offsets")
-        offered = Offered(frame, log.offsets.get(batch - 1), offsets, fresh, self.spark_folder.logs)
-        ran = self.tasks.run(offered, self._spec(), read_by_spark=self._read_by_spark)
+        self.run.check_open()
+        spec = self._spec()
+        try:
+            splits = self.sources.splits(starts, ends, spec.parallelism)
+            steps.done("offsets")
+            ran = self.tasks.run(spec, splits, self._frames(starts, ends), self.sources.narrowed(splits))
+        except ReadBySpark:
+            # Nothing is committed, and Spark's own frame of the batch has the same records.
+            own = [
+                (n, split)
+                for n, split in self.sources.splits(starts, ends, 1)
+                if not isinstance(list(self.sources.readers.values())[n], FrameReader)
+            ]
+            ran = self.tasks.run(spec, own, self._frames(starts, ends, all_of_them=True))
         spec, found, steps.tasks = ran.spec, ran.reports, ran.tasks
         faults.point(BATCH_RAN)
         steps.done("tasks")
         steps.reports = found
-        log, seen = self.seen.record(self.run.head, log, fresh, spec.sequence)
-        progress = SourceProgress(batch, offsets_by_name(source_offsets(offsets), self.sources.lines), log, seen)
-        if self.run.commit(spec, found, "batch", self.spark, progress, steps=steps):
+        if self.run.commit(spec, found, "batch", self.spark, self._progress(batch, starts, ends, spec), steps=steps):
             self._tell(spec, batch, found, steps)
         else:
-            # There was nothing to do, as for a query that waits for data.
+            # There was nothing to do, as for a loop that waits for data.
             self._enter(None)
             self.telling.turned(waiting=True)
 
-    def _already_committed(self, batch: int, offsets: str) -> bool:
-        """Tell whether the newest commit holds this batch; refuse any batch but that one and the next."""
-        self.run.check_open()
-        head = self.run.head
-        # Without Spark's log, the number is of a batch that was given its records in memory.
-        last = head.batch if head.spark is not None else None
-        if head.spark is not None and last == batch:
-            if head.spark.offsets.get(batch) == offsets:
-                return True
-            raise StateError(
-                f"Spark offers batch {batch} of job {self.job.name!r} with other offsets than those committed as sequence "
-                f"{head.sequence}; start the job again, which rebuilds Spark's folder from the commit"
-            )
-        expected = 0 if last is None else last + 1
-        if batch != expected:
-            raise StateError(
-                f"Spark offers batch {batch} of job {self.job.name!r}, and the newest commit, {head.sequence}, makes {expected} "
-                "the next; start the job again, which rebuilds Spark's folder from the commit"
-            )
-        return False
+    def _frames(self, starts: Positions, ends: Positions, *, all_of_them: bool = False) -> dict[int, DataFrame]:
+        """Return the frames of the sources that Spark reads and that have something new, by their numbers."""
+        return {
+            number: reader.frame()
+            for number, (name, reader) in enumerate(self.sources.readers.items())
+            if isinstance(reader, FrameReader) and starts[name] != ends[name] and (all_of_them or reader.direct is None)
+        }
+
+    def _progress(self, batch: int, starts: Positions, ends: Positions, spec: BatchSpec) -> SourceProgress:
+        """Return what the commit of a batch says of the sources."""
+        fresh = [
+            msgspec.structs.replace(file, source=name)
+            for name, reader in self.sources.readers.items()
+            for file in reader.seen(starts[name], ends[name])
+        ]
+        seen, driver = self.seen.record(self.run.head, fresh, spec.sequence, ends)
+        # A start that never changes says nothing that is worth a commit.
+        told = {
+            name: end
+            for name, end in ends.items()
+            if name in self.run.head.source_offsets or end != starts[name] or not self.sources.readers[name].fixed_start
+        }
+        kinds = {name: kind_of(source) for name, source in job_sources(self.plan).items() if name in told}
+        return SourceProgress(batch, told, kinds, seen, driver)
 
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
-        wanted = self.options.parallelism or self.spark.sparkContext.defaultParallelism
+        wanted = self.options.parallelism or self._default_parallelism
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
-        chosen = is_local(self.spark.sparkContext.master) or self.options.local is not None
+        chosen = is_local(master_of(self.spark)) or self.options.local is not None
         everywhere = str(self.local) if chosen else ""
         return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
 
@@ -495,7 +506,8 @@ class Driver:
             (steps.seconds["commit"] + steps.seconds["publish"]) * 1000,
             steps.tasks or spec.parallelism,
             sum(report.rejected for report in found),
-            kind=kind,
+            steps.milliseconds,
+            kind,
         )
         for report in found:
             self._late.update(labelled(report.counts, "late"))
@@ -533,40 +545,17 @@ class Driver:
 
     # Around the batches.
 
-    def _recorded_kinds(self) -> dict[str, str]:
-        """Return what kind of stream each source of the program has read so far."""
-        state = self.run.checkpoints.latest()
-        names = [node.name for node in self.plan.sources()]
-        return recorded_kinds(state.spark if state is not None else None, names, self.job.aliases)
-
-    def _continued(self, state: Manifest | None) -> Continuation:
-        """Return what the sources of the program continue of a commit; raise a `StateError` if they cannot."""
-        log = state.spark if state is not None else None
-        return continued(log, self.sources.lines, self.job.aliases, self.options.allow_dropped_source)
-
-    def _sources(self) -> dict[str, Source]:
-        """Return the sources of the program, by name."""
-        return {
-            node.name: node.operator.source for node in self.plan.nodes if isinstance(node.operator, SourceOperator)
-        }
-
-    def _folders(self) -> dict[str, str]:
-        """Return the folders of Spark's file sources, by name."""
-        return {name: source.path for name, source in self._sources().items() if isinstance(source, Files)}
-
-    def _ages(self, continuation: Continuation) -> dict[int, int]:
-        """Return for how many ms the files of each log are remembered, where that is not for ever."""
-        ages = {name: source.seen_age_ms() for name, source in self._sources().items()}
-        known = ((source.log, ages.get(source.name)) for source in continuation.sources)
-        return {log: age for log, age in known if age is not None}
-
-    @property
-    def _ticks(self) -> bool:
-        """Whether the clock is a source too: where something waits for time, and the run does not end by itself."""
-        return self.plan.driven_by_time() and not self.options.ends_by_itself
+    def _unread(self, name: str, source: Source) -> Mapping[str, Unread] | None:
+        """Return what a source has not read, if its reader knows; None: ask the source. From any thread."""
+        sources = getattr(self, "sources", None)
+        position = self.run.head.source_offsets.get(name)
+        if sources is None or position is None:
+            return None
+        found: Mapping[str, Unread] | None = sources.readers[name].unread(position)
+        return self._unread_files.of(name, source) if found is None else found
 
     def _clean_local(self) -> None:
-        """Remove the Spark folders of this job's runs whose process is gone."""
+        """Remove the folders of this job's runs whose process is gone."""
         for path in self.local.glob(f"{self._spark_prefix}*"):
             pid = path.name.removeprefix(self._spark_prefix).split("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
@@ -577,15 +566,5 @@ class Driver:
         return f"spark-{folder(self.run.stream)}-"
 
     def progress(self) -> list[BatchProgress]:
-        """Return the last committed batches, with the durations that Spark has told of them. From any thread."""
-        with contextlib.suppress(Py4JError, *jvm.CONNECTION_ERRORS):
-            if (query := self._query) is not None:
-                return self._with_durations(query)
+        """Return the last committed batches. From any thread."""
         return list(self.batches)
-
-    def _with_durations(self, query: BatchQuery) -> list[BatchProgress]:
-        durations = query.durations()
-        return [
-            entry.with_durations(durations[entry.batch]) if entry.batch in durations else entry
-            for entry in self.batches
-        ]

@@ -31,15 +31,21 @@ _alone = threading.Lock()
 
 
 def levels_function(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]] = ()
+    program: bytes,
+    digest: str,
+    spec: BatchSpec,
+    levels: range,
+    hands: Sequence[Sequence[SourceSplit]] = (),
+    source: int = 0,
 ) -> ArrowFunction:
     """Return the function that Spark runs for each partition: one level, or several where there is one partition only.
 
-    `hands` are the splits that the partitions read themselves, by partition.
+    `hands` are the splits that the partitions read themselves, by partition; `source` is the number of the source whose rows
+    Spark gives to level 0.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _run(program, digest, spec, levels, batches, hands)
+        return _run(program, digest, spec, levels, batches, hands, source)
 
     return run
 
@@ -84,13 +90,14 @@ def _run(
     levels: range,
     batches: Iterator[pa.RecordBatch],
     hands: Sequence[Sequence[SourceSplit]],
+    source: int,
 ) -> Iterator[pa.RecordBatch]:
     task = _task()
     if hands:
         # The one row that Spark gives a partition says no more than that it is there.
         for _ in batches:
             pass
-    return _levels(program, digest, spec, levels, task, batches, hands[task.partition] if hands else ())
+    return _levels(program, digest, spec, levels, task, batches, hands[task.partition] if hands else (), source)
 
 
 def _levels(
@@ -101,6 +108,7 @@ def _levels(
     task: TaskIdentity,
     batches: Iterator[pa.RecordBatch],
     splits: Sequence[SourceSplit],
+    source: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     if digest not in _plans:
         plan = pickling.loads(program)
@@ -111,7 +119,7 @@ def _levels(
     # Each host has its own folder for local copies unless the driver named one for all.
     spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
     for level in levels:
-        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == levels[0] else ())
+        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == levels[0] else (), source)
     return batches
 
 

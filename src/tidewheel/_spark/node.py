@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._fleet.run import FleetRun
 from tidewheel._spark.driver import Driver
 from tidewheel._spark.masters import local_folder
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.session import session
 from tidewheel._spark.warm_up import warm
-
-if TYPE_CHECKING:
-    from tidewheel._program.job import Job
 
 TRIGGER = "500 milliseconds"
 """How often a node looks for events, unless told otherwise."""
@@ -37,6 +34,6 @@ class SparkEngine:
         self.spark = self._options.spark or session(self._options.master, self._options.conf)
         warm(self.spark)
 
-    def drive(self, job: Job, plan: Plan, run: FleetRun) -> Driver:
+    def drive(self, job: ProgramJob, plan: Plan, run: FleetRun) -> Driver:
         """Return the driver of a run."""
         return Driver(job, plan, dataclasses.replace(self._options, spark=self.spark), run)

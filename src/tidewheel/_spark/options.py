@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidewheel._engine.batch_loop import Trigger
 from tidewheel._spark.progress import BatchProgress
 from tidewheel._spark.trigger import check_trigger, interval
 from tidewheel._time.duration import Duration, nanoseconds
@@ -51,13 +53,12 @@ class RunOptions:
     def check_trigger(self) -> None:
         """Refuse what is no trigger for this run: nothing by that name, or a bounded run has a trigger of its own."""
         check_trigger(self.trigger)
+        if self.trigger == "direct":
+            warnings.warn(
+                "trigger='direct' is what every run does now: leave the trigger out", DeprecationWarning, stacklevel=2
+            )
         if self.bounded and self.trigger not in (None, "available-now"):
             raise ConfigError("a bounded run reads all there is and ends: it takes no trigger")
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether the run asks the sources itself and offers its batches itself, without a streaming query of Spark."""
-        return self.trigger == "direct"
 
     @property
     def history_seconds(self) -> float | None:
@@ -69,8 +70,9 @@ class RunOptions:
         """Whether the run ends when it has read all there is."""
         return self.bounded or self.trigger in ("available-now", "once")
 
-    def spark_trigger(self) -> dict[str, Any]:
-        """Return the trigger in Spark's words."""
+    def loop_trigger(self, *, ticks: bool) -> Trigger:
+        """Return when the loop looks for data; `ticks`: batches run while there is none, too."""
         if self.ends_by_itself:
-            return {"availableNow": True}
-        return {"processingTime": "0 seconds" if self.trigger is None or self.is_direct else interval(self.trigger)}
+            return Trigger(ends=True)
+        seconds = 0.0 if self.trigger in (None, "direct") else interval(self.trigger)
+        return Trigger(seconds, self.tick if ticks else None)

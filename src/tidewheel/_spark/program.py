@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import cloudpickle
 import pyarrow as pa
 from pyspark import RDD, SparkContext, SparkFiles
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidewheel._connectors.bad_lines import BAD_LINE
-from tidewheel._connectors.schema import arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.plan import Plan, Schemas, columns_read, known_columns, source_key
+from tidewheel._engine.plan import Plan, source_key
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.wire import ORDER, REPORT, SPARK_SCHEMA
-from tidewheel._operators.graph import Node
 from tidewheel._spark.cluster import is_connect, name_jobs
 from tidewheel._spark.entry import levels_function, reports_function, reports_here
 from tidewheel._spark.modules import direct
@@ -33,22 +30,34 @@ from tidewheel.errors import ConfigError
 class Program:
     """A plan, pickled once, and how a batch of it becomes one Spark query with one action."""
 
-    def __init__(self, plan: Plan, frame: DataFrame) -> None:
-        """Take the plan and the streaming DataFrame that its sources make together."""
+    def __init__(self, plan: Plan, session: SparkSession, schemas: Mapping[str, pa.Schema]) -> None:
+        """Take the plan, the session that runs its tasks, and the columns of each source."""
         self.plan = plan
-        self._session = frame.sparkSession
+        self._session = session
         self._partitions: dict[int, RDD[None]] = {}
         """What plain jobs run on, by the number of their tasks, each made once."""
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
-        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        self.shared_key = source_key(plan, types) if len(plan.sources()) == 1 else None
+        columns = next(iter(schemas.values())) if len(schemas) == 1 else None
+        self.shared_key = None if columns is None else source_key(plan, _spark_types(columns))
         """The column by which a task that reads a whole batch finds its own records."""
 
-    def query(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
-        """Return the batch's query: wire rows that are the reports of its tasks."""
+    def frames_query(
+        self, spec: BatchSpec, frames: Mapping[int, DataFrame], hands: Sequence[Sequence[SourceSplit]]
+    ) -> DataFrame:
+        """Return the query of a batch with rows that Spark has read, by the number of their source, and splits beside them."""
         name_jobs(self._session, job_name(spec, range(len(self.plan.levels))))
-        return self.tail(frame.mapInArrow(self._level(spec, 0), SPARK_SCHEMA), spec)
+        parts = []
+        if hands:
+            # First: a task finds its splits by the number of its partition.
+            rows = self._session.range(0, len(hands), 1, len(hands))
+            parts.append(
+                rows.mapInArrow(levels_function(self._bytes, self._digest, spec, range(1), hands), SPARK_SCHEMA)
+            )
+        for number, frame in frames.items():
+            level = levels_function(self._bytes, self._digest, spec, range(1), source=number)
+            parts.append(frame.mapInArrow(level, SPARK_SCHEMA))
+        return self.tail(reduce(DataFrame.union, parts), spec)
 
     def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
         """Return the query of these levels of a batch whose tasks read its splits themselves: a partition for each hand."""
@@ -113,66 +122,18 @@ def _task_environment(context: SparkContext) -> dict[str, str]:
     return {**os.environ, **context.environment, "PYTHONPATH": path}
 
 
-def pruned(plan: Plan, frames: list[DataFrame]) -> list[DataFrame]:
-    """Return each source's DataFrame with the columns that the program reads."""
-    sources = dict(zip((node.id for node in plan.sources()), map(_arrow_columns, frames), strict=True))
-    schemas = known_columns(plan, {number: schema for number, schema in sources.items() if schema is not None})
-    return [_pruned(plan, node, frame, schemas) for node, frame in zip(plan.sources(), frames, strict=True)]
+_SPARK_TYPES = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.int16(): "smallint",
+    pa.int8(): "tinyint",
+}
 
 
-def _arrow_columns(frame: DataFrame) -> pa.Schema | None:
-    """Return the columns that Python will get, or None where one has no type of Arrow: the batch says so itself."""
-    try:
-        zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-        return arrow_schema(frame.drop(BAD_LINE).schema, zone)
-    except PySparkException:
-        return None
-
-
-def source_frame(chosen: list[DataFrame]) -> DataFrame:
-    """Return one DataFrame of all sources: the columns of the only one, or one struct column for each."""
-    if len(chosen) == 1:
-        return chosen[0]
-    structs = [F.struct(*[F.col(f"`{name}`") for name in frame.columns]) for frame in chosen]
-    union: DataFrame | None = None
-    for number, frame in enumerate(chosen):
-        columns: list[Column] = []
-        for other, struct in enumerate(structs):
-            empty = F.lit(None).cast(chosen[other].schema)
-            columns.append((struct if other == number else empty).alias(f"s{other}"))
-        own = frame.select(*columns)
-        union = own if union is None else union.unionByName(own)
-    assert union is not None
-    return union
-
-
-def with_ticks(frame: DataFrame, ticks: DataFrame) -> DataFrame:
-    """Return the frame with one more source, whose rows never arrive: it makes Spark run batches while the others are quiet.
-
-    Spark runs a batch when any source of the query has a new offset, whether or not its rows survive the query.
-    """
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema.fields]
-    return frame.union(ticks.where(F.lit(False)).select(*nothing))
-
-
-def _pruned(plan: Plan, node: Node, frame: DataFrame, schemas: Schemas) -> DataFrame:
-    if not frame.isStreaming:
-        raise ConfigError(f"source {node.name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
-    wanted = columns_read(plan, node, schemas)
-    shape = node.shapes[0]
-    if shape.kind == "record":
-        wanted = list(shape.columns() or ())
-    if wanted is None:
-        return frame
-    known = [name for name in frame.columns if name != BAD_LINE]
-    lacking = [name for name in wanted if name not in known]
-    if lacking:
-        raise ConfigError(
-            f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(known)}"
-        )
-    # Lines that are no records are rejected whatever columns the program reads.
-    kept = [*wanted, BAD_LINE] if BAD_LINE in frame.columns else wanted
-    return frame.select(*[F.col(f"`{name}`") for name in kept])
+def _spark_types(columns: pa.Schema) -> dict[str, str]:
+    """Return Spark's names of the types of columns, as far as they may be keys."""
+    return {field.name: _SPARK_TYPES.get(field.type, "") for field in columns}
 
 
 def _pickled(plan: Plan) -> bytes:

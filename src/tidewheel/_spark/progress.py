@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 
 FIRST_BATCH = "first batch"
@@ -19,20 +18,20 @@ class BatchProgress:
 
     sequence: int
     batch: int | None
-    """Spark's number; None for what has no input: the final flush, or an epoch that `available-now` delivers at its end."""
+    """The number of the batch; None without input: the final flush, or an epoch at the end of `available-now`."""
     rows: int
     """Records that the sources gave."""
     keys: int
     """Keys whose state changed, over all operators."""
     seconds: float
-    """From the planning of the batch to its output being visible; once Spark has told its durations, of the whole trigger."""
+    """From asking the sources for new data to the output being visible."""
     commit_ms: float
     """Of these, the commit and the publishing."""
     parallelism: int
     """How many tasks the batch was divided among: the run's parallelism, or 1 where the batch was expected to be small."""
     rejected: int = 0
     durations: dict[str, int] = field(default_factory=dict)
-    """Where Spark's time went, in ms by its own names; known a moment after the batch."""
+    """Where the time went, in ms by step: `offsets`, `tasks`, `commit`, `publish`."""
     kind: str = "batch"
     """The kind of its commit: `batch`, `epoch` or `flush`."""
 
@@ -53,11 +52,6 @@ class BatchProgress:
             f"{self.label}, sequence {self.sequence}: {self.rows:,} rows in {self.seconds:.2f} s ({self.rate:,} rows/s), "
             f"{self.keys:,} keys changed, commit {self.commit_ms:,.0f} ms, {tasks}{rejected}"
         )
-
-    def with_durations(self, durations: dict[str, int]) -> BatchProgress:
-        """Return the same with what Spark tells of the whole trigger."""
-        seconds = durations.get("triggerExecution", self.seconds * 1000) / 1000
-        return dataclasses.replace(self, durations=durations, seconds=seconds)
 
 
 @dataclass(frozen=True)

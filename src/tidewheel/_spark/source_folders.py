@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 
-from tidewheel._checkpoint.manifest import SparkSource
+from tidewheel._checkpoint.manifest import SeenFile
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._engine.stored_names import OFFSETS, letting_go
 from tidewheel.errors import StateError
@@ -15,22 +15,22 @@ _WILD = set("*?[{")
 """Signs by which Spark reads several folders as one source."""
 
 
-def check_folders(seen: Iterable[str], sources: Sequence[SparkSource], folders: Mapping[str, str]) -> None:
+def check_folders(seen: Iterable[SeenFile], folders: Mapping[str, str]) -> None:
     """Raise a `StateError` where a source reads another folder than the one of the file that it has seen last.
 
-    `seen` are the entries of seen files, in their order; `sources` are those that a run continues; `folders` are the paths or
-    URLs that file sources read, by name. Places that are not on this machine, and several folders as one, are passed over.
+    `seen` are the entries of seen files, in their order; `folders` are the paths or URLs that file sources read, by name.
+    Places that are not on this machine, and several folders as one, are skipped.
     """
-    last = {int(log): entry for log, _, entry in (line.partition("\t") for line in seen)}
-    for source in sources:
-        folder = local_path(folders.get(source.name, ""))
-        if source.log in last and folder and not _WILD & set(folder):
-            file = local_path(json.loads(last[source.log])["path"])
+    last = {file.source: re.sub(r"^\d+:", "", file.path) for file in seen}
+    for name, where in folders.items():
+        folder = local_path(where)
+        if name in last and folder and not _WILD & set(folder):
+            file = local_path(last[name])
             if file is not None and not _is_below(file, folder):
                 raise StateError(
-                    f"source {source.name!r} has read {file}, and its folder is {folder} now. To go on where it was, write the "
+                    f"source {name!r} has read {file}, and its folder is {folder} now. To go on where it was, write the "
                     "whole old path, and leave a link there if the folder was moved. To read the new folder from its beginning, "
-                    f"give the source a new name, and go on with {letting_go(OFFSETS, [source.name])}"
+                    f"give the source a new name, and go on with {letting_go(OFFSETS, [name])}"
                 )
 
 

@@ -7,13 +7,13 @@ from difflib import get_close_matches
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel.errors import ConfigError, GraphError
 
-NAMES = ("available-now", "once", "direct")
-_MILLISECOND = 10**6
+NAMES = ("available-now", "once")
 
 
 def check_trigger(trigger: Duration | None) -> None:
     """Refuse, with a `ConfigError`, what is no trigger, and those that break the argument for exactly once."""
-    if trigger is None or trigger in NAMES:
+    # "direct" was a choice once, and is what every run does now.
+    if trigger is None or trigger in (*NAMES, "direct"):
         return
     text = str(trigger).strip().lower()
     if "real" in text or "continuous" in text:
@@ -27,9 +27,9 @@ def check_trigger(trigger: Duration | None) -> None:
         ) from None
 
 
-def interval(trigger: Duration) -> str:
-    """Return the time between two batches in Spark's words, which are fewer than those for durations."""
-    return f"{nanoseconds(trigger, 'the trigger') // _MILLISECOND} milliseconds"
+def interval(trigger: Duration) -> float:
+    """Return the least time between two batches in seconds."""
+    return nanoseconds(trigger, "the trigger") / 1e9
 
 
 def _meant(text: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from collections.abc import Callable, Mapping
 
-from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.manifest import Manifest, SeenFile
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.files.source import Files
 from tidewheel._connectors.files.waiting import MOST, unread_files, visible
 from tidewheel._connectors.source import Source, Unread
-from tidewheel._spark.seen_files import SeenFiles
+from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._state.references import PartRef
 
 _CHOOSING = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
@@ -19,7 +19,7 @@ _CHOOSING = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
 
 
 class _Seen:
-    """The files of one log."""
+    """The files of one source."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -37,7 +37,7 @@ class UnreadFiles:
     def __init__(self, seen: SeenFiles, head: Callable[[], Manifest]) -> None:
         """Take what reads the entries of seen files, and what gives the newest commit."""
         self._seen, self._head = seen, head
-        self._parts: dict[str, list[str]] = {}
+        self._parts: dict[str, list[SeenFile]] = {}
 
     def of(self, name: str, source: Source) -> Mapping[str, Unread] | None:
         """Return what a source has not read; None if it is none of Spark's file sources.
@@ -51,12 +51,9 @@ class UnreadFiles:
             return {}
         state = self._head()
         parts = [part for part in (state.driver.snapshot, *state.driver.deltas) if part is not None]
-        if state.spark is None or sum(part.keys for part in parts) > MOST:
+        if name not in state.source_offsets or sum(part.keys for part in parts) > MOST:
             return {}
-        log = next((each.log for each in state.spark.sources if each.name == name), None)
-        if log is None:
-            return {}
-        seen = self._files(parts, state.spark.seen, log)
+        seen = self._files(parts, state.seen, name)
         age = source.seen_age_ms()
         forgotten = None if age is None or not seen.newest else seen.newest - age
 
@@ -67,16 +64,15 @@ class UnreadFiles:
 
         return unread_files(visible(os.path.normpath(folder), deep=True), waits)
 
-    def _files(self, parts: list[PartRef], inline: tuple[str, ...], log: int) -> _Seen:
-        """Return the files that a log names; state files never change, so each is read once."""
+    def _files(self, parts: list[PartRef], inline: tuple[SeenFile, ...], source: str) -> _Seen:
+        """Return the files that a source has seen; state files never change, so each is read once."""
         self._parts = {
             part.file.name: self._parts.get(part.file.name) or list(self._seen.entries(part)) for part in parts
         }
         seen = _Seen()
-        mark = f"{log}\t"
-        for lines in (*self._parts.values(), inline):
-            for line in lines:
-                if line.startswith(mark):
-                    entry = json.loads(line.removeprefix(mark))
-                    seen.add(local_path(entry["path"]) or entry["path"], int(entry["timestamp"]))
+        for files in (*self._parts.values(), inline):
+            for file in files:
+                if file.source == source:
+                    path = re.sub(r"^\d+:", "", file.path)
+                    seen.add(local_path(path) or path, file.modified_ms)
         return seen

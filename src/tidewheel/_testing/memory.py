@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from tidewheel._cells.live import unpinned_after
-from tidewheel._checkpoint.manifest import Manifest, SparkLog
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.spark_log import GIVEN, recorded_kinds
+from tidewheel._connectors.split import Split
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._core.text import names_there, shortened
@@ -20,11 +22,13 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.continued_sources import continued, job_sources
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun, JobRun
-from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped, renamed
-from tidewheel._engine.task import TaskIdentity, run_level
+from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
+from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
 from tidewheel._testing.plain_copies import PlainCopies
@@ -35,9 +39,6 @@ from tidewheel.errors import ConfigError
 _LOG = logger(__name__)
 
 Inputs = Mapping[str, Sequence[Any]]
-
-_NO_OFFSET = "-"
-"""What Spark, and so a manifest, has for a source that has no offset yet."""
 
 
 class MemoryRun(Closing):
@@ -82,6 +83,8 @@ class MemoryRun(Closing):
         try:
             self.run.begin()
             self.plan = self.run.plan
+            seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
+            self.run.head = continued(self.run.head, job_sources(self.plan), job.aliases, seen)
             self.run.start_sinks()
             self.run.publish_left(None)
         except BaseException:
@@ -106,8 +109,7 @@ class MemoryRun(Closing):
         """Run one batch with these records by source, commit it and publish its output."""
         self.run.check_open()
         spec = self._spec(epoch)
-        splits = list(self._splits(inputs))
-        self._commit(spec, splits, 0, "batch")
+        self._commit(spec, list(self._splits(inputs)), 0, "batch")
 
     def set_cell(self, name: str, value: Any) -> None:
         """Change a cell that the job declares: the next batch sees it. None clears the cell, and its default holds."""
@@ -126,7 +128,7 @@ class MemoryRun(Closing):
     def _spec(self, epoch: int | None, *, asks: bool = True) -> BatchSpec:
         return self.run.spec(self.parallelism, self._local, epoch=epoch, asks=asks)
 
-    def _commit(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int, kind: Any) -> None:
+    def _commit(self, spec: BatchSpec, splits: Sequence[SourceSplit], first: int, kind: Any) -> None:
         levels = range(first, len(self.plan.levels))
         with unpinned_after():
             rows = self._levels(spec, splits, first)
@@ -137,25 +139,32 @@ class MemoryRun(Closing):
     def _progress(self) -> SourceProgress:
         """Return how far the sources are read after a batch of given records: as far as before."""
         head, names = self.run.head, [node.name for node in self.plan.sources()]
-        former = renamed(head.source_offsets, names, self.job.aliases)
-        offsets = {name: head.source_offsets.get(former.get(name, name), _NO_OFFSET) for name in names}
-        log = None if head.spark is None else _with_batch(head.spark, self.next_batch)
-        return SourceProgress(self.next_batch, offsets, log, head.driver)
+        kinds = {**dict.fromkeys(names, GIVEN), **head.source_kinds}
+        return SourceProgress(self.next_batch, head.source_offsets, kinds, head.seen, head.driver)
 
-    def _levels(self, spec: BatchSpec, splits: list[list[pa.RecordBatch]], first: int) -> list[pa.RecordBatch]:
+    def _levels(self, spec: BatchSpec, splits: Sequence[SourceSplit], first: int) -> list[pa.RecordBatch]:
         """Run the levels one after the other, each shuffle a sort of wire rows; return the rows of the last."""
-        if first > 0:
-            splits = [[] for _ in range(spec.parallelism)]
         out: list[pa.RecordBatch] = []
         for level in range(first, len(self.plan.levels)):
-            if level > first:
-                splits = _shuffled(out, spec.parallelism)
-            out = []
-            for partition, split in enumerate(splits):
-                out += run_level(self.plan, spec, level, TaskIdentity(partition, next(self._attempts)), iter(split))
+            if level == 0:
+                out = [
+                    rows
+                    for partition, split in enumerate(splits)
+                    for rows in run_level(self.plan, spec, 0, self._task(partition), iter(()), [split])
+                ]
+            else:
+                received = _shuffled(out, spec.parallelism)
+                out = [
+                    rows
+                    for partition, batches in enumerate(received)
+                    for rows in run_level(self.plan, spec, level, self._task(partition), iter(batches))
+                ]
         return out
 
-    def _splits(self, inputs: Inputs) -> Iterator[list[pa.RecordBatch]]:
+    def _task(self, partition: int) -> TaskIdentity:
+        return TaskIdentity(partition, next(self._attempts))
+
+    def _splits(self, inputs: Inputs) -> Iterator[SourceSplit]:
         sources = self.plan.sources()
         names = [node.name for node in sources]
         unknown = next((name for name in inputs if name not in names), None)
@@ -172,8 +181,21 @@ class MemoryRun(Closing):
             for start in range(self.partitions):
                 part = records[start * len(records) // self.partitions : (start + 1) * len(records) // self.partitions]
                 if part:
-                    columns = _columns(node.name, part)
-                    yield [columns if len(sources) == 1 else _as_struct(columns, number, len(sources))]
+                    yield number, GivenSplit(_columns(node.name, part))
+
+
+@dataclass(frozen=True)
+class GivenSplit(Split):
+    """Records that a run in memory was given."""
+
+    records: pa.RecordBatch
+
+    @property
+    def size(self) -> int:  # type: ignore[override]  # it is not set, it follows
+        return int(self.records.nbytes)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        yield self.records
 
 
 def _shuffled(batches: Sequence[pa.RecordBatch], parallelism: int) -> list[list[pa.RecordBatch]]:
@@ -195,7 +217,7 @@ class _MemoryJobRun(JobRun):
         newest = self.checkpoints.latest()
         super().begin()
         # A fork is made to be tried.
-        if newest is not None and newest.spark is not None and newest.forked_from is None:
+        if newest is not None and newest.forked_from is None and set(recorded_kinds(newest).values()) - {GIVEN}:
             _LOG.warning("%s", _of_a_real_job(newest, self.store.url))
 
     def reserve(self) -> None:
@@ -204,24 +226,11 @@ class _MemoryJobRun(JobRun):
         if newest is None:
             return
         # In memory every source is of one kind: its records are given.
-        was = dict.fromkeys(newest.source_offsets, "given")
-        now = {node.name: "given" for node in self.plan.sources()}
+        was = dict.fromkeys(recorded_kinds(newest), GIVEN)
+        now = {node.name: GIVEN for node in self.plan.sources()}
         check_dropped(OFFSETS, "the job has read", was, now, self.job.aliases, self._allow_dropped_source)
         gone = dropped(was, now, self.job.aliases)
         self.notices += [f"source {name!r}: its offsets are forgotten" for name in gone]
-
-
-def _with_batch(log: SparkLog, batch: int) -> SparkLog:
-    """Return Spark's log after one more batch that has read nothing: its offsets are those of the batch before.
-
-    >>> _with_batch(SparkLog("id", {4: "old", 5: "new"}, {4: "done", 5: "done"}), 6).offsets
-    {5: 'new', 6: 'new'}
-    """
-    return msgspec.structs.replace(
-        log,
-        offsets={batch - 1: log.offsets[batch - 1], batch: log.offsets[batch - 1]},
-        commits={batch - 1: log.commits[batch - 1], batch: log.commits[batch - 1]},
-    )
 
 
 def _of_a_real_job(newest: Manifest, state: str) -> str:
@@ -252,10 +261,3 @@ def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:
             f"source {source!r}: the item {items[0]!r} cannot be a record: a record is a plain value, a dict, a dataclass "
             "or a Struct, of types that Arrow has"
         ) from None
-
-
-def _as_struct(columns: pa.RecordBatch, number: int, sources: int) -> pa.RecordBatch:
-    """Give the columns the form in which several sources arrive: one struct column each, null but for one."""
-    own = columns.to_struct_array()
-    arrays = [own if other == number else pa.nulls(len(own), pa.struct([])) for other in range(sources)]
-    return pa.RecordBatch.from_arrays(arrays, [f"s{other}" for other in range(sources)])

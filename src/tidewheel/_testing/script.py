@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidewheel._connectors.memory.iterable import IterableSource
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, SourceReader
 from tidewheel._core import faults
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,8 @@ class ScriptedSource(Source[Any]):
     markers. `partitions` tasks read each batch; a run by `job.run` gives the items and passes the markers over.
     """
 
+    kind = "iterable"
+
     def __init__(self, script: Iterable[Any], batch_size: int | None = None, partitions: int = 1) -> None:
         """Take the script."""
         self.script = list(script)
@@ -111,8 +110,8 @@ class ScriptedSource(Source[Any]):
     def describe(self) -> str:
         return f"script of {len(self.items)} items"
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        return self._given.load(spark)
+    def open(self) -> SourceReader:
+        return self._given.open()
 
 
 def _points() -> set[str]:

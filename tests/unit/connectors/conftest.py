@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import pickle
 import socket
 import threading
 from pathlib import Path
@@ -16,7 +17,9 @@ from pyspark.sql.functions import spark_partition_id
 
 from tidewheel._connectors import staging
 from tidewheel._connectors.sink import Publication, Sink, Staging
+from tidewheel._core import pickling
 from tidewheel._storage import open_store
+from tidewheel._testing.connectors.driving import recorded
 
 _attempts = itertools.count()
 
@@ -87,10 +90,14 @@ class Reading:
         self.session, self.folder = session, folder
         self.batches: dict[int, list[dict[str, Any]]] = {}
         self.partitions: dict[int, int] = {}
+        self.positions: list[Any] = []
 
     def run(self, source: Any) -> list[list[dict[str, Any]]]:
         """Read all there is; return the batches of this run."""
         before = len(self.batches)
+        if source.has_reader:
+            self._read(source.open())
+            return [self.batches[number] for number in sorted(self.batches)[before:]]
         frame = source.load(self.session)
 
         def on_batch(rows: Any, number: int) -> None:
@@ -102,8 +109,22 @@ class Reading:
         query.trigger(availableNow=True).start().awaitTermination()
         return [self.batches[number] for number in sorted(self.batches)[before:]]
 
+    def _read(self, reader: Any) -> None:
+        """Read all there is as a run does: positions are recorded, splits travel to tasks."""
+        reader.freeze()
+        position = self.positions[-1] if self.positions else recorded(reader.start())
+        while (end := recorded(reader.end(position))) != position:
+            splits = [pickle.loads(pickling.dumps(split)) for split in reader.splits(position, end, 2)]
+            self.partitions[len(self.positions)] = len(splits)
+            rows = [row for split in splits for batch in split.read() for row in batch.to_pylist()]
+            self.batches[len(self.positions)] = rows
+            self.positions.append(end)
+            position = end
+        reader.close()
+
     def forget_commit(self, batch: int) -> None:
-        """Make Spark run a batch again, as if the process had died before the commit."""
+        """Make the next run repeat a batch, as if the process had died before the commit."""
+        del self.positions[batch:]
         for name in (f"{batch}", f".{batch}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
 

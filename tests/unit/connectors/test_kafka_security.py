@@ -43,7 +43,7 @@ def test_who_may_not_is_told_what_to_check_and_no_password(server, tmp_path):
     else:
         options["ssl.ca.location"] = str(make_certificates(tmp_path / "others") / "ca.pem")
     for refused in (
-        lambda: sources.kafka(server.brokers, "t", timeout="10 s", options=options).reader().initialOffset(),
+        lambda: sources.kafka(server.brokers, "t", timeout="10 s", options=options).reader().start(),
         lambda: sinks.kafka(server.brokers, "t", timeout="10 s", options=options).start("orders"),
     ):
         with pytest.raises(ConfigError, match=r"check the options security\.protocol, sasl\.\* and ssl\.\*") as told:
@@ -62,4 +62,4 @@ def test_who_may_read_the_topic_needs_no_other_right(tmp_path):
         server.create("t")
         server.allow_to_read(USER, "t")
         reader = sources.kafka(server.brokers, "t", timeout="10 s", options=server.options(USER)).reader()
-        assert offsets_in(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())) == {"t/0": 0}
+        assert offsets_in(reader.end(reader.start())) == {"t/0": 0}

@@ -56,15 +56,12 @@ class Topic(SinkHarness):
 
     def messages(self) -> list[dict]:
         reader = sources.kafka(self.server.brokers, self.name, options=self.options).reader()
-        start = reader.initialOffset()
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        start = reader.start()
+        end = reader.end(start)
         found = [
-            row
-            for partition in reader.partitions(start, end)
-            for batch in reader.read(partition)
-            for row in batch.to_pylist()
+            row for partition in reader.splits(start, end, 4) for batch in partition.read() for row in batch.to_pylist()
         ]
-        reader.stop()
+        reader.close()
         return found
 
     def contents(self):

@@ -7,11 +7,9 @@ import secrets
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafka_server import Kafka, running_kafka
 from tidewheel import sinks, sources
-from tidewheel._connectors.kafka.spark_connector import is_there, spark_options
 from tidewheel._connectors.kafka.topic_ids import is_id
 from tidewheel.errors import ConfigError, ConnectorError, GraphError, TidewheelError
 from tidewheel.testing.connectors import DrivenSource, SourceConformance, SourceHarness
@@ -71,7 +69,7 @@ def test_a_broker_that_was_killed_costs_nothing_but_time(durable_kafka):
 
 
 def offsets(source) -> dict[str, int]:
-    return offsets_in(source.reader().initialOffset())
+    return offsets_in(source.reader().start())
 
 
 def offsets_in(positions: dict[str, int]) -> dict[str, int]:
@@ -85,8 +83,8 @@ def test_records_have_key_headers_timestamp_and_where_they_were(kafka):
     record = {"value": b"v", "key": b"k", "headers": [("h", b"1")], "timestamp": int(moment.timestamp() * 1000)}
     produce(kafka, topic.name, [record, {"value": None}])
     reader = topic.source(headers=True).reader()
-    (partition,) = reader.partitions({}, reader.latestOffset({}, ReadAllAvailable()))
-    rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    (partition,) = reader.splits({}, reader.end({}), 4)
+    rows = [row for batch in partition.read() for row in batch.to_pylist()]
     assert rows[0] == {
         "key": b"k",
         "value": b"v",
@@ -144,7 +142,7 @@ def test_several_topics_are_one_source(kafka):
     one.append([b"1"])
     other.append([b"2"])
     reader = sources.kafka(kafka.brokers, [one.name, other.name]).reader()
-    end = reader.latestOffset({}, ReadAllAvailable())
+    end = reader.end({})
     assert offsets_in(end) == {f"{one.name}/0": 1, f"{other.name}/0": 1}
 
 
@@ -154,7 +152,7 @@ def test_offsets_behind_the_end_are_refused_with_both_numbers(kafka):
     with pytest.raises(
         ConnectorError, match=r"stands at offset 500 .* ends at 1: the topic was deleted and made again"
     ):
-        topic.source().reader().latestOffset({f"{topic.name}/0": 500}, ReadAllAvailable())
+        topic.source().reader().end({f"{topic.name}/0": 500})
 
 
 def test_a_topic_that_is_not_there_is_named_with_those_that_are(kafka):
@@ -202,7 +200,6 @@ def test_options_come_from_the_environment_too_and_secrets_are_not_shown(monkeyp
         ({"topics": ["a", "b"], "start": {0: 1}}, "of its own topics"),
         ({"topics": "t", "start": datetime.datetime(2026, 1, 1)}, "needs a time zone"),
         ({"topics": "t", "lost": "whatever"}, "lost= is one of fail, earliest, latest"),
-        ({"topics": "t", "connector": "java"}, "connector= is one of auto, spark, python"),
         ({"topics": "t", "max_records": 0}, "at least 1"),
         ({"topics": "t", "options": {"group.id": "g"}}, "belongs to the Kafka connector"),
     ],
@@ -222,61 +219,6 @@ def test_an_option_that_the_client_does_not_know_is_named():
         offsets(sources.kafka("h:1", "t", options={"no.such": "1"}))
 
 
-def test_sparks_own_connector_gets_the_same_meaning(monkeypatch):
-    monkeypatch.setenv("TIDEWHEEL_KAFKA_SASL_PASSWORD", PASSWORD)
-    source = sources.kafka(
-        "h:1",
-        ["a", "b"],
-        start={"a": {0: 5}},
-        lost="earliest",
-        options={"sasl.mechanisms": "PLAIN", "sasl.username": "ada"},
-    )
-    assert spark_options(source.topics, 100) == {
-        "subscribe": "a,b",
-        "includeHeaders": "false",
-        "failOnDataLoss": "false",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="ada" password="${env:TIDEWHEEL_KAFKA_SASL_PASSWORD}";',
-        "kafka.config.providers": "env,file",
-        "kafka.config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
-        "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
-        "kafka.config.providers.env.param.allowlist.pattern": "TIDEWHEEL_KAFKA_.*",
-        "kafka.bootstrap.servers": "h:1",
-        "kafka.isolation.level": "read_committed",
-        "maxOffsetsPerTrigger": "100",
-        "startingOffsets": '{"a": {"0": 5}}',
-    }
-
-
-@pytest.mark.parametrize("option", ["sasl.password", "ssl.key.password", "sasl.jaas.config"])
-def test_a_secret_never_becomes_an_option_of_spark(option):
-    source = sources.kafka("h:1", "t", options={"sasl.username": "ada", option: PASSWORD})
-    with pytest.raises(ConfigError, match=f"would show the option '{option}'.*TIDEWHEEL_KAFKA_") as refused:
-        spark_options(source.topics, None)
-    assert PASSWORD not in str(refused.value)
-
-
-def test_a_password_that_spark_s_connector_cannot_take_is_refused(monkeypatch):
-    monkeypatch.setenv("TIDEWHEEL_KAFKA_SASL_PASSWORD", 'hunter"2')
-    with pytest.raises(ConfigError, match="quotation mark") as refused:
-        spark_options(sources.kafka("h:1", "t", options={"sasl.username": "ada"}).topics, None)
-    assert "hunter" not in str(refused.value)
-
-
-def test_without_the_jar_sparks_connector_is_refused(spark):
-    assert not is_there(spark)
-    with pytest.raises(ConfigError, match="needs the jar spark-sql-kafka-0-10"):
-        sources.kafka("h:1", "t", connector="spark").load(spark)
-
-
-def test_without_its_jar_a_job_that_began_with_sparks_connector_goes_no_further(spark):
-    source = sources.kafka("h:1", "t")
-    source.continues("kafka")
-    with pytest.raises(ConfigError, match=r"needs the jar spark-sql-kafka-0-10 .* the job has read it with"):
-        source.load(spark)
-
-
 def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
     topic = Topic(kafka, 1)
     topic.append([b"1"])
@@ -284,3 +226,13 @@ def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
     with pytest.raises(ConnectorError):
         source.end({f"{topic.name}/0": 500})
     assert offsets_in(source.end({f"{topic.name}/0": 0})) == {f"{topic.name}/0": 1}
+
+
+def test_sparks_own_connector_is_refused_with_the_way_to_use_it():
+    with pytest.raises(ConfigError, match=r"sources\.dataframe\(lambda spark: spark\.readStream"):
+        sources.kafka("h:1", "t", connector="spark")
+
+
+def test_a_chosen_connector_has_no_effect_any_more():
+    with pytest.warns(DeprecationWarning, match="leave it out"):
+        sources.kafka("h:1", "t", connector="python")

@@ -36,7 +36,7 @@ def test_partitions_that_are_added_while_a_run_is_on_are_left_to_the_next(topic)
     topic.append([b"1"])
     source = DrivenSource(topic)
     start = source.start()
-    source.reader.prepareForTriggerAvailableNow()
+    source.reader.freeze()
     topic.server.grow(topic.name, 2)
     topic.partitions = 2
     topic.append([b"2", b"3"])

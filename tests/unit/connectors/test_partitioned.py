@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tidewheel._connectors.log_source import Log, PartitionedSource, Positions, limited
 from tidewheel._connectors.log_stream import LogReader
@@ -68,26 +67,26 @@ def test_a_partition_that_was_added_is_read_from_its_first_record():
     lists = {"a": [1, 2]}
     source = reader(lists)
     lists["b"] = [3]
-    end = source.latestOffset({"a": 2}, ReadAllAvailable())
+    end = source.end({"a": 2})
     assert end == {"a": 2, "b": 1}
-    assert [partition.value for partition in source.partitions({"a": 2}, end)] == [("b", 0, 1)]
+    assert [(split.partition, split.first, split.last) for split in source.splits({"a": 2}, end, 4)] == [("b", 0, 1)]
 
 
 def test_a_partition_that_is_gone_stays_where_it_is():
-    assert reader({"a": [1]}).latestOffset({"a": 0, "z": 5}, ReadAllAvailable()) == {"a": 1, "z": 5}
+    assert reader({"a": [1]}).end({"a": 0, "z": 5}) == {"a": 1, "z": 5}
 
 
 def test_positions_never_go_back():
-    assert reader({"a": [1]}).latestOffset({"a": 5}, ReadMaxRows(3)) == {"a": 5}
+    assert reader({"a": [1]}, 3).end({"a": 5}) == {"a": 5}
 
 
 def test_a_log_that_failed_is_closed_and_opened_anew():
     lists: dict[str, list[int]] = {"a": [1], "broken": []}
     source = reader(lists)
     with pytest.raises(StorageError):
-        source.latestOffset({"a": 0}, ReadAllAvailable())
+        source.end({"a": 0})
     del lists["broken"]
-    assert source.latestOffset({"a": 0}, ReadAllAvailable()) == {"a": 1}
+    assert source.end({"a": 0}) == {"a": 1}
     assert [log.closed for log in Lists.opened] == [True, False]
 
 

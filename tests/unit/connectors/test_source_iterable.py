@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row as SparkRow
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tidewheel._connectors.memory.iterable_stream import IterableReader, cuts
 from tidewheel._values import ROW, row_class, shape_of
@@ -38,28 +37,21 @@ def test_all_there_is_comes_in_batches_read_by_several_tasks_and_a_restart_goes_
     assert reading.partitions == {0: 2, 1: 2}
     reading.forget_commit(1)
     del reading.batches[1]
-    assert reading.run(iterable(list(range(8)), batch_size=5, partitions=2)) == [
-        [{"value": 5}, {"value": 6}],
-        [{"value": 7}],
-    ]
+    again = reading.run(iterable(list(range(8)), batch_size=5, partitions=2))
+    assert again == [[{"value": 5}, {"value": 6}, {"value": 7}]], "a batch that was not committed may become larger"
 
 
-def test_fewer_items_than_were_read_is_an_error_that_says_so(tmp_path):
-    path = tmp_path / "items.arrow"
-    table = pa.table({"value": [1, 2]})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    reader = IterableReader(str(path), 0, 1)
-    assert reader.latestOffset({"position": 2}, ReadAllAvailable()) == {"position": 2}
+def test_fewer_items_than_were_read_is_an_error_that_says_so():
+    reader = IterableReader(pa.table({"value": [1, 2]}), None, 1)
+    assert reader.end(2) == 2
     with pytest.raises(StateError, match="has read 3 items of an iterable that has 2"):
-        reader.latestOffset({"position": 3}, ReadAllAvailable())
+        reader.end(3)
 
 
 def test_records_of_every_kind_give_their_columns(reading):
     moment = datetime.datetime(2025, 1, 31, 12, tzinfo=datetime.UTC)
-    local = moment.astimezone().replace(tzinfo=None)
     assert reading.run(iterable([Click("ada", 3, moment), Click("bob", 4)])) == [
-        [{"user": "ada", "amount": 3, "at": local}, {"user": "bob", "amount": 4, "at": None}]
+        [{"user": "ada", "amount": 3, "at": moment}, {"user": "bob", "amount": 4, "at": None}]
     ]
 
 

@@ -8,7 +8,6 @@ import uuid
 
 import paho.mqtt.client
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from mqtt_server import PASSWORD, broker  # noqa: F401
 from tidewheel import sources
@@ -76,11 +75,11 @@ def topic(broker, tmp_path):  # noqa: F811
 def read(topic, start=None, **settings):
     """Return the rows of a bounded run, and its end."""
     reader = settled(topic, **settings).reader()
-    start = start or reader.initialOffset()
-    reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    rows = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
-    reader.stop()
+    start = start or reader.start()
+    reader.freeze()
+    end = reader.end(start)
+    rows = [row for part in reader.splits(start, end, 4) for batch in part.read() for row in batch.to_pylist()]
+    reader.close()
     return rows, end
 
 
@@ -141,7 +140,7 @@ def test_what_was_read_is_let_go_unless_it_is_kept(topic, monkeypatch):
     for keep in (True, False):
         reader = settled(topic, bridge=False, keep=keep).reader()
         reader.commit({"0": 7})
-        reader.stop()
+        reader.close()
     assert trimmed == [{0: 7}]
 
 
@@ -150,13 +149,13 @@ def test_a_broker_that_is_not_there_or_refuses_is_said(topic):
         topic.broker.url.replace("sEcReT", "wrong"), "a", buffer=topic.buffer, client_id="x", timeout=IN_TIME
     ).reader()
     with pytest.raises(ConnectorError, match=r"mqtt://127.0.0.1:\d+ refuses the user") as refused:
-        wrong.initialOffset()
+        wrong.start()
     assert "vErY" not in "".join(traceback.format_exception(refused.value))
-    wrong.stop()
+    wrong.close()
     nobody = sources.mqtt("mqtt://127.0.0.1:1", "a", buffer=topic.buffer, client_id="x").reader()
     with pytest.raises(ConnectorUnavailable, match=r"mqtt://127.0.0.1:1 does not answer"):
-        nobody.initialOffset()
-    nobody.stop()
+        nobody.start()
+    nobody.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from nats_server import Nats, nats, running_nats  # noqa: F401
 from tidewheel import sources
@@ -62,10 +61,10 @@ def stream(nats):  # noqa: F811
 def read(source, start=None):
     """Return the rows of all there is."""
     reader = source.reader()
-    start = start or reader.initialOffset()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    rows = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
-    reader.stop()
+    start = start or reader.start()
+    end = reader.end(start)
+    rows = [row for part in reader.splits(start, end, 4) for batch in part.read() for row in batch.to_pylist()]
+    reader.close()
     return rows
 
 
@@ -113,8 +112,8 @@ def test_where_a_job_begins(stream):
     assert numbers(read(settled(stream, start=between))) == [3, 4]
     assert numbers(read(settled(stream, start=datetime(2100, 1, 1, tzinfo=UTC)))) == []
     latest = settled(stream, start="latest").reader()
-    start = latest.initialOffset()
-    latest.stop()
+    start = latest.start()
+    latest.close()
     stream.append([b"5"])
     assert numbers(read(settled(stream, start="latest"), start)) == [5]
 

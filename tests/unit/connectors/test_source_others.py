@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tidewheel._connectors.memory.rate import RateReader
 from tidewheel._values import ROW
 from tidewheel.errors import ConfigError
 from tidewheel.sources import dataframe, rate
@@ -28,10 +29,36 @@ def test_a_source_does_not_travel_so_its_function_may_hold_anything():
     pickle.loads(pickle.dumps(dataframe(lambda spark: held)))
 
 
-def test_rate_is_sparks(spark):
-    frame = rate(10, partitions=2, ramp_up="1s").load(spark)
-    assert frame.isStreaming
-    assert frame.columns == ["timestamp", "value"]
+def rows(reader, start, end):
+    splits = pickle.loads(pickle.dumps(reader.splits(start, end, 3)))
+    return [row for split in splits for batch in split.read() for row in batch.to_pylist()]
+
+
+def test_rate_numbers_rows_at_its_pace_and_repeats_them():
+    now = [1000.0]
+    reader = RateReader(10, 2, 0, clock=lambda: now[0])
+    start = reader.start()
+    assert reader.end(start) == start
+    now[0] += 3.7
+    end = reader.end(start)
+    found = rows(reader, start, end)
+    assert [row["value"] for row in found] == list(range(30))
+    assert [row["timestamp"].timestamp() for row in found] == [1000 + number / 10 for number in range(30)]
+    assert rows(reader, start, end) == found
+    now[0] += 2
+    assert [row["value"] for row in rows(reader, end, reader.end(end))] == list(range(30, 50))
+
+
+def test_rate_that_is_frozen_ends_and_a_clock_that_is_set_back_gives_nothing():
+    now = [1000.0]
+    reader = RateReader(10, None, 0, clock=lambda: now[0])
+    start = reader.start()
+    now[0] -= 500
+    assert reader.end(start) == start
+    now[0] += 505
+    reader.freeze()
+    now[0] += 100
+    assert reader.end(start)["seconds"] == 5
 
 
 def test_rate_needs_a_pace():

@@ -23,7 +23,7 @@ def nowhere():
         lambda at, _: sinks.nats(f"nats://{at}", "a", timeout="0.2 s").start("j"),
         lambda at, _: sources.nats(f"nats://{at}", "s", timeout="0.2 s").opener(),
         lambda at, _: sinks.mqtt(f"mqtt://{at}", "a", timeout="0.2 s").start("j"),
-        lambda at, path: sources.mqtt(f"mqtt://{at}", "a", buffer=path, client_id="x").reader().initialOffset(),
+        lambda at, path: sources.mqtt(f"mqtt://{at}", "a", buffer=path, client_id="x").reader().start(),
         lambda at, _: sinks.postgres(f"host=127.0.0.1 port={at.partition(':')[2]} user=x", "t", patience="0.1 s").start(
             "j"
         ),

@@ -8,7 +8,7 @@ from tidewheel import Job
 from tidewheel._operators.readers import readers
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import discard
-from tidewheel.sources import files, iterable, kafka, rate
+from tidewheel.sources import dataframe, files, iterable, kafka, rate
 
 CLICKS = "user string, cents long"
 
@@ -28,10 +28,8 @@ def test_tasks_read_what_arrow_reads_as_spark_does(tmp_path, format):
     }
 
 
-def test_logs_are_read_by_tasks_unless_the_program_says_otherwise():
+def test_logs_are_read_by_tasks():
     assert told(k=kafka("localhost:9092", "clicks")) == {"k": "arrow"}
-    by_spark = told(k=kafka("localhost:9092", "clicks", connector="spark"))
-    assert by_spark == {"k": "spark, because Spark's own connector reads it"}
 
 
 def test_the_reason_for_spark_is_told(tmp_path):
@@ -55,10 +53,10 @@ def test_what_is_not_known_yet_is_told_as_that(tmp_path):
     now = {"format": "parquet", "schema": CLICKS}
     assert told(later=later, now=files(tmp_path, **now)) == {
         "later": "not known yet",
-        "now": "arrow, if source 'later' is",
+        "now": "arrow",
     }
     assert told(later=later, now=files(tmp_path, **now, reader="spark")) == {
-        "later": "spark, because source 'now' is",
+        "later": "not known yet",
         "now": "spark, because the program asks for Spark's reader",
     }
 
@@ -76,10 +74,9 @@ def test_arrow_files_that_only_spark_may_read_are_refused_before_they_are_there(
         files(tmp_path / "later", "arrow", reader="spark").check_program()
 
 
-def test_one_source_that_spark_reads_makes_spark_read_all(tmp_path):
-    both = told(clicks=files(tmp_path, "parquet", schema=CLICKS), ticks=rate(1))
-    assert both["clicks"] == "spark, because source 'ticks' is"
-    assert both["ticks"] == "spark, because it is a DataFrame of Spark's"
+def test_a_dataframe_is_read_by_spark_and_the_other_sources_by_tasks(tmp_path):
+    both = told(clicks=files(tmp_path, "parquet", schema=CLICKS), frame=dataframe(lambda spark: None), pace=rate(1))
+    assert both == {"clicks": "arrow", "frame": "spark, because it is a DataFrame", "pace": "arrow"}
 
 
 def test_the_environment_chooses_for_all_sources(tmp_path, monkeypatch):
@@ -88,8 +85,8 @@ def test_the_environment_chooses_for_all_sources(tmp_path, monkeypatch):
     assert set(told(**sources).values()) == {"spark, because TIDEWHEEL_READER=spark is set"}
     monkeypatch.setenv("TIDEWHEEL_READER", "arrow")
     assert set(told(**sources).values()) == {"arrow"}
-    with pytest.raises(ConfigError, match="only Spark can read source 'ticks': it is a DataFrame of Spark's"):
-        told(**sources, ticks=rate(1))
+    with pytest.raises(ConfigError, match="only Spark can read source 'frame': it is a DataFrame"):
+        told(**sources, frame=dataframe(lambda spark: None))
     monkeypatch.setenv("TIDEWHEEL_READER", "rows")
     with pytest.raises(ConfigError, match="TIDEWHEEL_READER is auto, arrow or spark, not 'rows'"):
         told(**sources)

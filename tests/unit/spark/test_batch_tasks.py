@@ -8,33 +8,13 @@ import msgspec
 import pytest
 
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.report import Report
-from tidewheel._spark import batch_tasks
-from tidewheel._spark.batch_tasks import BatchTasks, Offered
+from tidewheel._spark.batch_tasks import BatchTasks
 from tidewheel._spark.workers_beside import BatchFailed
 from tidewheel._state.references import FileRef, PartRef, ShardParts
-
-
-def test_a_batch_that_spark_reads_after_all_keeps_what_was_pinned_for_it(monkeypatch):
-    # A second look at the clock would count the tasks' vain reading as time in which the sources had no data.
-    def refused(*_):
-        raise ReadBySpark("a line that Arrow does not take")
-
-    sources = SimpleNamespace(direct=SimpleNamespace(why_not=None, splits=refused), lines=())
-    program = SimpleNamespace(
-        plan=SimpleNamespace(levels=[(), ()], sources=list),
-        shared_key=None,
-        query=lambda frame, spec: SimpleNamespace(collect=list),
-    )
-    monkeypatch.setattr(batch_tasks, "check_reports", lambda *_: None)
-    pinned = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 2, 1_000)
-    tasks = BatchTasks(program, sources, in_driver=False, beside=False)
-    ran = tasks.run(Offered(SimpleNamespace(), None, "v1\n{}", (), {}), pinned, read_by_spark=True)
-    assert ran.spec.now == 1_000
 
 
 class Programs:
@@ -65,12 +45,9 @@ def run_batches(
     program: Programs, sizes: list[int], *, local: bool = True, in_driver: bool = True, pinned: BatchSpec = PINNED
 ) -> BatchTasks:
     """Run batches of these many bytes."""
-    sources = SimpleNamespace(lines=())
-    tasks = BatchTasks(program, sources, in_driver=in_driver, beside=local)
+    tasks = BatchTasks(program, in_driver=in_driver, beside=local)
     for size in sizes:
-        split = (0, SimpleNamespace(size=size, reading="cheap"))
-        sources.direct = SimpleNamespace(why_not=None, splits=lambda *_, split=split: [split], narrowed=lambda _: None)
-        tasks.run(Offered(None, None, "v1\n{}", (), {}), pinned, read_by_spark=False)
+        tasks.run(pinned, [(0, SimpleNamespace(size=size, reading="cheap"))], {})
     return tasks
 
 

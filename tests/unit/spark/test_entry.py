@@ -14,9 +14,7 @@ def test_attempts_of_two_jvms_of_one_run_have_different_numbers(monkeypatch, tmp
     context = SimpleNamespace(partitionId=lambda: 3, taskAttemptId=lambda: 0)
     monkeypatch.setattr(entry, "TaskContext", SimpleNamespace(get=lambda: context))
     tasks = []
-    monkeypatch.setattr(
-        entry, "run_level", lambda plan, spec, level, task, batches, splits: tasks.append(task) or iter(())
-    )
+    monkeypatch.setattr(entry, "run_level", lambda plan, spec, level, task, batches, *_: tasks.append(task) or iter(()))
     spec = BatchSpec(
         stream="job",
         state="memory:unit-entry",

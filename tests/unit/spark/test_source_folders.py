@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tidewheel import Job, sinks, sources
-from tidewheel._checkpoint.manifest import SparkSource
+from tidewheel._checkpoint.manifest import SeenFile
 from tidewheel._spark.source_folders import check_folders
 from tidewheel.errors import StateError
 
-SOURCES = [SparkSource("clicks", "FileStreamSource", 3), SparkSource("clock", "other", 4)]
 
-
-def seen(*paths: str, log: int = 3) -> list[str]:
-    return [f"{log}\t{json.dumps({'path': path, 'timestamp': 1, 'batchId': 0})}" for path in paths]
+def seen(*paths: str, source: str = "clicks") -> list[SeenFile]:
+    return [SeenFile(source, f"0:{path}", number, 1, 0) for number, path in enumerate(paths)]
 
 
 def check(folder: str, *paths: str) -> None:
-    check_folders(seen(*paths), SOURCES, {"clicks": folder})
+    check_folders(seen(*paths), {"clicks": folder})
 
 
 def test_the_same_folder_is_told_by_the_file_that_was_seen_last():
@@ -34,8 +30,8 @@ def test_the_same_folder_is_told_by_the_file_that_was_seen_last():
 def test_what_cannot_be_told_is_passed_over():
     check("/data/*/in", "file:///data/1/in/a.json")
     check("s3a://bucket/in", "s3a://bucket/other/a.json")
-    check_folders(seen("file:///data/a.json"), SOURCES, {"other": "/in"})
-    check_folders(seen("file:///data/a.json", log=9), SOURCES, {"clicks": "/in"})
+    check_folders(seen("file:///data/a.json"), {"other": "/in"})
+    check_folders(seen("file:///data/a.json", source="users"), {"clicks": "/in"})
 
 
 def test_another_folder_is_refused():

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from tidewheel._engine.batch_loop import Trigger
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.trigger import check_trigger
 from tidewheel.errors import ConfigError
@@ -20,7 +21,6 @@ from tidewheel.errors import ConfigError
         ("available_now", "'available-now'"),
         ("availableNow", "'available-now'"),
         ("available now", "'available-now'"),
-        ("Direct", "'direct'"),
     ],
 )
 def test_what_is_no_trigger_is_refused_with_the_one_that_was_meant(trigger, meant):
@@ -35,10 +35,24 @@ def test_what_is_like_no_trigger_is_refused_with_those_that_there_are(trigger):
 
 
 @pytest.mark.parametrize(
-    ("trigger", "milliseconds"),
-    [("5 s", 5000), ("1.5 min", 90_000), ("1 hour", 3_600_000), (timedelta(milliseconds=250), 250)],
+    ("options", "ticks", "trigger"),
+    [
+        ({"trigger": "5 s"}, False, Trigger(5.0)),
+        ({"trigger": timedelta(milliseconds=250)}, True, Trigger(0.25, 1.0)),
+        ({}, False, Trigger()),
+        ({"tick": 0.5}, True, Trigger(0.0, 0.5)),
+        ({"trigger": "available-now"}, True, Trigger(ends=True)),
+        ({"bounded": True}, False, Trigger(ends=True)),
+    ],
 )
-def test_spark_gets_an_interval_in_words_that_it_knows(trigger, milliseconds):
-    options = RunOptions(trigger=trigger)
+def test_the_loop_gets_the_interval_the_tick_and_whether_to_end(options, ticks, trigger):
+    options = RunOptions(**options)
     options.check_trigger()
-    assert options.spark_trigger() == {"processingTime": f"{milliseconds} milliseconds"}
+    assert options.loop_trigger(ticks=ticks) == trigger
+
+
+def test_the_trigger_direct_is_what_every_run_does_and_warns():
+    options = RunOptions(trigger="direct")
+    with pytest.warns(DeprecationWarning, match="leave the trigger out"):
+        options.check_trigger()
+    assert options.loop_trigger(ticks=False) == Trigger()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -10,19 +9,18 @@ from urllib.parse import quote
 import pytest
 
 from tidewheel import sources
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog, SparkSource
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SeenFile
 from tidewheel._connectors.files import waiting
-from tidewheel._spark import seen_files
-from tidewheel._spark.seen_files import SeenFiles
+from tidewheel._engine import seen_files
+from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._storage import open_store
 
 _NOW_MS = 1_700_000_000_000
 
 
-def line(path: Path, at: int = _NOW_MS, log: int = 0) -> str:
-    entry = {"path": f"file://{quote(str(path))}", "timestamp": at, "batchId": 0}
-    return f"{log}\t{json.dumps(entry)}"
+def seen_file(path: Path, at: int = _NOW_MS, source: str = "events") -> SeenFile:
+    return SeenFile(source, f"0:file://{quote(str(path))}", 0, at, 0)
 
 
 class Folder:
@@ -30,8 +28,7 @@ class Folder:
         self.files = root / "in"
         self.files.mkdir()
         self.seen = SeenFiles(open_store(f"file://{root}/state"), "job", "run")
-        log = SparkLog("query", sources=(SparkSource("events", "files", 0),))
-        self.head = Manifest(CheckpointId("job", 1), spark=log)
+        self.head = Manifest(CheckpointId("job", 1), source_offsets={"events": 1})
         self.unread = UnreadFiles(self.seen, lambda: self.head)
 
     def put(self, name: str, at: int = _NOW_MS) -> Path:
@@ -41,9 +38,9 @@ class Folder:
         os.utime(path, (at / 1000, at / 1000))
         return path
 
-    def commit(self, *lines: str) -> None:
-        log, parts = self.seen.record(self.head, self.head.spark, list(lines), self.head.sequence + 1)
-        self.head = Manifest(CheckpointId("job", self.head.sequence + 1), spark=log, driver=parts)
+    def commit(self, *files: SeenFile) -> None:
+        inline, parts = self.seen.record(self.head, list(files), self.head.sequence + 1, ["events"])
+        self.head = self.head.replace(id=CheckpointId("job", self.head.sequence + 1), seen=inline, driver=parts)
 
     def files_behind(self, **options) -> int | None:
         source = sources.files(str(self.files), "text", **options)
@@ -60,17 +57,17 @@ def test_files_that_were_not_seen_wait(folder):
     read, waits = folder.put("a b.txt"), folder.put("day=1/b.txt")
     folder.put("_hidden")
     folder.put(".hidden")
-    folder.commit(line(read))
+    folder.commit(seen_file(read))
     told = folder.unread.of("events", sources.files(f"{folder.files}/", "text"))["folder"]
     assert (told.files, told.since) == (1, waits.stat().st_ctime)
-    folder.commit(line(waits))
+    folder.commit(seen_file(waits))
     assert folder.files_behind() == 0
 
 
 def test_what_went_into_state_files_was_seen_too(folder, monkeypatch):
     monkeypatch.setattr(seen_files, "INLINE", 2)
     for number in range(10):
-        folder.commit(line(folder.put(f"{number}.txt")))
+        folder.commit(seen_file(folder.put(f"{number}.txt")))
     assert folder.head.driver.deltas
     folder.put("new.txt")
     assert folder.files_behind() == 1
@@ -78,12 +75,12 @@ def test_what_went_into_state_files_was_seen_too(folder, monkeypatch):
 
 
 def test_files_of_another_source_are_not_counted_as_seen(folder):
-    folder.commit(line(folder.put("a.txt"), log=1))
+    folder.commit(seen_file(folder.put("a.txt"), source="users"))
     assert folder.files_behind() == 1
 
 
 def test_files_that_are_too_old_to_be_read_do_not_wait(folder):
-    folder.commit(line(folder.put("new.txt")))
+    folder.commit(seen_file(folder.put("new.txt")))
     folder.put("old.txt", at=_NOW_MS - 8 * 24 * 3600 * 1000)
     assert folder.files_behind() == 0
     assert folder.files_behind(maxFileAge="30d") == 1

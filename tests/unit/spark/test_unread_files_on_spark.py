@@ -8,7 +8,7 @@ from tidewheel import Job, sinks, sources
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.job_status import JobStatus, look
-from tidewheel._spark.seen_files import SeenFiles
+from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._storage import open_store
 

@@ -96,6 +96,8 @@ def files(
 class Files(Source):
     """Spark's file source."""
 
+    kind = "files"
+
     def __init__(
         self, path: str, format: str | None, schema: Any, options: dict[str, Any], reader: Reader = "auto"
     ) -> None:

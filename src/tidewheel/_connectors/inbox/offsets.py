@@ -6,8 +6,10 @@ are others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.inbox.base import Inbox
 from tidewheel._connectors.inbox.errors import InboxError
 
@@ -21,18 +23,25 @@ def offsets_of(inbox: Inbox, positions: Mapping[int, int]) -> Offsets:
     return {**{str(shard): position for shard, position in positions.items()}, **known}
 
 
-def positions_of(offsets: Mapping[str, int]) -> dict[int, int]:
+def recorded(position: Position) -> Mapping[str, int]:
+    """Return a position as it was recorded; versions that kept Spark's log had it as text."""
+    if isinstance(position, str):
+        return {} if position == "-" else json.loads(position)
+    return position if isinstance(position, dict) else {}
+
+
+def positions_of(position: Position) -> dict[int, int]:
     """Return the positions by shard.
 
     >>> positions_of({"0": 7, "3": 9, "#id": 81})
     {0: 7, 3: 9}
     """
-    return {int(shard): int(position) for shard, position in offsets.items() if shard != _IDENTITY}
+    return {int(shard): int(number) for shard, number in recorded(position).items() if shard != _IDENTITY}
 
 
-def identity_of(offsets: Mapping[str, int]) -> int:
-    """Return the identity of the inbox that offsets are of; 0 if it is not known."""
-    return int(offsets.get(_IDENTITY, 0))
+def identity_of(position: Position) -> int:
+    """Return the identity of the inbox that a position is of; 0 if it is not known."""
+    return int(recorded(position).get(_IDENTITY, 0))
 
 
 def check_identity(recorded: int, inbox: Inbox) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
@@ -15,8 +13,6 @@ from tidewheel._values import ROW, Shape
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from tidewheel._connectors.inbox.stream import InboxReader
@@ -71,6 +67,7 @@ class InboxSource(Source):
     """The inbox at a URL; offsets are positions by shard."""
 
     shape = ROW
+    kind = "inbox"
 
     def __init__(
         self,
@@ -107,19 +104,11 @@ class InboxSource(Source):
         """Return a few words for messages."""
         return f"inbox {self.url}"
 
-    def direct(self, columns: pa.Schema) -> DirectReader | str:
-        from tidewheel._connectors.stream_reader import DirectStream
+    def unread(self, position: Position) -> Mapping[str, Unread]:
+        return unread_events(self.url, position)
 
-        return DirectStream(self._reader(), columns)
-
-    def unread(self, offsets: Position) -> Mapping[str, Unread]:
-        return unread_events(self.url, offsets)
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
-        from tidewheel._connectors.python_source import loaded
-
-        return loaded(spark, "inbox", self._reader(), self._columns())
+    def open(self) -> InboxReader:
+        return self._reader()
 
     def _columns(self) -> StructType:
         return spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
@@ -135,12 +124,12 @@ class InboxSource(Source):
         return InboxReader(settings, arrow_schema(self._columns()))
 
 
-def unread_events(url: str | Url, offsets: Position) -> dict[str, Unread]:
-    """Return by shard what an inbox holds that a job has not read which stands at these offsets."""
+def unread_events(url: str | Url, position: Position) -> dict[str, Unread]:
+    """Return by shard what an inbox holds that a job has not read at this position."""
     from tidewheel._connectors.inbox import lag, open_inbox
     from tidewheel._connectors.inbox.offsets import positions_of
 
-    positions = positions_of(json.loads(str(offsets)))
+    positions = positions_of(position)
     with open_inbox(url) as inbox:
         end = inbox.end(list(positions))
         events, _ = lag(inbox, positions, _BLOCKS)

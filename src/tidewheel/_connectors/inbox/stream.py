@@ -1,23 +1,29 @@
-"""What Spark runs for `inbox`: a Python data source whose offsets are positions by shard."""
+"""The reader of an inbox: its position is a number by shard, and the identity of the inbox."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.inbox import Inbox, Stored, decode_events, limited, open_inbox
 from tidewheel._connectors.inbox.dead_letters import DeadEvent, store
 from tidewheel._connectors.inbox.errors import InboxError, UnreadableEvent
 from tidewheel._connectors.inbox.events import Events
-from tidewheel._connectors.inbox.offsets import Offsets, check_identity, identity_of, offsets_of, positions_of
+from tidewheel._connectors.inbox.offsets import check_identity, identity_of, offsets_of, positions_of
 from tidewheel._connectors.inbox.payloads import Payload, read_payloads
-from tidewheel._connectors.stream_reader import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows, StreamReader
+from tidewheel._connectors.source import SourceReader
+from tidewheel._connectors.split import Split, fitted
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError, CorruptError
+
+_UNKNOWN_SIZE = 1 << 20
+"""The assumed size of a split in bytes: nobody has counted the events."""
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
@@ -33,34 +39,30 @@ class InboxSettings(msgspec.Struct, frozen=True):
     """The URL of an inbox for events that cannot be read; None: such an event stops the job."""
 
 
-class InboxReader(StreamReader):
+class InboxReader(SourceReader):
     """Reads by positions: the same range gives the same events."""
 
     def __init__(self, settings: InboxSettings, schema: pa.Schema) -> None:
-        """Take how to read; the planner opens the inbox when it is first asked, and each task opens its own."""
+        """Take how to read: the driver opens the inbox when it is first asked, and each task opens its own."""
         self.settings, self.schema = settings, schema
+        self._declared = schema
         self._opened: Inbox | None = None
         self._last: dict[int, int] | None = None
 
-    def initialOffset(self) -> Offsets:
-        """Begin where told, or with the oldest event."""
+    def start(self) -> Position:
+        """Begin where the settings say, or with the oldest event."""
         inbox = self._inbox()
         shards = range(inbox.n_shards) if self.settings.shards is None else self.settings.shards
         if unknown := [shard for shard in shards if not 0 <= shard < inbox.n_shards]:
             raise ConfigError(f"{inbox.url} has {inbox.n_shards} shards; it cannot be read for shard {unknown[0]}")
         oldest = inbox.start()
-        return offsets_of(inbox, {shard: self.settings.start.get(shard, oldest[shard]) for shard in shards})
+        return {**offsets_of(inbox, {shard: self.settings.start.get(shard, oldest[shard]) for shard in shards})}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the size of a batch."""
-        return ReadMaxRows(self.settings.max_events) if self.settings.max_events else ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Let no event come that is not there now."""
+    def freeze(self) -> None:
         inbox = self._inbox()
         self._last = inbox.end(range(inbox.n_shards))
 
-    def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
+    def end(self, start: Position) -> Position:
         inbox = self._inbox()
         check_identity(identity_of(start), inbox)
         begin = positions_of(start)
@@ -73,31 +75,57 @@ class InboxReader(StreamReader):
                 )
         if self._last is not None:
             end = {shard: max(begin[shard], min(end[shard], self._last[shard])) for shard in end}
-        if isinstance(limit, ReadMaxRows):
-            end = limited(inbox, begin, end, limit.max_rows)
-        return offsets_of(inbox, end)
+        if self.settings.max_events:
+            end = limited(inbox, begin, end, self.settings.max_events)
+        return {**offsets_of(inbox, end)}
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+    def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         """Deal the shards that have a range to the tasks."""
         first, last = positions_of(start), positions_of(end)
         moved = [shard for shard in last if first[shard] < last[shard]]
         slices = [moved[number :: self.settings.partitions] for number in range(self.settings.partitions)]
         return [
-            InputPartition((identity_of(end), [(shard, first[shard], last[shard]) for shard in part]))
+            self.split(identity_of(end), tuple((shard, first[shard], last[shard]) for shard in part))
             for part in slices
             if part
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give a task's events."""
-        identity, ranges = partition.value
-        begin = {shard: first for shard, first, _ in ranges}
-        end = {shard: last for shard, _, last in ranges}
+    def split(self, identity: int, ranges: tuple[tuple[int, int, int], ...]) -> Split:
+        """Return the split of some ranges: shard, first and last position."""
+        return InboxSplit(self.settings, self._declared, self.schema, identity, ranges)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _inbox(self) -> Inbox:
+        if self._opened is None:
+            self._opened = open_inbox(self.settings.url)
+        return self._opened
+
+
+@dataclass(frozen=True)
+class InboxSplit(Split):
+    """Ranges of some shards, which a task reads."""
+
+    settings: InboxSettings
+    schema: pa.Schema
+    columns: pa.Schema
+    """The columns that the job reads."""
+    identity: int
+    ranges: tuple[tuple[int, int, int], ...]
+    size: int = _UNKNOWN_SIZE
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        begin = {shard: first for shard, first, _ in self.ranges}
+        end = {shard: last for shard, _, last in self.ranges}
         with open_inbox(self.settings.url) as inbox:
-            # A batch that is read again after a restart is planned by nobody.
-            check_identity(identity, inbox)
+            # The inbox may have been made again since the batch was planned.
+            check_identity(self.identity, inbox)
             for stored in inbox.read(begin, end):
-                yield self._raw(inbox, stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
+                batch = self._raw(inbox, stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
+                yield fitted(batch, self.columns)
 
     def _raw(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
         events, block = self._decoded(inbox, stored), stored.block
@@ -155,21 +183,6 @@ class InboxReader(StreamReader):
                 f"{first.payload[:200].decode(errors='replace')!r}. To go on without it, run `tidewheel fleet skip "
                 f"--inbox {self.settings.url} {shard} {position} {first.number}`, or give the source dead_letters="
             )
-
-    def stop(self) -> None:
-        """Let go of the planner's inbox."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
-    def _inbox(self) -> Inbox:
-        if self._opened is None:
-            self._opened = open_inbox(self.settings.url)
-        return self._opened
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the planner's inbox behind."""
-        return {**self.__dict__, "_opened": None}
 
 
 def _text(key: Any) -> str:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.direct import DirectReader
-from tidewheel._connectors.kafka import spark_connector
+from tidewheel._checkpoint.manifest import Position, SeenFile
+from tidewheel._checkpoint.spark_log import OldPosition
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
 from tidewheel._connectors.kafka.topic_ids import is_id
-from tidewheel._connectors.log_source import PartitionedSource
+from tidewheel._connectors.log_source import PartitionedSource, Positions
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._time.duration import Duration
-from tidewheel.errors import ConfigError, StateError
+from tidewheel.errors import ConfigError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-Connector = Literal["auto", "spark", "python"]
-_RECORDED: Mapping[str, Connector] = {spark_connector.KIND: "spark", "kafka-log": "python"}
-"""The connector of each kind of stream that a manifest may record."""
+_SPARK_CONNECTOR = "kafka"
+"""The kind under which versions before recorded the offsets of Spark's own connector."""
 
 
 def kafka(
@@ -38,7 +33,7 @@ def kafka(
     max_records: int | None = None,
     timeout: Duration = "30 s",
     options: Mapping[str, Any] | None = None,
-    connector: Connector = "auto",
+    connector: str | None = None,
 ) -> Source:
     """Read topics: columns key, value, topic, partition, offset, timestamp, bytes as they are (see `Stream.decode`).
 
@@ -54,70 +49,55 @@ def kafka(
     option `isolation.level` says otherwise. `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is
     the option `sasl.password`, and so on. `timeout` is how long the brokers may be silent.
 
-    `connector` "auto" takes Spark's own connector if its jar is on the class path when the job first runs, else Python's.
-    The two record offsets in forms of their own, so a job stays with the one that it began with: "auto" does, and another
-    one is refused.
+    To read with Spark's own connector, use `sources.dataframe(lambda spark: spark.readStream.format("kafka")…)`.
     """
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(f"a Kafka source reads a topic, or several, not {topics!r}")
     if lost not in get_args(Lost):
         raise ConfigError(f"lost= is one of {', '.join(get_args(Lost))}, not {lost!r}")
-    if connector not in get_args(Connector):
-        raise ConfigError(f"connector= is one of {', '.join(get_args(Connector))}, not {connector!r}")
+    if connector == "spark":
+        raise ConfigError(
+            "Kafka sources read with tidewheel's own connector; for Spark's connector use "
+            'sources.dataframe(lambda spark: spark.readStream.format("kafka").options(…).load())'
+        )
+    if connector is not None:
+        warnings.warn("connector= has no effect any more: leave it out", DeprecationWarning, stacklevel=2)
     reading = Topics(connection(brokers, options, timeout), names, _start(start, names), lost, headers)
-    return KafkaSource(reading, max_records, connector)
+    return KafkaSource(reading, max_records)
 
 
 class KafkaSource(PartitionedSource):
-    """Topics of a Kafka; offsets are those of Kafka, by topic and partition."""
+    """Topics of a Kafka; its position has the offsets by topic and partition."""
 
-    def __init__(self, topics: Topics, max_records: int | None, connector: Connector) -> None:
+    kind = "kafka-log"
+
+    def __init__(self, topics: Topics, max_records: int | None) -> None:
         """Take the settings; the brokers are asked when the job starts."""
         super().__init__(partial(KafkaLog, topics), topics.schema, max_records)
-        self.topics, self.connector = topics, connector
-        self._by_spark = False
-        self._recorded: Connector | None = None
+        self.topics = topics
 
     def describe(self) -> str:
         """Return a few words for messages."""
         return f"Kafka {', '.join(self.topics.names)} at {self.topics.connection.brokers}"
 
-    def continues(self, kind: str) -> None:
-        self._recorded = _RECORDED.get(kind)
-        if self._recorded is not None and self.connector not in ("auto", self._recorded):
-            raise StateError(
-                f'the job has read {self.describe()} with connector="{self._recorded}", and its offsets mean nothing to '
-                f'connector="{self.connector}": say connector="{self._recorded}" or "auto", or give the source a new name, and '
-                "go on without the offsets of its old name with --allow-dropped-source NAME (allow_dropped_source=[NAME])"
-            )
+    def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
+        if old.kinds == (_SPARK_CONNECTOR,):
+            return None if old.text is None else {**offsets_of_spark(old.text)}
+        return super().adopt(old, seen)
 
-    def direct(self, columns: pa.Schema) -> DirectReader | str:
-        by_spark = self._by_spark or self.connector == "spark"
-        return "Spark's own connector reads it" if by_spark else super().direct(columns)
+    def unread(self, position: Position) -> Mapping[str, Unread]:
+        return {name: found for name, found in super().unread(position).items() if not is_id(name)}
 
-    def unread(self, offsets: Position) -> Mapping[str, Unread]:
-        if self._by_spark:
-            offsets = json.dumps(spark_connector.positions_of(str(offsets)))
-        return {name: found for name, found in super().unread(offsets).items() if not is_id(name)}
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame."""
-        there = spark_connector.is_there(spark)
-        connector = self._recorded if self.connector == "auto" else self.connector
-        self._by_spark = there if connector is None else connector == "spark"
-        if not self._by_spark:
-            return super().load(spark)
-        if not there:
-            raise ConfigError(
-                f"{self.describe()} needs the jar spark-sql-kafka-0-10 on the class path (spark.jars.packages): "
-                + (
-                    'connector="spark" says so'
-                    if self.connector == "spark"
-                    else "the job has read it with that connector"
-                )
-            )
-        return spark_connector.load(spark, self.topics, self.max_records)
+def offsets_of_spark(text: str) -> Positions:
+    """Return the offsets that Spark's Kafka connector recorded, by topic and partition, as positions of a `KafkaLog`.
+
+    >>> offsets_of_spark('{"orders": {"0": 7, "1": 9}}')
+    {'orders/0': 7, 'orders/1': 9}
+    """
+    recorded: dict[str, dict[str, int]] = json.loads(text)
+    return {f"{topic}/{number}": offset for topic, part in recorded.items() for number, offset in part.items()}
 
 
 def _start(start: Any, topics: tuple[str, ...]) -> Start:

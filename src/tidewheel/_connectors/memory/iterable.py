@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import tempfile
-import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
-from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.direct import DirectReader
+from tidewheel._checkpoint.manifest import Position, SeenFile
+from tidewheel._checkpoint.spark_log import OldPosition
 from tidewheel._connectors.schema import arrow_schema, spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._values import ROW, SCALAR, Row, Shape, shape_of
@@ -21,7 +16,7 @@ from tidewheel._values.shape import to_columns
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from tidewheel._connectors.memory.iterable_stream import IterableReader
 
 T = TypeVar("T")
 
@@ -48,7 +43,9 @@ def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: in
 
 
 class IterableSource(Source[Any]):
-    """Items of the program; a position in them is an offset."""
+    """Items of the program; the position is how many of them were read."""
+
+    kind = "iterable"
 
     def __init__(self, items: Iterable[Any], batch_size: int | None, partitions: int) -> None:
         """Take the items, all at once."""
@@ -57,7 +54,6 @@ class IterableSource(Source[Any]):
         self.partitions = partitions
         self.shape = _shape(self.items)
         self._declared: Shape | None = None
-        self._path = ""
 
     def declared(self, shape: Shape) -> Source:
         clone = IterableSource(self.items, self.batch_size, self.partitions)
@@ -67,30 +63,21 @@ class IterableSource(Source[Any]):
     def describe(self) -> str:
         return f"iterable of {len(self.items)} items"
 
-    def direct(self, columns: pa.Schema) -> DirectReader | str:
+    def open(self) -> IterableReader:
         from tidewheel._connectors.memory.iterable_stream import IterableReader
-        from tidewheel._connectors.stream_reader import DirectStream
-
-        return DirectStream(IterableReader(self._path, self.batch_size or 0, self.partitions), columns)
-
-    def unread(self, offsets: Position) -> Mapping[str, Unread]:
-        position = int(json.loads(str(offsets))["position"])
-        return {"items": Unread(len(self.items) - position, position, len(self.items))}
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        from tidewheel._connectors.memory.iterable_stream import NAME, IterableStream
 
         table = self.table()
-        schema = spark_schema(table.schema)
-        # The items go to Spark's planner as a file, not inside the source: what is inside travels to every task.
-        folder = tempfile.mkdtemp(prefix="tidewheel-iterable-")
-        weakref.finalize(self, shutil.rmtree, folder, True)
-        self._path = path = os.path.join(folder, "items.arrow")
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, arrow_schema(schema)) as writer:
-            writer.write_table(table.cast(arrow_schema(schema)))
-        spark.dataSource.register(IterableStream)
-        options = {"path": path, "partitions": str(self.partitions), "batch_size": str(self.batch_size or 0)}
-        return spark.readStream.format(NAME).schema(schema).options(**options).load()
+        # The types that Spark has: a program sees the same values from any source.
+        types = arrow_schema(spark_schema(table.schema))
+        return IterableReader(table.cast(types), self.batch_size, self.partitions)
+
+    def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
+        position = super().adopt(old, seen)
+        return position["position"] if isinstance(position, dict) else None
+
+    def unread(self, position: Position) -> Mapping[str, Unread]:
+        read = position if isinstance(position, int) else 0
+        return {"items": Unread(len(self.items) - read, read, len(self.items))}
 
     def table(self) -> pa.Table:
         """Return the items as columns."""

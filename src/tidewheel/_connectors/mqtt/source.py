@@ -11,15 +11,12 @@ import pyarrow as pa
 from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.mqtt.bridge import Bridging
 from tidewheel._connectors.mqtt.client import mqtt_broker
-from tidewheel._connectors.schema import spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration, nanoseconds, seconds
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from tidewheel._connectors.mqtt.stream import MqttReader
 
 SCHEMA = pa.schema(
@@ -80,7 +77,9 @@ def mqtt(
 
 
 class MqttSource(Source):
-    """The buffer of a bridge; offsets are positions in it."""
+    """The buffer of a bridge, read by positions."""
+
+    kind = "mqtt"
 
     def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: Duration) -> None:
         self.bridging, self.max_records, self.bridge, self.keep, self.quiet = bridging, max_records, bridge, keep, quiet
@@ -88,20 +87,21 @@ class MqttSource(Source):
     def describe(self) -> str:
         return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
 
-    def unread(self, offsets: Position) -> Mapping[str, Unread]:
+    def unread(self, position: Position) -> Mapping[str, Unread]:
         """Return what the buffer holds. What the broker holds for the client no MQTT client can ask."""
         from tidewheel._connectors.inbox.source import unread_events
 
-        (unread,) = unread_events(self.bridging.buffer, offsets).values()
+        (unread,) = unread_events(self.bridging.buffer, position).values()
         return {"buffer": unread}
 
+    def open(self) -> MqttReader:
+        return self.reader()
+
     def reader(self) -> MqttReader:
-        """Return the stream reader that Spark drives."""
+        """Return the reader; nothing is contacted yet."""
         from tidewheel._connectors.mqtt.stream import MqttReader
 
         return MqttReader(self.bridging, self.max_records, self.bridge, self.keep, self.quiet)
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        from tidewheel._connectors.python_source import loaded
-
-        return loaded(spark, "mqtt", self.reader(), spark_schema(SCHEMA))
+    def fields(self) -> dict[str, pa.DataType | None] | None:
+        return {field.name: field.type for field in SCHEMA}

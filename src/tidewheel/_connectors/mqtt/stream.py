@@ -1,52 +1,53 @@
-"""What Spark runs for `mqtt`: a Python data source over the buffer of a bridge, which lives as long as the query."""
+"""The reader of an MQTT source: it reads the buffer of a bridge, which runs as long as the reader is open."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.inbox import Inbox, Stored
-from tidewheel._connectors.inbox.offsets import Offsets, positions_of
-from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings
+from tidewheel._connectors.inbox.offsets import positions_of
+from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, InboxSplit
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
-from tidewheel._connectors.stream_reader import ReadLimit
+from tidewheel._connectors.split import Split
 from tidewheel._time.duration import Duration
 
 
 class MqttReader(InboxReader):
-    """Reads the buffer; its planner, which lives as long as the query, has the bridge beside it."""
+    """Reads the buffer, and runs the bridge that fills it."""
 
     def __init__(self, bridging: Bridging, max_records: int | None, bridge: bool, keep: bool, quiet: Duration) -> None:
         super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
         self._bridge: MqttBridge | None = None
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def freeze(self) -> None:
         self._inbox()
         if self._bridge is not None:
-            # What the broker has kept comes first.
+            # First comes what the broker has kept.
             self._bridge.wait_quiet(self._quiet)
-        super().prepareForTriggerAvailableNow()
+        super().freeze()
 
-    def batch_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return where the batch that begins at `start` ends; a bridge that failed ends the job."""
+    def end(self, start: Position) -> Position:
+        """Return where the batch ends; a bridge that failed ends the job."""
         self._inbox()
         if self._bridge is not None:
             self._bridge.check()
-        return super().batch_end(start, limit)
+        return super().end(start)
 
-    def commit(self, end: Offsets) -> None:
+    def committed(self, position: Position) -> None:
         if not self._keep:
-            self._inbox().trim(positions_of(end))
+            self._inbox().trim(positions_of(position))
 
-    def stop(self) -> None:
+    def close(self) -> None:
         if self._bridge is not None:
             self._bridge.close()
-        if self._opened is not None:
-            self._opened.close()
-        self._bridge = self._opened = None
+        self._bridge = None
+        super().close()
+
+    def split(self, identity: int, ranges: tuple[tuple[int, int, int], ...]) -> Split:
+        return MqttSplit(self.settings, SCHEMA, self.schema, identity, ranges)
 
     def _inbox(self) -> Inbox:
         if self._opened is None:
@@ -54,6 +55,10 @@ class MqttReader(InboxReader):
             if self._wanted:
                 self._bridge = MqttBridge(self._bridging)
         return self._opened
+
+
+class MqttSplit(InboxSplit):
+    """A range of the buffer."""
 
     def _raw(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
         messages = arrived(stored)
@@ -64,7 +69,3 @@ class MqttReader(InboxReader):
             pa.array(messages.retained, pa.bool_()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The bridge stays where it runs.
-        return {**super().__getstate__(), "_bridge": None}

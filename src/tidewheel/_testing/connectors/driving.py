@@ -3,70 +3,59 @@
 from __future__ import annotations
 
 import itertools
-import json
 import secrets
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.sink import Publication, Sink, Staging
 from tidewheel._core import pickling
 from tidewheel._storage import open_store
 from tidewheel._testing.connectors.harness import SinkHarness, SourceHarness
 
-if TYPE_CHECKING:
-    from tidewheel._connectors.stream_reader import ReadLimit
-
-Offsets = dict[str, Any]
-
 _attempts = itertools.count()
+_TASKS = 4
 
 
 class DrivenSource:
-    """One run's reader of a source: it plans batches in one place, and reads them from copies, as tasks do."""
+    """One run's reader of a source: it plans batches in one place, and reads copies of its splits, as tasks do."""
 
     def __init__(self, harness: SourceHarness, *, max_records: int | None = None) -> None:
-        """Make the source and its reader."""
+        """Make the source and open its reader."""
         self._harness = harness
         self.source = harness.source(max_records=max_records)
-        self.reader: Any = harness.reader(self.source)
-        self._limited = max_records is not None
+        self.reader = harness.reader(self.source)
 
-    def start(self) -> Offsets:
-        """Return the offsets of a job that has read nothing."""
-        return _recorded(self.reader.initialOffset())
+    def start(self) -> Position:
+        """Return the position of a job that has read nothing."""
+        return recorded(self.reader.start())
 
-    def end(self, start: Offsets) -> Offsets:
+    def end(self, start: Position) -> Position:
         """Return where the batch that begins at `start` ends, as it would be recorded."""
-        return _recorded(self.reader.latestOffset(start, self._limit()))
+        return recorded(self.reader.end(start))
 
-    def read(self, start: Offsets, end: Offsets) -> list[bytes]:
-        """Return the payloads of a recorded range."""
+    def read(self, start: Position, end: Position) -> list[bytes]:
+        """Return the payloads between two recorded positions."""
         payloads: list[bytes] = []
-        for partition in self.reader.partitions(start, end):
-            reader, mine = pickling.loads(pickling.dumps((self.reader, partition)))
-            for batch in reader.read(mine):
+        for split in self.reader.splits(start, end, _TASKS):
+            for batch in pickling.loads(pickling.dumps(split)).read():
                 payloads += [self._harness.payload(row) for row in batch.to_pylist()]
         return payloads
 
-    def batches(self, start: Offsets) -> Iterator[tuple[Offsets, list[bytes]]]:
+    def batches(self, start: Position) -> Iterator[tuple[Position, list[bytes]]]:
         """Yield the end and the payloads of each batch until there is nothing new."""
         while (end := self.end(start)) != start:
             yield end, self.read(start, end)
             start = end
 
-    def _limit(self) -> ReadLimit:
-        from tidewheel._connectors.stream_reader import ReadAllAvailable
 
-        return self.reader.getDefaultReadLimit() if self._limited else ReadAllAvailable()
-
-
-def _recorded(offsets: Offsets) -> Offsets:
-    """Return offsets as they come back from the record of a batch, which is JSON."""
-    recorded: Offsets = json.loads(json.dumps(offsets))
-    return recorded
+def recorded(position: Position) -> Position:
+    """Return a position as it comes back from a manifest."""
+    decoded: Position = msgspec.msgpack.decode(msgspec.msgpack.encode(position))
+    return decoded
 
 
 class DrivenSink:

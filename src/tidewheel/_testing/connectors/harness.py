@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from tidewheel._connectors.sink import Sink
-from tidewheel._connectors.source import Source
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader
+from tidewheel._connectors.source import Source, SourceReader
 
 
 class Server:
@@ -53,10 +50,9 @@ class SourceHarness(Server, ABC):
         """Return the payload of a record that was read."""
         return bytes(row["value"])
 
-    def reader(self, source: Source) -> DataSourceStreamReader:
-        """Return what Spark would drive: a stream reader of the source."""
-        reader: DataSourceStreamReader = source.reader()  # type: ignore[attr-defined]
-        return reader
+    def reader(self, source: Source) -> SourceReader:
+        """Return the reader that a run would open."""
+        return source.open()
 
 
 class SinkHarness(Server, ABC):

@@ -1,0 +1,127 @@
+"""Positions in commits of versions that kept Spark's log (`Manifest.spark`): read, never written. Pure.
+
+Those versions recorded Spark's offsets as text, one line for each stream of the query, and the files that Spark's file sources
+had seen as lines of JSON behind the number of the source's log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidewheel._checkpoint.manifest import Manifest, SeenFile, SparkLog
+
+GIVEN = "given"
+"""The kind of a source whose records a run in memory was given: it has no position."""
+NO_OFFSET = "-"
+"""What Spark writes for a source that has no offset yet."""
+_CLOCK = ""
+"""The name of the ticks, which are a source no more."""
+
+
+@dataclass(frozen=True)
+class OldPosition:
+    """What Spark's log says of one source of the program."""
+
+    kinds: tuple[str, ...]
+    """The kind of each stream that the source reads. Only a DataFrame may read several."""
+    logs: tuple[int, ...]
+    """The log of each stream; streams that are read twice share one."""
+    query: str
+    batch: int
+    headers: tuple[str, str]
+    """The first two lines of Spark's offsets for the batch before, and for the newest."""
+    offsets: tuple[tuple[str, ...], tuple[str, ...]]
+    """The offset of each stream at the end of the batch before, and of the newest."""
+    files: dict[str, str]
+    """Small files of the streams, by `log/name`."""
+
+    @property
+    def text(self) -> str | None:
+        """The newest offset of a source with one stream; None if it has none."""
+        return None if self.offsets[1][0] == NO_OFFSET else self.offsets[1][0]
+
+
+@dataclass(frozen=True)
+class OldSeenFile:
+    """A file that a file source of Spark's has seen."""
+
+    log: int
+    path: str
+    batch: int
+    modified_ms: int
+
+
+def recorded_kinds(state: Manifest | None) -> dict[str, str]:
+    """Return the kind of each source that a commit knows, under the names of the program that made the commit."""
+    if state is None:
+        return {}
+    if state.spark is not None:
+        return {source.name: source.kind for source in state.spark.sources if source.name != _CLOCK}
+    given = [name for name, position in state.source_offsets.items() if position == NO_OFFSET]
+    return {**dict.fromkeys(given, GIVEN), **state.source_kinds}
+
+
+def old_positions(log: SparkLog) -> dict[str, OldPosition]:
+    """Return what a log says of each source, by the recorded names."""
+    newest = max(log.offsets, default=None)
+    if newest is None:
+        return {}
+    texts = [log.offsets.get(newest - 1, log.offsets[newest]), log.offsets[newest]]
+    (before_header, before), (header, now) = (_parted(text) for text in texts)
+    lines: dict[str, list[int]] = {}
+    for number, source in enumerate(log.sources):
+        if source.name != _CLOCK:
+            lines.setdefault(source.name, []).append(number)
+    found = {}
+    for name, numbers in lines.items():
+        logs = tuple(log.sources[number].log for number in numbers)
+        found[name] = OldPosition(
+            tuple(log.sources[number].kind for number in numbers),
+            logs,
+            log.query,
+            newest,
+            (before_header, header),
+            # A source that was added with the newest batch has no line before.
+            (
+                tuple(before[number] if number < len(before) else NO_OFFSET for number in numbers),
+                tuple(now[number] for number in numbers),
+            ),
+            {place: text for place, text in log.files.items() if int(place.partition("/")[0]) in logs},
+        )
+    return found
+
+
+def _parted(text: str) -> tuple[str, list[str]]:
+    # As Spark divides lines: the name of a file may contain characters that end a line for Python only.
+    version, about, *offsets = text.removesuffix("\n").split("\n")
+    return f"{version}\n{about}", offsets
+
+
+def old_seen_file(line: str) -> OldSeenFile:
+    r"""Return the file that a line of the old list of seen files is about.
+
+    >>> old_seen_file('3\t{"path": "file:/in/a", "timestamp": 17, "batchId": 2}')
+    OldSeenFile(log=3, path='file:/in/a', batch=2, modified_ms=17)
+    """
+    log, _, text = line.partition("\t")
+    entry = json.loads(text)
+    return OldSeenFile(int(log), entry["path"], int(entry["batchId"]), int(entry["timestamp"]))
+
+
+def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:
+    """Return the files that a source has seen, numbered from 0 in the order in which it saw them."""
+    own = sorted(
+        (file for file in seen if file.log in old.logs), key=lambda file: (file.batch, file.modified_ms, file.path)
+    )
+    return [SeenFile(source, file.path, number, file.modified_ms, 0) for number, file in enumerate(own)]
+
+
+def by_batch(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:
+    """Return the files that the streams of a DataFrame have seen, numbered by Spark's batches, each behind its stream."""
+    order = {log: place for place, log in enumerate(dict.fromkeys(old.logs))}
+    own = sorted(
+        (file for file in seen if file.log in order), key=lambda file: (file.batch, file.modified_ms, file.path)
+    )
+    return [SeenFile(source, f"{order[file.log]}:{file.path}", file.batch, file.modified_ms, 0) for file in own]

@@ -1,0 +1,187 @@
+"""The loop of a run: it asks every source for its newest position, and runs a batch when one is due.
+
+The loop owns the positions. A batch is what lies between two positions of each source; the run commits the second ones with the
+results, so a batch that fails is repeated from the first ones.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tidewheel._checkpoint.manifest import Position
+from tidewheel._connectors.source import SourceReader
+
+_PAUSE_S = 0.01
+"""How long to wait before asking sources again that had nothing new."""
+
+Positions = dict[str, Position]
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a run looks for new data, and whether it ends when there is none."""
+
+    interval: float = 0.0
+    """The least time between the beginnings of two looks, in seconds."""
+    tick: float | None = None
+    """How often a batch runs without new data, in seconds; None: never."""
+    ends: bool = False
+    """Whether the run ends when everything is read that was there at its start."""
+
+
+class Look(NamedTuple):
+    """What the loop knows when it decides."""
+
+    now: float
+    """Seconds since 1970."""
+    began: float | None
+    """When the loop looked before, on the same clock; None: this is the first look."""
+    new_data: bool = False
+    unrecorded: bool = False
+    """Whether the position of a source is not in any commit, and could be another one after a restart."""
+    ticked: int = -1
+    """The number of the newest tick that a batch was run for."""
+
+
+Decision = Literal["wait", "batch", "end"]
+
+
+def is_time(trigger: Trigger, now: float, began: float | None) -> float:
+    """Return how many seconds to wait until the sources are asked again; 0 or less: ask now. Pure.
+
+    A clock that was set back does not stop the loop.
+
+    >>> is_time(Trigger(interval=5.0), 103.0, 100.0), is_time(Trigger(interval=5.0), 50.0, 100.0), is_time(Trigger(), 7.0, 7.0)
+    (2.0, 0.0, 0.0)
+    """
+    if began is None or now < began:
+        return 0.0
+    return max(0.0, began + trigger.interval - now)
+
+
+def tick_of(trigger: Trigger, now: float) -> int:
+    """Return the number of the newest tick: ticks are counted since 1970, so runs agree on them. Pure."""
+    return -1 if trigger.tick is None else int(now // trigger.tick)
+
+
+def decide(trigger: Trigger, look: Look) -> Decision:
+    """Return whether a batch is due. Pure.
+
+    New data makes a batch due, and so does a tick. A run that ends by itself ends when there is nothing new. A run that goes on
+    commits where it begins, so that a source that begins at its end today does not begin at another end after a crash.
+
+    >>> decide(Trigger(), Look(7.0, 6.0, new_data=True)), decide(Trigger(ends=True), Look(7.0, None, unrecorded=True))
+    ('batch', 'end')
+    """
+    if look.new_data:
+        return "batch"
+    if trigger.ends:
+        return "end"
+    return "batch" if look.unrecorded or tick_of(trigger, look.now) > look.ticked else "wait"
+
+
+class BatchLoop:
+    """Runs the batches of a run one after the other, in a thread of its own."""
+
+    def __init__(
+        self,
+        readers: Mapping[str, SourceReader],
+        positions: Mapping[str, Position],
+        trigger: Trigger,
+        run_batch: Callable[[Positions, Positions, float], None],
+        cancel: Callable[[], None] = lambda: None,
+        *,
+        thread: Callable[..., threading.Thread] = threading.Thread,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin at once. `positions` are those of the newest commit; a source that is not in it begins at its start.
+
+        `run_batch` gets the positions at the beginning and at the end of a batch, and for how many seconds the sources were
+        asked; when it returns, the batch is committed. `cancel` makes it fail.
+        """
+        self._readers, self._positions, self._trigger = readers, dict(positions), trigger
+        self._run_batch, self._cancel, self._clock = run_batch, cancel, clock
+        self._error: BaseException | None = None
+        self._stopped = threading.Event()
+        self._working = self._waiting = False
+        self._thread = thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait for the end for so long and return whether it has come. Raise the error that ended the loop."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether everything is read that the sources have."""
+        return self._waiting
+
+    def stop(self) -> None:
+        """End the loop; cancel the batch that is running."""
+        self._stopped.set()
+        if self._working and self._thread.is_alive():
+            self._cancel()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            self._error = error
+        finally:
+            for reader in self._readers.values():
+                reader.close()
+
+    def _loop(self) -> None:
+        if self._trigger.ends:
+            for reader in self._readers.values():
+                reader.freeze()
+        starts, unrecorded = self._starts()
+        began: float | None = None
+        ticked = -1
+        while not self._stopped.is_set():
+            pause = is_time(self._trigger, self._clock(), began)
+            if pause > 0:
+                self._stopped.wait(pause)
+                continue
+            began, asked = self._clock(), time.perf_counter()
+            ends = {name: reader.end(starts[name]) for name, reader in self._readers.items()}
+            look = Look(began, None, ends != starts, unrecorded, ticked)
+            match decide(self._trigger, look):
+                case "end":
+                    return
+                case "wait":
+                    self._waiting = True
+                    self._stopped.wait(_PAUSE_S)
+                case "batch":
+                    self._waiting = False
+                    self._work(starts, ends, time.perf_counter() - asked)
+                    ticked = tick_of(self._trigger, began)
+                    starts, unrecorded = ends, False
+
+    def _starts(self) -> tuple[Positions, bool]:
+        """Return where the first batch begins, and whether that must be committed even if there is nothing new."""
+        starts = {
+            name: self._positions[name] if name in self._positions else reader.start()
+            for name, reader in self._readers.items()
+        }
+        fresh = [reader for name, reader in self._readers.items() if name not in self._positions]
+        return starts, any(not reader.fixed_start for reader in fresh)
+
+    def _work(self, starts: Positions, ends: Positions, asked: float) -> None:
+        self._working = True
+        try:
+            self._run_batch(starts, ends, asked)
+        finally:
+            self._working = False
+        for name, reader in self._readers.items():
+            reader.committed(ends[name])

@@ -1,0 +1,108 @@
+"""What the sources of a program continue of a commit: positions, and the files that they have seen, under today's names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tidewheel._checkpoint.manifest import Manifest, Position, SeenFile
+from tidewheel._checkpoint.spark_log import GIVEN, by_batch, numbered, old_positions, recorded_kinds
+from tidewheel._connectors.source import Source
+from tidewheel._connectors.spark.frame_position import frame_position
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, dropped, letting_go, renamed
+from tidewheel._operators.stateless.source import SourceOperator
+from tidewheel.errors import StateError
+
+FRAMES = "dataframe"
+"""The kind of a source that Spark reads."""
+
+
+def check_sources(
+    state: Manifest | None,
+    sources: Mapping[str, Source],
+    aliases: Mapping[str, Sequence[str]],
+    allow_dropped_source: Collection[str] = (),
+) -> list[str]:
+    """Refuse a program that lacks a source of the commit, or has one of another kind. Return the names that are dropped. Pure."""
+    was = recorded_kinds(state)
+    now = {name: kind_of(source) for name, source in sources.items()}
+    former = renamed(was, now, aliases)
+    old_log = state is not None and state.spark is not None
+    for name, kind in now.items():
+        before = was.get(former.get(name, name), GIVEN)
+        # What Spark's log says of a source, the source itself judges.
+        if not old_log and before not in (GIVEN, kind):
+            raise StateError(
+                f"source {name!r} read {before} and now reads {kind}: the positions of one mean nothing to the other. Give the "
+                "new source a name of its own, and go on without the positions of the old one with "
+                f"{letting_go(OFFSETS, [former.get(name, name)])}"
+            )
+    # In memory every source is of one kind: its records are given.
+    check_dropped(OFFSETS, "the job has read", was, now, aliases, allow_dropped_source)
+    return dropped(was, now, aliases)
+
+
+def job_sources(plan: Plan) -> dict[str, Source]:
+    """Return the sources of a program, by name, in the order of their numbers."""
+    return {node.name: node.operator.source for node in plan.nodes if isinstance(node.operator, SourceOperator)}
+
+
+def kind_of(source: Source) -> str:
+    """Return the kind under which a source's position is recorded."""
+    return source.kind or FRAMES
+
+
+def continued(
+    head: Manifest,
+    sources: Mapping[str, Source],
+    aliases: Mapping[str, Sequence[str]],
+    seen: SeenFiles,
+) -> Manifest:
+    """Return the newest commit with the positions of today's sources under today's names, for the run that goes on from it.
+
+    Commits that hold Spark's log are converted.
+    """
+    former = renamed(recorded_kinds(head), sources, aliases)
+    if head.spark is None:
+        return _renamed(head, sources, former, seen)
+    found, files = old_positions(head.spark), seen.load_old(head)
+    positions: dict[str, Position] = {}
+    entries: list[SeenFile] = []
+    for name, source in sources.items():
+        old = found.get(former.get(name, name))
+        if old is None:
+            continue
+        own = numbered(name, old, files) if source.has_reader else by_batch(name, old, files)
+        try:
+            position = source.adopt(old, own) if source.has_reader else frame_position(old)
+        except StateError as error:
+            raise StateError(
+                f"source {name!r}: {error}. Give the new source a name of its own, and go on without the positions of the old "
+                f"one with {letting_go(OFFSETS, [former.get(name, name)])}"
+            ) from None
+        if position is not None:
+            positions[name] = position
+            entries += own
+    kinds = {name: kind_of(sources[name]) for name in positions}
+    return seen.replaced(head.replace(source_offsets=positions, source_kinds=kinds, spark=None), entries)
+
+
+def _renamed(head: Manifest, sources: Mapping[str, Source], former: Mapping[str, str], seen: SeenFiles) -> Manifest:
+    kinds = recorded_kinds(head)
+    names = {name: former.get(name, name) for name in sources if former.get(name, name) in kinds}
+    positions = {
+        name: head.source_offsets[old]
+        for name, old in names.items()
+        if kinds[old] != GIVEN and old in head.source_offsets
+    }
+    head = head.replace(source_offsets=positions, source_kinds={name: kinds[old] for name, old in names.items()})
+    if not former:
+        return head
+    today = {old: name for name, old in former.items()}
+    moved = [SeenFile(today.get(file.source, file.source), *_rest(file)) for file in seen.load(head)]
+    return seen.replaced(head, moved)
+
+
+def _rest(file: SeenFile) -> tuple[str, int, int, int]:
+    return file.path, file.number, file.modified_ms, file.size
