@@ -53,6 +53,13 @@ def test_a_second_restore_before_any_run_keeps_what_the_first_made_void():
     assert restored(claimed, claimed, "run", keep_output=False).retract == Span(3, 9)
 
 
+def test_what_a_restore_left_to_be_taken_back_is_void_again_when_it_is_the_target():
+    """The restore was itself undone before any run, so its retraction never happened."""
+    first = restored(commit(3), commit(6), "run", keep_output=False)
+    undone = restored(commit(5), first, "run", keep_output=False)
+    assert restored(first, undone, "run", keep_output=False).retract == Span(3, 9)
+
+
 def test_a_restore_to_what_an_earlier_one_left_behind_makes_its_output_valid_again():
     first = restored(commit(3), commit(6), "run", keep_output=False)
     second = restored(commit(5), first, "run", keep_output=False)

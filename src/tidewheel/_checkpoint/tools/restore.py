@@ -25,8 +25,8 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
     """Return the commit that follows `newest` and goes back to `target`. Pure.
 
     Output that was published after the target is void: the next run takes it back from its sinks before it computes
-    anything, unless `keep_output`. It needs all sinks that have such output. What an earlier restore made void, and no run has
-    taken back yet, stays void. Output of the target that may not be published yet is carried on.
+    anything, unless `keep_output`. It needs all sinks that have such output. What the target itself has to take back is
+    void too. Output of the target that may not be published yet is carried on.
     `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
     """
     abandoned = next((span for span in retracted(newest) if outputs_of(target) in span), None)
@@ -37,6 +37,8 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
             "Go back to it without that output with --keep-output, or give it a job of its own with fork"
         )
     sequence = newest.sequence + 1
+    # The target may itself be a restore, or the claim after one: what it has to take back is not in its history either.
+    pending = target.retract
     owed = abandoned is None and outputs_of(target) > newest.published
     return target.replace(
         id=CheckpointId(target.id.stream_id, sequence),
@@ -45,23 +47,13 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
         outputs=target.outputs if owed else (),
         outputs_of=outputs_of(target),
         published=newest.published,
-        retract=None if keep_output else Span(_valid_up_to(target, newest), sequence),
+        retract=None if keep_output else Span(target.sequence if pending is None else pending.after, sequence),
         retracted=retracted(newest),
         sinks=newest.sinks,
         now=max(target.now, newest.now),
         lineage=secrets.token_hex(4),
         parent=target.sequence,
     )
-
-
-def _valid_up_to(target: Manifest, newest: Manifest) -> int:
-    """Return the sequence after which all published output is void once `target` follows `newest`."""
-    pending = newest.retract
-    if pending is None or target.sequence < pending.before:
-        # The target is in the future that the earlier restore left behind, or before it: its own output is valid.
-        return target.sequence
-    # No commit after the earlier restore has output: a run takes back what is void before it computes anything.
-    return pending.after
 
 
 def abandoned_name(sequence: int) -> str:
