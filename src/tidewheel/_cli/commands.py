@@ -29,6 +29,7 @@ COMMANDS = (
     "checkpoints",
     "state",
     "fleet",
+    "monitoring",
 )
 """The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of several commands."""
 

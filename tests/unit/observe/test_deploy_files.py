@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard in `deploy/` name metrics and labels that there are, and Prometheus can read them."""
+"""The files of `tidewheel monitoring` name metrics and labels that there are, and Prometheus can read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 from tidewheel._observe.metric_list import METRICS
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "src/tidewheel/_observe/monitoring"
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
 SAMPLES = {metric.name + suffix: metric for metric in METRICS for suffix in SUFFIXES[metric.kind]}
 COMMON = {"job_name", "node", "instance", "le"}
