@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from pathlib import Path
 
+from tidewheel._core.logs import logger
 from tidewheel.errors import ConfigError
+
+_LOG = logger(__name__)
 
 _PRIVATE = 0o700
 
@@ -14,8 +18,9 @@ _PRIVATE = 0o700
 def make_private(folder: Path) -> None:
     """Create a folder, and those above it that are missing, for this user alone.
 
-    Raise `ConfigError` if another user could put a folder of theirs in its place: if the folder, or a symbolic link on the way
-    to it, belongs to another user than this one or root, or if everybody may rename what is in a folder above it.
+    Raise `ConfigError` if the folder, the one above it or a symbolic link on the way belongs to another user, who could put a
+    folder of theirs in its place. Warn if everybody may rename what is in a folder above it: volumes of containers are often so,
+    and have one user.
     """
     for path in (*reversed(folder.parents), folder):
         try:
@@ -29,7 +34,11 @@ def make_private(folder: Path) -> None:
         _check_link(path)
     real = Path(os.path.realpath(folder))
     for path in real.parents:
-        _check_above(path, os.lstat(path), is_parent=path == real.parent)
+        status = os.lstat(path)
+        if path == real.parent and status.st_uid not in (0, os.geteuid()):
+            raise _refused(path, f"belongs to the user {status.st_uid}")
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            _warn_of_open_folder(path)
     # A link that replaces the folder from here on is not followed.
     descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -48,11 +57,13 @@ def _check_link(path: Path) -> None:
         raise _refused(path, f"is a symbolic link of the user {status.st_uid}")
 
 
-def _check_above(path: Path, status: os.stat_result, *, is_parent: bool) -> None:
-    if is_parent and status.st_uid not in (0, os.geteuid()):
-        raise _refused(path, f"belongs to the user {status.st_uid}")
-    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-        raise _refused(path, "lets every user rename what is in it (set its sticky bit with chmod +t)")
+@functools.lru_cache
+def _warn_of_open_folder(path: Path) -> None:
+    _LOG.warning(
+        "every user of this machine may rename what is in %s, the local copies of state too: set its sticky bit (chmod +t), or "
+        "choose another folder (--local, TIDEWHEEL_LOCAL), unless this user is the only one",
+        path,
+    )
 
 
 def _refused(path: Path, why: str) -> ConfigError:
