@@ -263,7 +263,8 @@ def test_a_foreign_message_in_the_stream_is_passed_over(inbox, url, nats, foreig
     with open_inbox(url) as opened:
         found = [(b.block.shard, decode_events(b).payloads) for b in whole(opened)]
         assert sorted(found) == [(2, [b"1"]), (2, [b"3"]), (3, [b"2"])]
-        assert [(s, n) for _, s, n in opened.sizes(opened.start(), opened.end(range(4)))] == [(2, 1), (3, 1), (2, 1)]
+        sizes = [(shard, count) for _, shard, count in opened.sizes(opened.start(), opened.end(range(4)))]
+        assert sorted(sizes) == [(2, 1), (2, 1), (3, 1)]
         assert lag(opened, opened.start())[0] == {0: 0, 1: 0, 2: 2, 3: 1}
         opened.skip(2, 1, 1)
         assert opened.marks("p") == {2: 2, 3: 1}
