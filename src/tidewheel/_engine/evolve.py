@@ -16,7 +16,7 @@ from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
 from tidewheel._engine.commit import info_of, operator_infos
-from tidewheel._engine.compatibility import WAYS_ON, check_program, value_changes
+from tidewheel._engine.compatibility import check_program, value_changes
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.stored_names import dropped, renamed
@@ -27,7 +27,8 @@ from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._state.segments import SUFFIX
 from tidewheel._state.state_file import Item
-from tidewheel._state.type_change import Change, NotAsRecorded, converted, lost_field, with_defaults
+from tidewheel._state.type_change import Change, with_defaults
+from tidewheel._state.type_conversion import NotAsRecorded, converted, lost_field
 from tidewheel._state.type_description import StateType
 from tidewheel.errors import CorruptError, OperatorError, StateError
 
@@ -296,11 +297,14 @@ def _by_type(operator: str, change: Change, codec: StateCodec) -> Upgrade:
             written = codec.encode(codec.decode(value))
             lost = lost_field(value, written)
             if lost is not None:
-                raise StateError(f"the program does not declare {lost}, which is stored: its value would be lost")
+                raise StateError(
+                    f"the program does not declare {lost}, which is stored: its value would be lost; declare it, or raise "
+                    "version= and give upgrade="
+                )
         except (NotAsRecorded, StateError, OperatorError, CorruptError) as error:
             raise StateError(
-                f"operator {operator!r}, key {from_stored(key)!r}: {error}; nothing is changed. Declare the type that the state "
-                f"was written with{WAYS_ON}"
+                f"operator {operator!r}, key {from_stored(key)!r}: {error}; or give the operator a new name, under which it "
+                "begins without state (see docs/howto-change.md). Nothing is changed"
             ) from None
         return written
 

@@ -12,14 +12,22 @@ The rules, at any depth:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec.msgpack import Ext
 
-from tidewheel._state.tagged import RECORD as RECORD_TAG
+from tidewheel._state.type_conversion import (
+    Convert,
+    array,
+    by,
+    by_member,
+    by_name,
+    by_position,
+    decode,
+    mapping,
+    tagged_only,
+)
 from tidewheel._state.type_description import (
     ANY,
     BUILT_IN,
@@ -36,11 +44,6 @@ from tidewheel._state.type_description import (
     shown_default,
 )
 
-Convert = Callable[[Any], Any]
-"""From a stored value, decoded without a type, to the value of today."""
-
-_decode = msgspec.msgpack.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
 _NATURAL = frozenset({"none", "bool", "int", "float", "str", "bytes", "literal", ANY})
 """What is read back as it was though no type is declared any more."""
 _NUMBERS = frozenset({"bool", "int", "float"})
@@ -67,10 +70,6 @@ class Misfit(Exception):
         super().__init__(reason)
         self.advice = advice
         """What to do, apart from an upgrade and a new name."""
-
-
-class NotAsRecorded(Exception):
-    """A stored value is not of the type that the manifest records."""
 
 
 @dataclass
@@ -108,37 +107,12 @@ def with_defaults(stored: StateType) -> Convert | None:
     return change(stored, _without_defaults(stored)).convert
 
 
-def converted(raw: bytes, convert: Convert) -> bytes:
-    """Return the bytes of a converted value."""
-    return _encode(convert(_decode(raw)))
-
-
-def lost_field(before: bytes, after: bytes) -> str | None:
-    """Return a field that a stored value had and its new encoding lacks; None: nothing is lost."""
-    return _lost(_decode(before), _decode(after))
-
-
-def _lost(before: Any, after: Any) -> str | None:
-    before, after = (
-        _decode(each.data) if isinstance(each, Ext) and each.code == RECORD_TAG else each for each in (before, after)
-    )
-    if isinstance(before, dict) and isinstance(after, dict):
-        gone = next((repr(key) for key in before if key not in after), None)
-        return gone or _first(_lost(each, after[key]) for key, each in before.items())
-    if isinstance(before, list) and isinstance(after, list):
-        return f"[{len(after)}]" if len(before) > len(after) else _first(map(_lost, before, after))
-    return None
-
-
-def _first(found: Iterable[str | None]) -> str | None:
-    return next(filter(None, found), None)
-
-
 def _without_defaults(stored: StateType) -> StateType:
     fields = tuple(
         msgspec.structs.replace(each, type=_without_defaults(each.type), default=None) for each in stored.fields
     )
-    return msgspec.structs.replace(stored, fields=fields, parts=tuple(map(_without_defaults, stored.parts)))
+    kind = RECORD if stored.kind == FIELDS else stored.kind
+    return msgspec.structs.replace(stored, kind=kind, fields=fields, parts=tuple(map(_without_defaults, stored.parts)))
 
 
 class _Comparison:
@@ -173,7 +147,7 @@ class _Comparison:
             self.certain = False
         if was.kind in ITEMS:
             item = self.of(was.parts[0], now.parts[0], f"{path}[]", *frames)
-            return None if item is None else lambda values: [item(each) for each in _array(values)]
+            return None if item is None else lambda values: [item(each) for each in array(values)]
         if was.kind == "tuple":
             return self._tuple(was, now, path, *frames)
         return self._dict(was, now, path, *frames) if was.kind == "dict" else None
@@ -207,13 +181,13 @@ class _Comparison:
         places = {at: self.of(*pair, f"{path}[{at}]", *frames) for at, pair in pairs}
         if not any(places.values()):
             return None
-        return lambda values: [_by(places[at], each) for at, each in enumerate(_array(values))]
+        return lambda values: [by(places[at], each) for at, each in enumerate(array(values))]
 
     def _dict(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
         if self.of(was.parts[0], now.parts[0], f"{path}[key]", *frames) is not None:
             raise self._differ(was.parts[0], now.parts[0], f"{path}[key]")
         item = self.of(was.parts[1], now.parts[1], f"{path}[]", *frames)
-        return None if item is None else lambda values: {key: item(each) for key, each in _map(values).items()}
+        return None if item is None else lambda values: {key: item(each) for key, each in mapping(values).items()}
 
     def _union(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
         """Find for each type of the stored union one that takes its values."""
@@ -221,18 +195,7 @@ class _Comparison:
         for member in _members(was):
             if (convert := self._member(member, was, now, path, *frames)) is not None:
                 by_kind.append((_resolved(member, frames[0])[0], convert))
-        if not by_kind:
-            return None
-
-        def convert_member(value: Any) -> Any:
-            if isinstance(value, Ext):
-                raise NotAsRecorded("a value without a declared type")
-            for member, each in by_kind:
-                if _is_of(value, member):
-                    return each(value)
-            return value
-
-        return convert_member
+        return by_member(by_kind) if by_kind else None
 
     def _member(
         self, member: StateType, was: StateType, now: StateType, path: str, outer: Frames, outer_now: Frames
@@ -254,14 +217,13 @@ class _Comparison:
         pair = (id(was), id(now))
         if pair in self._begun:
             found = self._begun[pair]
-            return lambda value: _by(found[0], value)
+            return lambda value: by(found[0], value)
         result: list[Convert | None] = [None]
         self._begun[pair] = result
         if was.detail != now.detail:
             raise self._differ(was, now, path)
         before = {each.name: each for each in was.fields}
-        today = {each.name for each in now.fields}
-        for gone in (name for name in before if name not in today):
+        for gone in (name for name in before if name not in now.names):
             raise Misfit(
                 f"{self.subject} is stored with the field {_field(path, gone)!r} ({before[gone].type}), which the program no "
                 f"longer declares ({now}): its values would be lost",
@@ -279,14 +241,16 @@ class _Comparison:
             if convert is not None:
                 parts[each.name] = convert
             if stored.default is not None and stored.default != each.default:
-                missing[each.name] = _by(convert, _decode(stored.default))
+                missing[each.name] = by(convert, decode(stored.default))
                 self.notes.append(
                     f"stored states that lack {where!r} ({shown_default(stored.default)}) get the default of before, and new "
                     "keys begin with today's"
                 )
             elif stored.default is None and not stored.required and each.required:
                 self.certain = False
-        rewrite = _positional if was.kind == POSITIONAL else _named
+        if was.kind == POSITIONAL and [name for name in now.names if name in before] != was.names:
+            self.notes.append(f"stored values of {was.name or now.name} are rewritten in the new order of its fields")
+        rewrite = by_position if was.kind == POSITIONAL else by_name
         result[0] = rewrite(was, now, parts, missing)
         return result[0]
 
@@ -329,7 +293,7 @@ class _Comparison:
             if stored is None or today is None:
                 return None
             if stored.kind == RECORD == today.kind:
-                return _tagged_only(self._record(stored, today, path, *frames))
+                return tagged_only(self._record(stored, today, path, *frames))
             if today.kind not in {stored.kind, *_SERVES.get(stored.kind, ())}:
                 raise self._differ(was, now, path)
             return None
@@ -372,22 +336,6 @@ def _alike(was: StateType, now: StateType) -> bool:
     return was.kind == now.kind and (was.kind not in (RECORD, POSITIONAL) or was.detail == now.detail)
 
 
-def _is_of(value: Any, type: StateType) -> bool:
-    """Tell whether a stored value is of a member of a union; msgspec takes unions only whose members can be told apart."""
-    if type.kind == RECORD:
-        return isinstance(value, dict) and (not type.detail or _tag(value) == type.detail)
-    if type.kind == "dict":
-        return isinstance(value, dict)
-    if type.kind == POSITIONAL and type.detail:
-        return isinstance(value, list) and bool(value) and type.detail.endswith(f"={value[0]!r}")
-    return isinstance(value, list)
-
-
-def _tag(value: dict[Any, Any]) -> str:
-    name, tag = next(iter(value.items()), ("", ""))
-    return f"{name}={tag!r}"
-
-
 def _never(stored: StateType, now: StateType) -> bool:
     """Tell whether values of an undeclared type, which probably are of a built-in one, can be none of a declared type."""
     kinds = {_built_in(each) for each in _members(now)} - {"none"}
@@ -412,67 +360,7 @@ def _not_natural(type: StateType) -> StateType | None:
     """Return a type, or one inside of it, whose values are read back as something else once it is not declared any more."""
     if type.kind == OUTER:
         return None
-    if type.kind not in (*_NATURAL, UNION, RECORD, "list", "dict"):
+    if type.kind not in (*_NATURAL, UNION, RECORD, FIELDS, "list", "dict"):
         return type
     inner = (*type.parts, *(each.type for each in type.fields)) if type.kind != "literal" else ()
     return next(filter(None, map(_not_natural, inner)), None)
-
-
-def _by(convert: Convert | None, value: Any) -> Any:
-    return value if convert is None else convert(value)
-
-
-def _array(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise NotAsRecorded(f"{type(value).__name__} in place of an array")
-    return value
-
-
-def _map(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise NotAsRecorded(f"{type(value).__name__} in place of a map")
-    return value
-
-
-def _tagged_only(convert: Convert | None) -> Convert | None:
-    """Convert records that were stored without a declared type, and no dict of the user's own."""
-    return convert and (lambda value: convert(value) if isinstance(value, Ext) else value)
-
-
-def _named(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
-    """Return what rewrites a record that is stored by names."""
-    if not parts and not missing:
-        return None
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, Ext) and value.code == RECORD_TAG:
-            return Ext(RECORD_TAG, _encode(convert(_decode(value.data))))
-        if not isinstance(value, dict):
-            return value  # Values that were stored without a declared type may be anything.
-        changed = {name: parts[name](each) if name in parts else each for name, each in value.items()}
-        return changed | {name: each for name, each in missing.items() if name not in changed}
-
-    return convert
-
-
-def _positional(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
-    """Return what rewrites a record that is stored by position: its fields by name, in today's order."""
-    order, today = [each.name for each in was.fields], [each.name for each in now.fields]
-    if not parts and not missing and today[: len(order)] == order:
-        return None
-    defaults = {each.name: _decode(each.default) for each in now.fields if each.default is not None}
-    before = {each.name: _by(parts.get(each.name), _decode(each.default)) for each in was.fields if each.default}
-
-    def convert(value: Any) -> Any:
-        values = _array(value)
-        tag, values = (values[:1], values[1:]) if was.detail else ([], values)
-        known = {name: _by(parts.get(name), each) for name, each in zip(order, values, strict=False)}
-        filled = {**defaults, **before, **known}
-        changed: list[Any] = []
-        for name in today:
-            if name not in filled:
-                break
-            changed.append(filled[name])
-        return [*tag, *changed]
-
-    return convert

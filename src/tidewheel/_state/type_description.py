@@ -68,6 +68,11 @@ class StateType(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     parts: tuple[StateType, ...] = ()
     fields: tuple[Field, ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """The names of a record's fields, in order."""
+        return [field.name for field in self.fields]
+
     def __str__(self) -> str:
         return _shown(self)
 

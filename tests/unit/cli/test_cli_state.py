@@ -11,8 +11,10 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from tidewheel import Job, sum_, tumbling
 from tidewheel._cli import app
 from tidewheel._cli.program import load_job
+from tidewheel.sinks import discard
 from tidewheel.testing import MemoryRun
 
 PROGRAM = """
@@ -117,3 +119,16 @@ def test_a_look_up_needs_neither_arrow_nor_spark(state):
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program, state], check=True)
+
+
+def test_diff_shows_the_key_and_the_time_of_a_timer(tmp_path):
+    job = Job("timed", state=f"file:{tmp_path}/state", n_shards=4)
+    timed = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    keyed = timed.limit_out_of_orderness("bound", "1 s", max_ahead=None).key_by("by", "k")
+    keyed.window("sums", tumbling("10 ns"), n=sum_("n")).sink("out", discard())
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"k": "ada", "n": 1, "at": 3}]})
+        newest = run.run.head.sequence
+    output = cli("checkpoints", "diff", "timed", "1", str(newest), "-s", f"{tmp_path}/state", "--json")
+    (timers,) = [each for each in lines(output) if each["operator"] == "sums/timers"]
+    assert [sample["key"] for sample in timers["samples"]] == [{"key": "ada", "time": 9, "name": "", "clock": "event"}]

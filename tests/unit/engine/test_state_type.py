@@ -17,6 +17,8 @@ import pytest
 from tidewheel import Job, KeyedStream, Stream, tumbling
 from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._engine.compatibility import value_changes
+from tidewheel._state.type_change import change
+from tidewheel._state.type_conversion import converted
 from tidewheel._state.type_description import UNDECLARED, Field, StateType, describe, suggested_by
 from tidewheel._values.row import row_class
 from tidewheel.errors import StateError
@@ -137,6 +139,45 @@ INSIDE: list[tuple[Callable[[Any], Any], str]] = [
 def test_a_changed_record_is_refused_by_its_path_wherever_it_stands(place, path, after, told):
     with pytest.raises(StateError, match=told.format(path)):
         check(place(record(a=int, b=int)), place(after))
+
+
+def tagged(name: str, array_like: bool, **fields: Any) -> Any:
+    given = [(each, kind, 0) for each, kind in fields.items()]
+    return msgspec.defstruct(name, given, tag=name.lower(), array_like=array_like)
+
+
+@pytest.mark.parametrize("array_like", [False, True])
+def test_members_of_a_tagged_union_are_converted_each_by_its_own_type(array_like):
+    paid, due = tagged("Paid", array_like, a=int, b=int), tagged("Due", array_like, c=int)
+    turned = tagged("Paid", array_like, b=int, a=float, x=int)
+    found = change(describe(list[paid | due]), describe(list[due | turned]))
+    raw = msgspec.msgpack.encode([paid(1, 2), due(3)])
+    after = raw if found.convert is None else converted(raw, found.convert)
+    assert msgspec.msgpack.decode(after, type=list[due | turned]) == [turned(2, 1.0, 0), due(3)]
+    with pytest.raises(StateError, match="stored as"):
+        check(list[paid | due], list[paid])
+
+
+@dataclass
+class Node:
+    value: int
+    next: Node | None = None
+
+
+@dataclass
+class ChangedNode:
+    value: float
+    next: ChangedNode | None = None
+    tag: str = "new"
+
+
+def test_a_type_that_contains_itself_is_compared_at_every_level():
+    found = change(describe(Node), describe(ChangedNode))
+    raw = msgspec.msgpack.encode(Node(1, Node(2)))
+    after = raw if found.convert is None else converted(raw, found.convert)
+    assert msgspec.msgpack.decode(after, type=ChangedNode) == ChangedNode(1.0, ChangedNode(2.0))
+    with pytest.raises(StateError, match="field 'tag'"):
+        check(ChangedNode, Node)
 
 
 def test_a_record_that_is_not_declared_any_more_is_read_as_a_dict_unless_a_field_would_change_its_type():

@@ -14,6 +14,7 @@ from tidewheel import Job, StoredJob, session, tumbling
 from tidewheel._checkpoint.format_5 import described
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._state import time_order
+from tidewheel._state.type_change import with_defaults
 from tidewheel.errors import GraphError, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
@@ -202,6 +203,14 @@ def test_state_of_a_version_that_recorded_flat_fields_continues_or_is_refused(de
         return
     with pytest.raises(StateError, match=f"operator 's'.*{found}"):
         MemoryRun(kept(url, after, None, out))
+
+
+def test_an_upgrade_gets_the_recorded_defaults_of_flat_fields():
+    stored = described([["spent", "int", True, None], ["inner.limit", "int", False], ["tier", "str", False, b"\xa1a"]])
+    fill = with_defaults(stored[0].type)
+    assert fill is not None
+    assert fill({"spent": 5, "inner": {}}) == {"spent": 5, "inner": {}, "tier": "a"}
+    assert fill([5]) == [5], "a record that is stored by position comes as it is"
 
 
 def commit(run: MemoryRun, manifest: Manifest) -> None:
