@@ -181,7 +181,7 @@ class Manifest(msgspec.Struct, frozen=True):
     host: str = ""
     """The host of the run that claimed the job."""
     batch: int | None = None
-    """Spark's number of the newest batch in it."""
+    """The number of the newest batch in it."""
     event_count: int = 0
     epoch: int | None = None
     """The merged epoch of all inputs: the watermark. It goes out with the next batch."""

@@ -207,7 +207,7 @@ class ChainRun(ABC):
         """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells.
 
         Return whether it is committed: a batch that changed nothing need not be. The run then goes on as if it were. After a
-        crash, Spark's number of it is given to another batch. `steps` has the time of the batch so far.
+        crash, its number is given to another batch. `steps` has the time of the batch so far.
         """
         steps = steps or Steps()
         self._check_shards(reports)

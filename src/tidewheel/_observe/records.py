@@ -73,7 +73,7 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     node: str = ""
     """The node of a fleet; empty where the job runs by itself."""
     batch: int | None = None
-    """Spark's number of the batch."""
+    """The number of the batch."""
     parallelism: int = 1
     tasks: int = 1
     """How many tasks the batch had: the parallelism, or 1 if it was small."""

@@ -377,8 +377,7 @@ class Job:
 
         - `bounded`: read all there is, close every window, and end the job for good.
         - `trigger`: "available-now" reads all there is, emits what is due by the clock of the data, and may go on another day. A
-          time such as "5 seconds" runs on, with a batch that often. None: runs on, one batch after the other. "direct": the
-          same without a streaming query of Spark, which is quicker; for logs, inboxes and iterables.
+          time such as "5 seconds" runs on, with a batch that often. None: runs on, a batch as soon as there is data.
         - `parallelism`: how many tasks, 1 to `n_shards`; it may differ from run to run. None: one for each core.
         - `master`: the URL of the Spark to run on; this machine unless given.
         - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart, which

@@ -57,7 +57,7 @@ _SESSION = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Every so many batches Spark writes a list of all files that a source has seen.
     "spark.sql.streaming.fileSource.log.compactInterval": str(COMPACT_INTERVAL),
-    # Spark's folder is rebuilt with a line for each source, in their order.
+    # The checkpoint folder of a DataFrame's query is rebuilt from offsets in this format.
     "spark.sql.streaming.offsetLog.formatVersion": "1",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
 }
