@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tidewheel._core import faults
@@ -106,3 +108,26 @@ def test_a9_a_rejected_record_leaves_the_state_as_it_was(memory_runner):
         run.batch({"in": [2, 4]})
     assert [record["value"] for record in out.records] == [1, 2, 3]
     assert len(dead.records) == 2
+
+
+@pytest.mark.parametrize("step", ["map", "map_batches"])
+def test_a9_a_service_that_is_away_is_waited_for_and_costs_no_record(spark, runner_spark, tmp_path, step):
+    """Tasks count their calls in a folder: the service refuses the first five of them."""
+    calls = tmp_path / "calls"
+    calls.mkdir()
+
+    def asked(value):
+        (calls / uuid.uuid4().hex).touch()
+        if len(list(calls.iterdir())) <= 5:
+            raise ConnectionRefusedError("the service is away")
+        return value
+
+    job, out, dead = runner_spark.job(), collect(), collect()
+    job.dead_letter("dead", dead)
+    stream = job.source("in", iterable([{"n": n} for n in range(8)], batch_size=4))
+    (stream.map(step, asked) if step == "map" else stream.map_batches(step, asked)).sink("out", out)
+    spark_run(job, spark, tmp_path, restarts=8)
+    assert sorted(record["n"] for record in out.records) == list(range(8))
+    assert dead.records == []
+    errors = History(open_store(job.state)).errors(job.name)
+    assert {(error.kind, error.restarted) for error in errors} == {("Retry", True)}

@@ -39,7 +39,12 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     ),
     ("operator_busy_seconds", "counter", "Time that an operator's own code took, over all tasks.", ("operator",)),
     ("operator_late_rows", "counter", "Messages that came after the clock had passed them.", ("operator",)),
-    ("operator_dropped_rows", "counter", "Messages that no branch of a split wanted.", ("operator",)),
+    (
+        "operator_dropped_rows",
+        "counter",
+        "Messages that no branch of a split wanted, and repeats that deduplicate dropped.",
+        ("operator",),
+    ),
     (
         "operator_dead_letters",
         "counter",

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel._operators.aggregates.functions import Aggregate
-from tidewheel._operators.keyed.deduplicate import Deduplicate
+from tidewheel._operators.keyed.deduplicate import Deduplicate, FieldGetter
 from tidewheel._operators.keyed.reduce import Reduce
 from tidewheel._operators.keyed.state_spec import StateSpec, state_spec
 from tidewheel._operators.keyed.stateful_map import StatefulMap
@@ -299,13 +299,15 @@ class KeyedStream(WindowSteps[Key, Value]):
         )
 
     def deduplicate(
-        self, name: str, horizon: Duration, by: Callable[[Value], str | int | bytes] | None = None
+        self, name: str, horizon: Duration, by: str | Callable[[Value], str | int | bytes] | None = None
     ) -> KeyedStream[Key, Value]:
         """Let one message of each key through, and none that comes within `horizon` of it.
 
         - `horizon`: a `timedelta`, or text such as "90 s", measured by the timestamps of the messages.
-        - `by`: a function of the value that returns an id; messages of one key with different ids are different. None: all
-          messages of a key are the same.
+        - `by`: the column that holds the id, or a function of the value that returns it; messages of one key with different ids
+          are different. None: all messages of a key are the same.
+
+        Messages that are dropped are counted as `name/dropped`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -317,4 +319,5 @@ class KeyedStream(WindowSteps[Key, Value]):
         [1, 60]
         """
         nanos = nanoseconds(horizon, f"operator {name!r}: the horizon", 1)
-        return KeyedStream(self.job, self._then(name, Deduplicate(nanos, by)))
+        function = FieldGetter(by) if isinstance(by, str) else by and checked_function(name, by, "value")
+        return KeyedStream(self.job, self._then(name, Deduplicate(nanos, function)))

@@ -12,6 +12,7 @@ from tidewheel import Message
 from tidewheel._operators.keyed import known_ids
 from tidewheel._operators.keyed.deduplicate import Deduplicate
 from tidewheel._state.segments import is_segments
+from tidewheel.errors import OperatorError
 from tidewheel.testing import OperatorTester
 
 
@@ -128,3 +129,12 @@ def test_its_layout_tells_with_which_horizon_the_state_began_and_that_of_earlier
     assert later.state_layout == began.state_layout != Deduplicate(30).state_layout
     assert began.takes("deduplicate")
     assert not began.takes(Deduplicate(30).state_layout)
+
+
+def test_the_id_may_be_a_column_and_what_is_dropped_is_counted():
+    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "10 ns", by="id"))
+    sent = [op.send("k", {"id": name}, 100 + at) for at, name in enumerate("abab")]
+    assert [len(each) for each in sent] == [1, 1, 0, 0]
+    assert op.counts["once/dropped"] == 2
+    with pytest.raises(OperatorError, match="the value has no field 'id'"):
+        op.send("k", {"other": 1}, 105)

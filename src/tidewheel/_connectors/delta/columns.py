@@ -45,8 +45,11 @@ def created(columns: pa.Schema) -> pa.Schema:
     return pa.schema([(field.name, created_type(field.type)) for field in columns])
 
 
-def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str) -> pa.RecordBatch:
-    """Return the columns as the table has them, or refuse them: the Delta client itself cuts 1.5 to 1 without a word."""
+def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str, *, rounds: bool = False) -> pa.RecordBatch:
+    """Return the columns as the table has them, or refuse them: the Delta client itself cuts 1.5 to 1 without a word.
+
+    `rounds`: the rows are committed, so integers beyond 2**53 are rounded where the table has floats.
+    """
     names = columns.schema.names
     lacking = [name for name in names if name not in table.names]
     if lacking:
@@ -58,7 +61,7 @@ def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str) -> p
     if unmet:
         raise OperatorError(f"{who}: {where} needs {', '.join(unmet)}, and the records have {', '.join(names)}")
     arrays = [
-        _cast(columns.column(field.name), field, who, where)
+        _cast(columns.column(field.name), field, who, where, rounds)
         if field.name in names
         else pa.nulls(columns.num_rows, field.type)
         for field in table
@@ -86,7 +89,7 @@ def check_partitions(names: Sequence[str], partition_by: Sequence[str], who: str
         )
 
 
-def _cast(column: pa.Array, field: pa.Field, who: str, where: str) -> pa.Array:
+def _cast(column: pa.Array, field: pa.Field, who: str, where: str, rounds: bool) -> pa.Array:
     kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     alike = kinds.is_null(kind) or _is_text(kind) == _is_text(field.type)
     zones = kinds.is_timestamp(kind) and kinds.is_timestamp(field.type) and (kind.tz is None) != (field.type.tz is None)
@@ -95,7 +98,8 @@ def _cast(column: pa.Array, field: pa.Field, who: str, where: str) -> pa.Array:
     if column.null_count and not field.nullable:
         raise OperatorError(f"{who}: the column {field.name!r} is null in a record, and {where} does not allow that")
     try:
-        return column if column.type == field.type else column.cast(field.type)
+        safe = not (rounds and kinds.is_integer(kind) and kinds.is_floating(field.type))
+        return column if column.type == field.type else column.cast(field.type, safe=safe)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise OperatorError(
             f"{who}: the column {field.name!r} holds {kind}, and in {where} it is {field.type}: {error}"

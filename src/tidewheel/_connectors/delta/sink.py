@@ -85,8 +85,10 @@ class Delta(Sink):
         if table is None:
             schema = created(common_schema(rows.schemas(), publication.sink))
             table = self.location.create(who, schema, self.partition_by)
-        schema = pa.schema(table.schema())
-        self.location.add(table, schema, lambda: (_fitted(batch, schema, who) for batch in rows), publication)
+        schema = self.schema = pa.schema(table.schema())
+        self.location.add(
+            table, schema, lambda: (fitted(batch, schema, who, "the table", rounds=True) for batch in rows), publication
+        )
         self._table = table
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,9 +17,23 @@ from tidewheel._operators.keyed.timed import TimedOperator, time_of
 from tidewheel._operators.logic import Message
 from tidewheel._state.timers import Timer
 from tidewheel._values import Shape
-from tidewheel.errors import OperatorError
+from tidewheel._values.records import field_names, has_fields, optional_field
+from tidewheel.errors import GraphError, OperatorError
 
 _LAYOUT = re.compile(r"ids until (\d+) ns after their messages")
+
+
+@dataclass(frozen=True)
+class FieldGetter:
+    """A function that returns a field of a value."""
+
+    name: str
+
+    def __call__(self, value: Any) -> Any:
+        """Return the field, or raise an error that says what the value has."""
+        if not has_fields(type(value)) or self.name not in field_names(value):
+            raise OperatorError(f"the value has no field {self.name!r}")
+        return optional_field(value, self.name)
 
 
 @dataclass(frozen=True)
@@ -27,6 +41,7 @@ class Deduplicate(TimedOperator):
     """Drop a message if one of the same key, less than `horizon` ns away in time, was let through before.
 
     With `by`, a function of the value, the messages of a key are told apart by what it returns: a str, an int or bytes.
+    What is dropped is counted.
     """
 
     horizon: int
@@ -60,6 +75,11 @@ class Deduplicate(TimedOperator):
     def spec(self) -> StateSpec:
         return StateSpec(default=KnownIds, codec=KnownIdsCodec())
 
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        known = inputs[0].columns()
+        if isinstance(self.by, FieldGetter) and known is not None and self.by.name not in known:
+            raise GraphError(f"there is no column {self.by.name!r}; {inputs[0].describe()} has {', '.join(known)}")
+
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
 
@@ -88,6 +108,8 @@ class DeduplicateLogic(CatchUpLogic[KnownIds]):
             state.add(name, stored, epoch)
             output.set_timer(time + self.horizon)
             output.emit(message.value)
+        else:
+            output.dropped += 1
         return state
 
     def on_timer(self, timer: Timer, state: KnownIds, output: Any) -> KnownIds | None:

@@ -27,6 +27,8 @@ class OutputBuffer:
         self.values: list[Any] = []
         self.times: list[int | None] = []
         self.aside: list[Message] = []
+        self.dropped = 0
+        """How many messages were dropped on purpose."""
         self.timers: list[tuple[Timer, bool]] = []
         """Timers that were set (True) or cancelled, in order."""
         self.current: Message | None = None

@@ -139,6 +139,8 @@ class LogicProcess(Process):
         if output.timers:
             self._timers().apply(output.timers)
         self._send(output)
+        if output.dropped:
+            self.context.count("dropped", output.dropped)
         if output.aside:
             self.context.count("late", len(output.aside))
             self.context.emit(output.batch_aside(self.context.shapes[1]), 1)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._connectors.sink import Sink
-from tidewheel._operators.accepted import OF_THE_RUN, accepted
+from tidewheel._operators.accepted import OF_THE_RUN, accepted, accepted_places
 from tidewheel._operators.base import Context, Operator, Process, columns_of
-from tidewheel._values import ROW, Batch, Shape
+from tidewheel._values import Batch, Shape
 from tidewheel._values.records import field_names, has_fields
 from tidewheel.errors import OperatorError
 
@@ -44,13 +44,15 @@ class _Writing(Process):
             return
         for alike in _alike(batch) if self.operator.sink.minds_absent_fields else (batch,):
             for part, columns in accepted(self.context, alike, self._columns):
-                # Parts of the same columns are written: made again of fewer records, they might be of other types.
-                rows = part.with_columns(ROW, columns)
-                for _ in accepted(self.context, rows, self._write, (*OF_THE_RUN, OSError)):
-                    pass
+                self._write(part, columns)
 
-    def _write(self, batch: Batch) -> None:
-        self.context.write(batch.columns)
+    def _write(self, batch: Batch, columns: pa.RecordBatch) -> None:
+        def attempt(_: Batch, place: slice) -> None:
+            # A part of the same columns: made again of fewer records, they might be of other types.
+            self.context.write(columns[place])
+
+        for _ in accepted_places(self.context, batch, attempt, (*OF_THE_RUN, OSError)):
+            pass
 
     def _columns(self, batch: Batch) -> pa.RecordBatch:
         name = self.operator.key_name
