@@ -16,7 +16,8 @@ from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.source import SourceReader
 
 _PAUSE_S = 0.01
-"""How long to wait before asking sources again that had nothing new."""
+"""How long to wait at least before asking sources again that had nothing new."""
+_LONGEST_PAUSE_S = 1.0
 
 Positions = dict[str, Position]
 
@@ -82,6 +83,17 @@ def decide(trigger: Trigger, look: Look) -> Decision:
     if trigger.ends:
         return "end"
     return "batch" if look.unrecorded or tick_of(trigger, look.now) > look.ticked else "wait"
+
+
+def pause_after(seconds: float) -> float:
+    """Return how long to wait after asking took so many seconds and found nothing: as long, within limits. Pure.
+
+    A folder with a million files takes a while to list, and an idle run should not do that all the time.
+
+    >>> pause_after(0.0), pause_after(0.2), pause_after(30.0)
+    (0.01, 0.2, 1.0)
+    """
+    return min(max(seconds, _PAUSE_S), _LONGEST_PAUSE_S)
 
 
 class BatchLoop:
@@ -161,7 +173,7 @@ class BatchLoop:
                     return
                 case "wait":
                     self._waiting = True
-                    self._stopped.wait(_PAUSE_S)
+                    self._stopped.wait(pause_after(time.perf_counter() - asked))
                 case "batch":
                     self._waiting = False
                     self._work(starts, ends, time.perf_counter() - asked)
