@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._connectors.sink import Sink
+from tidewheel._operators.aggregates.operator import ColumnAggregates
 from tidewheel._operators.graph import Port
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.stateless.decode import Decode
@@ -350,6 +351,8 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
           a tuple of these; all keys of one `key_by` are of one type.
         - `value`: the one column that the rest of the program needs: it becomes the value, and no other column is carried.
 
+        Rows of `aggregate` and of windows of aggregates get a column with the key that they had, under the name of its column.
+
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
         >>> job = Job("spent")
@@ -362,7 +365,17 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
 
         if not isinstance(key, str) and not callable(key):
             raise GraphError(f"operator {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
-        return KeyedStream(self.job, self._then(name, KeyBy(key, value)))
+        return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates())))
+
+    def _key_of_aggregates(self) -> str | None:
+        """Return the name of the key's column if the stream has rows of aggregates, which have no such column."""
+        nodes = self.job.graph.nodes
+        node = nodes[self.port.node]
+        while not isinstance(node.operator, ColumnAggregates):
+            if node.key_name is None or isinstance(node.operator, KeyBy) or not node.inputs:
+                return None
+            node = nodes[node.inputs[0].node]
+        return node.key_name
 
     def sink(self, name: str, sink: Sink[Value], *, key: str | Literal[False] | None = None) -> Self:
         """Write the stream to a sink. Return the stream itself: it may have several sinks, and other steps too.

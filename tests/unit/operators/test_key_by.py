@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import Job
+from tidewheel import Job, sum_
 from tidewheel._core.keys import kinds_of
 from tidewheel._operators.keyed.key_by import key_array
 from tidewheel.errors import GraphError, OperatorError
@@ -271,3 +271,18 @@ def test_kinds_are_the_numbers_of_each_place(keys):
     kinds = kinds_of(keys)
     assert kinds.get("/1", set()) == {type(n).__name__ for _, n in keys if isinstance(n, int | float)}
     assert kinds.get("", set()) == ({"tuple"} if keys else set())
+
+
+@pytest.mark.parametrize("key", ["user", lambda row: row.user], ids=["column", "function"])
+def test_rows_of_aggregates_have_the_former_key_behind_the_next_key_by(key):
+    def build(rows):
+        totals = rows.key_by("by", "user").aggregate("total", total=sum_("n"))
+        return (
+            totals.filter("some", lambda row: row.total)
+            .key_by("again", key)
+            .map("both", lambda row: (row.user, row.total))
+        )
+
+    rows = [{"user": "ada", "n": 1}, {"user": "bob", "n": 2}, {"user": "ada", "n": 3}]
+    ran = run(lambda s: build(s).map("text", lambda pair: f"{pair[0]} {pair[1]}"), rows, plain=False)
+    assert sorted(ran.values()) == ["ada 4", "bob 2"]

@@ -32,6 +32,8 @@ class KeyBy(Operator):
 
     key: str | Callable[[Any], Any]
     value: str | None = None
+    former_key: str | None = None
+    """The column that rows of aggregates get, which do not have it themselves, for the key that they had until here."""
     kind = "key_by"
     shuffles = True
 
@@ -49,6 +51,17 @@ class KeyBy(Operator):
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return inputs if self.value is None else (None,)
+
+    def with_former_key(self, batch: Batch) -> Batch:
+        """Return rows with a column for the key that they have had, where it is known and they lack one of its name."""
+        name = self.former_key
+        if name is None or not batch.has_columns or not batch.keyed or name in batch.columns.schema.names:
+            return batch
+        keys = batch.key_array()
+        if keys is None:
+            return batch
+        names = [name, *batch.columns.schema.names]
+        return batch.with_columns(batch.shape, pa.RecordBatch.from_arrays([keys, *batch.columns.columns], names))
 
     def reads(self) -> Reads | None:
         if not isinstance(self.key, str):
@@ -119,7 +132,7 @@ class _ByColumn(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         # Values are made columns once: for the key, and for the shuffle behind it.
-        for part, (keyed, keys) in accepted(self.context, batch.exact(), self._keyed):
+        for part, (keyed, keys) in accepted(self.context, self.operator.with_former_key(batch).exact(), self._keyed):
             for position in _not_keys(keys):
                 what = "NaN" if keys[position].is_valid else "null"
                 error = OperatorError(
@@ -164,6 +177,7 @@ class _ByFunction(Process):
         self.read = fields_read(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
+        batch = self.operator.with_former_key(batch)
         keys, rejected = each(self.context, batch, self.function, self.read)
         parts = accepted_places(
             self.context, without(batch, rejected), lambda part, place: self._keyed(part, keys[place])
