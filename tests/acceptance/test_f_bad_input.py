@@ -93,17 +93,16 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
         "out", collect()
     )
     with pytest.raises(
-        OperatorError, match=r"operator 'in', record 'this is not JSON': the line in .*json is not a record"
+        OperatorError, match=r"operator 'in', record 'this is not JSON': line 2 of .*/a\.json: it is not one JSON value"
     ):
         job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
 
 
-@pytest.mark.parametrize("reader", ["spark", "auto"])
-def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path, reader):
+def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "clicks").write_text('{"user": "ada"}\n')
     job = Job("j", state=f"file://{tmp_path}/state")
-    source = files(f"{tmp_path}/in", "parquet", schema="user string", reader=reader)
+    source = files(f"{tmp_path}/in", "parquet", schema="user string")
     job.source("in", source).map("same", lambda click: click.user).sink("out", collect())
     with pytest.raises(
         TidewheelError, match=r"in/clicks (is not a Parquet file|cannot be read as a Parquet)"

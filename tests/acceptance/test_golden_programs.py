@@ -276,7 +276,5 @@ def test_a_program_of_time(name):
     through_golden(PROGRAMS_OF_TIME[name])
 
 
-@pytest.mark.parametrize("reader", ["arrow", "spark"])
-def test_a_program_of_time_on_spark(spark, monkeypatch, reader):
-    monkeypatch.setenv("TIDEWHEEL_READER", reader)
+def test_a_program_of_time_on_spark(spark):
     through_golden(PROGRAMS_OF_TIME["e4 session"], runs=0, spark=spark)

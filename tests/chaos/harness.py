@@ -64,19 +64,12 @@ def points_of_a_run() -> list[str]:
     return [name for name in said.stdout.split() if not name.startswith(others)]
 
 
-def start(
-    folder: Path, faults: str = "", program: Path = PROGRAM, reader: str = "auto", **options: str
-) -> subprocess.Popen[str]:
-    """Start the program in a process group of its own; `reader` reads its sources, unless the environment chooses one."""
-    chosen = os.environ.get("TIDEWHEEL_READER", "auto")
+def start(folder: Path, faults: str = "", program: Path = PROGRAM, **options: str) -> subprocess.Popen[str]:
+    """Start the program in a process group of its own."""
     arguments = [f"{name}={value}" for name, value in options.items()]
     return subprocess.Popen(
         [sys.executable, str(program), str(folder), *arguments],
-        env={
-            **os.environ,
-            "TIDEWHEEL_READER": reader if chosen == "auto" else chosen,
-            "TIDEWHEEL_FAULTS": faults,
-        },
+        env={**os.environ, "TIDEWHEEL_FAULTS": faults},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -31,14 +31,13 @@ def test_killed_at_every_fault_point_the_outcome_is_exact(tmp_path):
 
 @pytest.mark.parametrize("lives", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_times_the_outcome_is_exact(tmp_path, lives):
-    """Every other life works on a machine of its own, without local copies. Tasks read in one life, Spark in the next."""
+    """Every other life works on a machine of its own, without local copies."""
     draw = random.Random(SEED + lives)
     print(f"seed {SEED + lives}")
     everything = harness.write_input(tmp_path, files=8 * lives, records=30, seed=SEED)
     for life in range(lives):
         local = f"{tmp_path}/machine-{life // 2}"
-        reader = ("arrow", "spark")[life % 2]
-        process = harness.start(tmp_path, reader=reader, parallelism=str(draw.randrange(1, 4)), local=local)
+        process = harness.start(tmp_path, parallelism=str(draw.randrange(1, 4)), local=local)
         # Most lives commit something: before that there is little to break, and starting takes seconds.
         for _ in range(draw.randrange(1, 4) if draw.random() < 0.8 else 0):
             assert process.stdout.readline().startswith("committed"), "too little input for so many lives"

@@ -93,6 +93,141 @@ def _columns(ddl: str) -> list[str]:
     return parts
 
 
+def declared_schema(declared: Any) -> pa.Schema:
+    """Return the columns of a DDL string, a StructType, an Arrow schema, a dataclass or a `msgspec.Struct`, without Spark.
+
+    >>> declared_schema("user string, tags array<string>, at timestamp").types
+    [DataType(string), ListType(list<element: string>), TimestampType(timestamp[us, tz=UTC])]
+    """
+    if isinstance(declared, str):
+        return pa.schema(_Ddl(declared).columns())
+    if isinstance(declared, pa.Schema):
+        return declared
+    if hasattr(declared, "jsonValue"):  # A StructType, without an import of Spark.
+        return arrow_schema(declared)
+    schema = shape_of(declared).schema()
+    if schema is None:
+        raise ConfigError(
+            f"the schema {declared!r} is neither a DDL string such as 'user string, amount long' nor a StructType, "
+            "a dataclass or a msgspec.Struct"
+        )
+    return schema
+
+
+class _Ddl:
+    """A parser of DDL: names and types, with types inside of types."""
+
+    _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[\w.]+|[<>(),:])")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[str] = []
+        at = 0
+        while text[at:].strip():
+            found = self._TOKEN.match(text, at)
+            if found is None:
+                raise self._wrong(f"{text[at:].strip()[:20]!r} is not understood")
+            self._tokens.append(found[1])
+            at = found.end()
+        self._at = 0
+
+    def columns(self) -> list[pa.Field]:
+        found = self._fields("")
+        if self._at < len(self._tokens):
+            raise self._wrong(f"{self._tokens[self._at]!r} is not understood")
+        return found
+
+    def _fields(self, end: str) -> list[pa.Field]:
+        found = [self._field()]
+        while self._peek() == ",":
+            self._next()
+            found.append(self._field())
+        if end:
+            self._expect(end)
+        return found
+
+    def _field(self) -> pa.Field:
+        name = self._next()
+        if not re.fullmatch(r"`.+`|\w+", name, re.DOTALL):
+            raise self._wrong(f"{name!r} is not the name of a column")
+        if self._peek() == ":":
+            self._next()
+        kind = self._type()
+        nullable = True
+        if self._peek().lower() == "not":
+            self._next()
+            self._expect("null")
+            nullable = False
+        if self._peek().lower() == "comment":
+            self._next(), self._next()
+        return pa.field(name[1:-1].replace("``", "`") if name.startswith("`") else name, kind, nullable)
+
+    def _type(self) -> pa.DataType:
+        name = self._next()
+        match name.lower():
+            case "array":
+                self._expect("<")
+                inner = self._type()
+                self._expect(">")
+                return pa.list_(pa.field("element", inner))
+            case "map":
+                self._expect("<")
+                key = self._type()
+                self._expect(",")
+                value = self._type()
+                self._expect(">")
+                return pa.map_(key, value)
+            case "struct":
+                self._expect("<")
+                return pa.struct(self._fields(">"))
+            case "decimal" | "dec" | "numeric":
+                digits = self._numbers()
+                return pa.decimal128(*(digits + [10, 0][len(digits) :]))
+            case "varchar" | "char" | "character":
+                self._numbers()
+                return pa.string()
+        found = _PLAIN_TYPES.get(name.lower())
+        if found is None:
+            raise self._wrong(f"there is no type {name!r}")
+        return found
+
+    def _numbers(self) -> list[int]:
+        if self._peek() != "(":
+            return []
+        self._next()
+        found = []
+        while True:
+            number = self._next()
+            if not number.isdigit():
+                raise self._wrong(f"{number!r} is not a number")
+            found.append(int(number))
+            sign = self._next()
+            if sign == ")":
+                return found
+            if sign != ",":
+                raise self._wrong(f"{sign!r} is not understood")
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        if not token:
+            raise self._wrong("something is missing at its end")
+        self._at += 1
+        return token
+
+    def _expect(self, token: str) -> None:
+        found = self._next()
+        if found.lower() != token:
+            raise self._wrong(f"{token!r} is expected, and there is {found!r}")
+
+    def _wrong(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"the schema {self._text!r} is not what Spark reads, such as 'user string, amount long': {what}"
+        )
+
+
 def arrow_schema(schema: StructType, timezone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema in which Spark takes these columns from Python, and gives them in a session of that time zone."""
     from pyspark.sql.pandas.types import to_arrow_schema

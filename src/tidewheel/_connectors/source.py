@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._checkpoint.spark_log import OldPosition
-from tidewheel._connectors.direct import DirectReader
 from tidewheel._connectors.split import Split
 from tidewheel._values import ROW, Shape
 from tidewheel._values.type_variables import Record
@@ -133,25 +132,6 @@ class Source(ABC, Generic[Record]):
     def doubts(self) -> list[str]:
         """Return what may be a mistake, and may be meant, for whoever starts the program or looks at it. `check` has passed."""
         return []
-
-    def continues(self, kind: str) -> None:
-        """Learn, before `load`, what kind of stream the job has read under this source's name so far.
-
-        A source that can be read in several ways stays with that one, or raises a `StateError` that says what to do.
-        """
-
-    def direct(self, columns: pa.Schema) -> DirectReader | str:
-        """Return how tasks read this source's columns themselves, or why only Spark can."""
-        return "it is a DataFrame"
-
-    def why_spark(self) -> str | None:
-        """Return why only Spark can read this source, as far as that is known before Spark starts; None: tasks can."""
-        if self.has_reader:
-            return None
-        # A type that is not known is none that a reader could rely on.
-        fields = {name: pa.null() if kind is None else kind for name, kind in (self.fields() or {}).items()}
-        reader = self.direct(pa.schema(fields))
-        return reader if isinstance(reader, str) else None
 
     def unread(self, offsets: Position) -> Mapping[str, Unread]:
         """Return what is there, by partition, and not read by a job that stands at these offsets; empty: it cannot tell.

@@ -19,7 +19,6 @@ from tidewheel._checkpoint.manifest import (
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
-from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, stored_kinds, without_state
 from tidewheel._engine.plan import Plan
@@ -34,7 +33,7 @@ from tidewheel.errors import OperatorError, Retry, StateError, TidewheelError, U
 
 _NOTHING = ShardParts()
 _FAILURES: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (OperatorError, Retry, StateError, ReadBySpark, WholeRecordsNeeded)
+    kind.__name__: kind for kind in (OperatorError, Retry, StateError, WholeRecordsNeeded)
 }
 
 
@@ -45,10 +44,10 @@ class MixedAttempts(TidewheelError):
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
-    It raises the task's own error; a `ReadBySpark` if a task could not read its splits as Spark would, `WholeRecordsNeeded` if
-    it had an error to tell and not the whole record, and `MixedAttempts` if the batch should run again.
+    It raises the task's own error, of the first task that has one; `WholeRecordsNeeded` if that had an error to tell and not the
+    whole record, and `MixedAttempts` if the batch should run again.
     """
-    for report in reports:
+    for report in sorted(reports, key=lambda report: (report.level, report.partition)):
         failure = report.failure
         if failure is not None:
             cause = UserTraceback(failure.traceback) if failure.traceback else None

@@ -63,7 +63,7 @@ def text_format(path: str) -> str | None:
     if not os.path.isdir(path):
         found = format_by_name(os.path.basename(path))
         return found if found in ("csv", "json") else None
-    formats = {format_by_name(os.path.basename(file)) for file in listed_files(path, {})}
+    formats = {format_by_name(os.path.basename(file)) for file in listed_files(path)}
     if len(formats) > 1 and formats & {"csv", "json"}:
         names = ", ".join(sorted(str(each) for each in formats if each))
         raise ConfigError(f"the folder {path} has files of several formats: {names}; import one file after the other")
@@ -105,7 +105,7 @@ class TextRows(ABC):
     def _files(self) -> list[str]:
         if not os.path.isdir(self.path):
             return [self.path]
-        files = sorted(listed_files(self.path, {}))
+        files = sorted(listed_files(self.path))
         nested = next((file for file in files if os.path.dirname(file) != os.path.normpath(self.path)), None)
         if nested is not None:
             raise ConfigError(

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from tidewheel._cells.live import empty_cells, pin
 from tidewheel._checkpoint.names import folder, state_file
-from tidewheel._connectors.direct import ReadBySpark
 from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.split import Split
 from tidewheel._core import faults
@@ -98,11 +97,11 @@ def run_level(
             handed = time.perf_counter()
             yield rows
             step.idle += time.perf_counter() - handed
-    except (OperatorError, Retry, StateError, ReadBySpark, WholeRecordsNeeded) as error:
+    except (OperatorError, Retry, StateError, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
         # An error names a record, or the columns that there are.
-        partial = spec.partial and not isinstance(error, ReadBySpark | Retry)
+        partial = spec.partial and not isinstance(error, Retry)
         kind = WholeRecordsNeeded if partial else Retry if isinstance(error, Retry) else type(error)
         failure = Failure(f"{summary(error)}{empty_cells(error)}", kind.__name__, user_traceback(error))
         yield _report_row(Report(level, task.partition, failure, task.attempt))

@@ -1,22 +1,22 @@
-"""Who reads the sources of a job, as far as the program tells."""
+"""Who reads the sources of a job."""
 
 from __future__ import annotations
 
-from tidewheel._connectors.direct import as_chosen, told_readers
+from collections.abc import Mapping
+
+from tidewheel._connectors.source import Source
 from tidewheel._operators.graph import Graph
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel.errors import ConfigError
 
 
 def readers(graph: Graph) -> dict[str, str]:
-    """Return in words who will read each source, without Spark: the tasks (`arrow`) or Spark, and why."""
+    """Return who reads each source of a program, see `readers_of`."""
     operators = {node.name: node.operator for node in graph.nodes}
-    sources = {name: each.source for name, each in operators.items() if isinstance(each, SourceOperator)}
-    why: dict[str, str | None] = {}
-    unknown: dict[str, str] = {}
-    for name, source in sources.items():
-        try:
-            why[name] = source.why_spark()
-        except ConfigError:
-            why[name], unknown[name] = None, "not known yet"
-    return {**told_readers(as_chosen(why)), **unknown}
+    return readers_of({name: each.source for name, each in operators.items() if isinstance(each, SourceOperator)})
+
+
+def readers_of(sources: Mapping[str, Source]) -> dict[str, str]:
+    """Return in words who reads each source: the job's own tasks (`arrow`), or Spark."""
+    return {
+        name: "arrow" if source.has_reader else "spark, because it is a DataFrame" for name, source in sources.items()
+    }

@@ -397,7 +397,7 @@ class Job:
         - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first
           batch"; with None when the first batch is committed, or the sources have nothing for one.
         - `on_readers`: called at the start with who reads each source, by its name: "arrow" for the tasks themselves, or
-          "spark, because …". It is called again if Spark has to take over.
+          "spark, because it is a DataFrame".
         - `tick`: while the sources of a job that waits for time are quiet, a batch runs that often.
         - `in_driver`: batches that fit in one task run in this process, which is quicker. A function of the program that
           crashes, or takes too much memory, then ends the run.

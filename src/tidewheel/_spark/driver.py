@@ -21,8 +21,7 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.spark_log import GIVEN, recorded_kinds
 from tidewheel._checkpoint.unpublished import owes_output
-from tidewheel._connectors.direct import ReadBySpark, as_chosen, told_readers
-from tidewheel._connectors.files.source import Files
+from tidewheel._connectors.files.source import FileSource
 from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
@@ -40,6 +39,7 @@ from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.steps import Steps
 from tidewheel._engine.telling import Telling
+from tidewheel._operators.readers import readers_of
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import doubts
 from tidewheel._spark import jvm
@@ -59,7 +59,6 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.source_folders import check_folders
-from tidewheel._spark.unread_files import UnreadFiles
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -92,7 +91,6 @@ class Driver:
         self._scratch = self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}"
         """For the checkpoint folders of the streaming queries that read users' DataFrames."""
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
-        self._unread_files = UnreadFiles(self.seen, lambda: self.run.head)
         self.batches: list[BatchProgress] = []
         self.phase: str | None = "checking"
         """What the start is at; None: it has run its first batch, or waits for data."""
@@ -345,7 +343,7 @@ class Driver:
         self.seen.ages = {name: age for name, source in sources.items() if (age := source.seen_age_ms()) is not None}
         self.run.head = continued(self.run.head, sources, self.job.aliases, self.seen)
         seen = self.seen.load(self.run.head)
-        check_folders(seen, {name: source.path for name, source in sources.items() if isinstance(source, Files)})
+        check_folders(seen, {name: source.path for name, source in sources.items() if isinstance(source, FileSource)})
         for name, reader in self.sources.readers.items():
             reader.recall([file for file in seen if file.source == name])
 
@@ -406,8 +404,7 @@ class Driver:
 
     def _tell_readers(self) -> None:
         """Report who reads each source."""
-        why = {name: source.why_spark() for name, source in job_sources(self.plan).items()}
-        readers = told_readers(as_chosen(why))
+        readers = readers_of(job_sources(self.plan))
         for source, reader in readers.items():
             _LOG.info("job %r: source %r: reader: %s", self.job.name, source, reader)
         if self.options.on_readers is not None:
@@ -439,18 +436,9 @@ class Driver:
         faults.point(BATCH_STARTED)
         self.run.check_open()
         spec = self._spec()
-        try:
-            splits = self.sources.splits(starts, ends, spec.parallelism)
-            steps.done("offsets")
-            ran = self.tasks.run(spec, splits, self._frames(starts, ends), self.sources.narrowed(splits))
-        except ReadBySpark:
-            # Nothing is committed, and Spark's own frame of the batch has the same records.
-            own = [
-                (n, split)
-                for n, split in self.sources.splits(starts, ends, 1)
-                if not isinstance(list(self.sources.readers.values())[n], FrameReader)
-            ]
-            ran = self.tasks.run(spec, own, self._frames(starts, ends, all_of_them=True))
+        splits = self.sources.splits(starts, ends, spec.parallelism)
+        steps.done("offsets")
+        ran = self.tasks.run(spec, splits, self._frames(starts, ends), self.sources.narrowed(splits))
         spec, found, steps.tasks = ran.spec, ran.reports, ran.tasks
         faults.point(BATCH_RAN)
         steps.done("tasks")
@@ -462,12 +450,12 @@ class Driver:
             self._enter(None)
             self.telling.turned(waiting=True)
 
-    def _frames(self, starts: Positions, ends: Positions, *, all_of_them: bool = False) -> dict[int, DataFrame]:
+    def _frames(self, starts: Positions, ends: Positions) -> dict[int, DataFrame]:
         """Return the frames of the sources that Spark reads and that have something new, by their numbers."""
         return {
             number: reader.frame()
             for number, (name, reader) in enumerate(self.sources.readers.items())
-            if isinstance(reader, FrameReader) and starts[name] != ends[name] and (all_of_them or reader.direct is None)
+            if isinstance(reader, FrameReader) and starts[name] != ends[name]
         }
 
     def _progress(self, batch: int, starts: Positions, ends: Positions, spec: BatchSpec) -> SourceProgress:
@@ -552,7 +540,7 @@ class Driver:
         if sources is None or position is None:
             return None
         found: Mapping[str, Unread] | None = sources.readers[name].unread(position)
-        return self._unread_files.of(name, source) if found is None else found
+        return found
 
     def _clean_local(self) -> None:
         """Remove the folders of this job's runs whose process is gone."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -20,7 +19,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidewheel._checkpoint.manifest import Position, SeenFile
-from tidewheel._connectors.direct import DirectReader, ListedFile, SourceBatch, as_chosen
 from tidewheel._connectors.schema import arrow_schema
 from tidewheel._connectors.source import Source, SourceReader
 from tidewheel._connectors.spark.frame_position import FramePosition
@@ -46,7 +44,7 @@ class FrameReader(SourceReader):
 
     def __init__(self, spark: SparkSession, name: str, source: Source, folder: Path) -> None:
         """Load the DataFrame; nothing is read yet. `folder` is for the query's checkpoint."""
-        self._name, self._source = name, source
+        self._name = name
         self._frame = _loaded(spark, name, source)
         self._folder = CheckpointFolder(folder, name, streams_of(self._frame))
         zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
@@ -97,17 +95,7 @@ class FrameReader(SourceReader):
         return self._captured[0].recorded()
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
-        if self.direct is None or self._captured is None:
-            return []
-        files = [ListedFile(file.path.partition(":")[2], file.modified_ms) for file in self._captured[1]]
-        return self.direct.splits(SourceBatch(None, None, files), tasks)
-
-    @cached_property
-    def direct(self) -> DirectReader | None:
-        """How tasks read the files that Spark lists; None: Spark reads them."""
-        reader = self._source.direct(self.schema)
-        why = as_chosen({self._name: reader if isinstance(reader, str) else None})[self._name]
-        return None if why is not None or isinstance(reader, str) else reader
+        return []
 
     def frame(self) -> DataFrame:
         """Return the frame of the batch that `end` found."""

@@ -85,7 +85,7 @@ def failures(port: int, tmp_path: Path):
         yield lambda url=url: sources.mqtt(url.replace("mqtt:", "mqtt2:"), "a", buffer="b", client_id="x")
         yield lambda url=url: sinks.postgres(url, "t")
         yield lambda url=url: sinks.files(url)
-        yield lambda url=url: sources.files(url, "json", ordered=True)
+        yield lambda url=url: sources.files(url, "json")
         yield lambda url=url: sinks.delta(url)
         yield lambda url=url: sinks.kafka(url, "t")
     for settings in (f"replicas={SECRET}", f"unknown={SECRET}", f"ca={at}"):

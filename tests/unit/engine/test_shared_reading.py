@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tidewheel import Job, sum_
-from tidewheel._connectors.files.parquet_split import ParquetSplit, by_row_groups
+from tidewheel._connectors.files.input_file import InputFile
+from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._core.keys import shard_of
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
@@ -48,6 +49,11 @@ def test_each_record_is_kept_by_the_task_of_its_key_in_order(kind, keys, repeate
     assert kept == [[at for at, task in enumerate(wanted) if task == own] for own in range(parallelism)]
     assert [share.looked_through for share in shares] == [len(listed)] * parallelism
     assert sum(share.kept for share in shares) == len(listed)
+
+
+def listed(path) -> InputFile:
+    status = path.stat()
+    return InputFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def joined(key, value, all_values):
@@ -109,8 +115,9 @@ def test_records_of_a_key_are_handled_in_the_order_of_the_files(tmp_path_factory
             rows = [{"user": user, "n": next(numbers)} for user in users]
             for row in rows:
                 wanted.setdefault(row["user"], []).append(row["n"])
-            path = str(write(tmp_path / f"{next(_names)}.parquet", rows, row_group))
-            splits += by_row_groups(path, COLUMNS) if by_groups else [ParquetSplit(path, 1, COLUMNS)]
+            path = write(tmp_path / f"{next(_names)}.parquet", rows, row_group)
+            groups = [(n, n + 1) for n in range(ParquetSplit.count(listed(path)))] if by_groups else [None]
+            splits += [ParquetSplit(listed(path), COLUMNS, group) for group in groups]
         # An attempt that is lost, with another number of tasks, leaves no trace.
         reports_of(run, 5 - parallelism, splits)
         commit(run, batch, parallelism, reports_of(run, parallelism, splits))
@@ -130,7 +137,7 @@ def test_what_combines_before_a_shuffle_combines_in_the_task_that_reads(tmp_path
     run = make_run(tmp_path, build)
     rows = [{"user": "abc"[number % 3], "n": number} for number in range(20)]
     for batch in range(2):
-        split = ParquetSplit(str(write(tmp_path / "a.parquet", rows, 7)), 1, COLUMNS)
+        split = ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 7)), COLUMNS)
         commit(run, batch, 3, reports_of(run, 3, [split]))
     wanted = {user: 2 * sum(row["n"] for row in rows if row["user"] == user) for user in "abc"}
     found = {user: total[-1] if isinstance(total, list) else total for user, total in stored(run, "total").items()}
@@ -141,7 +148,7 @@ def test_what_combines_before_a_shuffle_combines_in_the_task_that_reads(tmp_path
 def test_a_record_without_a_key_is_refused_once(tmp_path):
     run = make_run(tmp_path, lambda s: s.key_by("k", "user", value="n").stateful_map("all", joined))
     rows = [{"user": "a", "n": 1}, {"user": None, "n": 2}, {"user": "b", "n": 3}]
-    found = reports_of(run, 2, [ParquetSplit(str(write(tmp_path / "a.parquet", rows, 9)), 1, COLUMNS)])
+    found = reports_of(run, 2, [ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 9)), COLUMNS)])
     assert [report.failure is not None for report in found] == [True, False]
     with pytest.raises(OperatorError, match="the key column 'user' is null"):
         check_reports(found, [1], 2)
@@ -158,7 +165,7 @@ def test_a_record_without_a_key_is_a_dead_letter_once(tmp_path):
     run.begin()
     run.local = str(tmp_path)
     rows = [{"user": user, "n": number} for number, user in enumerate(["a", None, "b", "c", None])]
-    commit(run, 0, 3, reports_of(run, 3, [ParquetSplit(str(write(tmp_path / "a.parquet", rows, 2)), 1, COLUMNS)]))
+    commit(run, 0, 3, reports_of(run, 3, [ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 2)), COLUMNS)]))
     run.publish(None)
     assert sorted(letter["record"] for letter in dead.records) == ['{"user": null, "n": 1}', '{"user": null, "n": 4}']
     assert stored(run, "all") == {"a": [0], "b": [2], "c": [3]}
@@ -167,12 +174,13 @@ def test_a_record_without_a_key_is_a_dead_letter_once(tmp_path):
 
 def test_tasks_that_did_not_read_the_same_commit_nothing(tmp_path):
     run = make_run(tmp_path, lambda s: s.key_by("k", "user", value="n").stateful_map("all", joined))
-    split = ParquetSplit(
-        str(write(tmp_path / "a.parquet", [{"user": user, "n": 1} for user in "abcdef"], 9)), 1, COLUMNS
-    )
-    first, _ = reports_of(run, 2, [split])
-    write(tmp_path / "a.parquet", [{"user": user, "n": 1} for user in "abc"], 9)
-    _, second = reports_of(run, 2, [split])
+
+    def reports(users: str) -> list[Report]:
+        path = write(tmp_path / "a.parquet", [{"user": user, "n": 1} for user in users], 9)
+        return reports_of(run, 2, [ParquetSplit(listed(path), COLUMNS)])
+
+    first, _ = reports("abcdef")
+    _, second = reports("abc")
     with pytest.raises(TidewheelError, match="found 3 and 6 records in it"):
         check_reports([first, second], [1], 2)
     run.release()

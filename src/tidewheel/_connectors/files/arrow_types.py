@@ -1,11 +1,9 @@
-"""Types of columns in Arrow files beside those of Spark: which fit, and which of Spark's own a file's type becomes."""
+"""Types of columns in files: which type a program gets for one of a file, and which fit a declared one."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.types as kinds
-
-from tidewheel._connectors.files.fitting import widens
 
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 _MOST_DIGITS = 38
@@ -74,4 +72,12 @@ def _is_list(kind: pa.DataType) -> bool:
         or kinds.is_fixed_size_list(kind)
         or kinds.is_list_view(kind)
         or kinds.is_large_list_view(kind)
+    )
+
+
+def widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether every value of one type is the same value of the other."""
+    return bool(
+        (kinds.is_signed_integer(given) and kinds.is_signed_integer(wanted) and given.bit_width < wanted.bit_width)
+        or (kinds.is_float32(given) and kinds.is_float64(wanted))
     )

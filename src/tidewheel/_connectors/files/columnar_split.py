@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from tidewheel._connectors.files.listed import gone
+from tidewheel._connectors.files.fitting import Fitting
+from tidewheel._connectors.files.input_file import InputFile
+from tidewheel._connectors.files.partition_columns import PartitionColumns
 from tidewheel._connectors.split import Split
-from tidewheel.errors import TidewheelError
 
 ROWS = 250_000
 """Records of one Arrow batch: enough to share the cost of a batch, and still small in memory."""
@@ -19,25 +20,38 @@ ROWS = 250_000
 
 @dataclass(frozen=True)
 class ColumnarSplit(Split, ABC):
-    """A file that is stored by column, or a part of one."""
+    """A file that is stored by column, or the part of it from one unit (row group, stripe, batch) up to another."""
 
-    path: str
-    size: int
+    file: InputFile
     columns: pa.Schema
+    units: tuple[int, int] | None = None
+    """None: all units of the file."""
+    size: int = 0
+    partitions: PartitionColumns = field(default=PartitionColumns(), kw_only=True)
     only: tuple[str, ...] | None = field(default=None, kw_only=True)
     """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
-    reading = "cheap"
+    reading: ClassVar[Literal["once", "dear", "cheap"]] = "cheap"
 
     def narrowed(self, names: Collection[str]) -> Split:
+        if self.partitions.columns:
+            return self
         return replace(self, only=tuple(name for name in self.columns.names if name in names))
 
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for fitting, batch in self._batches():
+            for start in range(0, batch.num_rows, ROWS):
+                yield self.partitions.added(fitting.fitted(batch.slice(start, ROWS), self.only))
 
-@contextmanager
-def read_errors(path: str, kind: str) -> Iterator[None]:
-    """Have what fails meanwhile told with the file, as of its kind (`an ORC file`)."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise gone(path) from error
-    except (pa.ArrowException, OSError) as error:
-        raise TidewheelError(f"{path} cannot be read as {kind}: {error}") from error
+    @abstractmethod
+    def _batches(self) -> Iterator[tuple[Fitting, pa.RecordBatch]]:
+        """Yield the records of the units with the columns that are wanted, in the types of the file."""
+
+    @classmethod
+    @abstractmethod
+    def count(cls, file: InputFile) -> int:
+        """Return how many units a file has."""
+
+    @classmethod
+    @abstractmethod
+    def schema_of(cls, file: InputFile) -> pa.Schema:
+        """Return the columns of a file, in types that programs have."""

@@ -1,211 +1,247 @@
-"""CSV files as tasks read them.
-
-Arrow and Spark differ about much in CSV: quotes inside of quotes, escapes, spaces around numbers, lines with too few values.
-So the text of a file is looked at first. What both are known to read alike, Arrow reads; all else is left to Spark.
-"""
+"""CSV files as tasks read them: Arrow parses blocks that it reads by our rules, all other lines are parsed here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from tidewheel._connectors.direct import ReadBySpark
-from tidewheel._connectors.files.extensions import SEPARATORS, names_columns
-from tidewheel._connectors.files.listed import LISTING, gone
-from tidewheel._connectors.files.text_times import as_text, has_text, with_times
-from tidewheel._connectors.split import Split
+from tidewheel._connectors.files.csv_fields import CsvForm, Malformed, Unclosed, fields_of
+from tidewheel._connectors.files.extensions import names_columns, taken_for_a_record
+from tidewheel._connectors.files.line_split import Fault, LineSplit, NotPlain
+from tidewheel._connectors.files.lines import Block
+from tidewheel._connectors.files.text_values import PLAIN, BadValue, TextForm, converted, each_converted
+from tidewheel.errors import OperatorError
 
-_BLOCK = 8 * 1024 * 1024
-_PLAIN = (
-    pa.types.is_string,
-    pa.types.is_signed_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_decimal128,
-    has_text,
-)
-"""Types of columns for which Arrow and Spark agree on every text that is taken here, once the text is looked at."""
-_CODECS = (".bz2", ".br", ".deflate", ".lz4", ".snappy", ".xz", ".zst")
-"""Compressed files that only Spark opens; Arrow knows some of them in other forms."""
-_QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
-
-
-def why_not_csv(columns: pa.Schema) -> str | None:
-    """Return why CSV files with these columns cannot be read directly; None if they can."""
-    for field in columns:
-        if not any(is_plain(field.type) for is_plain in _PLAIN):
-            return f"the CSV column {field.name!r} is neither text, a number, a boolean, a time nor a date"
-    return None if len(columns) else "no column of the CSV files is read"
+_LINE_FEED, _RETURN = b"\n\r"
+_SHOWN = 100
+_UTF8 = "the line is not UTF-8 text"
 
 
 @dataclass(frozen=True)
-class CsvForm:
-    """What the options of a source say about its CSV files."""
+class CsvSplit(LineSplit):
+    """Lines of a CSV file; `names` are all columns of the file in their order, unless its first line tells them."""
 
-    header: bool | None
-    """Whether the first line of a file is the names of its columns; None: the program does not say."""
-    separator: str
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> CsvForm | str:
-        """Return what the options say, or which of them only Spark knows."""
-        header: bool | None = None
-        separator = ","
-        for name, value in options.items():
-            match name.lower():
-                case listing if listing in LISTING:
-                    pass
-                case "header" if str(value).lower() in ("true", "false"):
-                    header = str(value).lower() == "true"
-                case "sep" | "delimiter" if value in SEPARATORS:
-                    separator = value
-                case _:
-                    return f"the option {name} is Spark's own"
-        return cls(header, separator)
-
-
-@dataclass(frozen=True)
-class CsvSplit(Split):
-    """A file of CSV lines; `names` are all its columns in their order, `columns` those that are read."""
-
-    path: str
-    size: int
-    columns: pa.Schema
     names: Sequence[str]
-    form: CsvForm
-    reading = "dear"
+    form: CsvForm = field(default=CsvForm())
+    text: TextForm = field(default=PLAIN)
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        if self.path.lower().endswith(_CODECS):
-            raise ReadBySpark(f"{self.path} is compressed in a way that Spark knows")
-        if len(self.names) < 2:
-            raise ReadBySpark(f"{self.path} has one column, and lines of spaces are then no records to Spark")
-        first = True
-        try:
-            for text in _blocks(self.path):
-                self._check_lines(text)
-                rest = self._behind_names(text) if first else text
-                first = False
-                if rest:
-                    self._check_values(rest)
-                    yield self._parsed(rest)
-        except FileNotFoundError as error:
-            raise gone(self.path) from error
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            # A line that Arrow refuses may be one that Spark takes, such as one with too few values.
-            raise ReadBySpark(f"{self.path}: {error}") from error
-
-    def _behind_names(self, text: bytes) -> bytes:
-        """Return the text behind a first line that must name the columns: Spark refuses a file that names others.
-
-        Where the program does not say whether there is one, Spark rejects a line that looks like it.
-        """
-        line, _, rest = text.partition(b"\n")
-        if self.form.header is None and names_columns(line.decode(), self.names, self.form.separator):
-            raise ReadBySpark(f"{self.path} begins with the names of the columns")
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the file's columns, those that the program reads as the source writes them."""
         if not self.form.header:
-            return text
-        if not line.strip():
-            raise ReadBySpark(f"{self.path} begins with an empty line, where Spark looks for the names on the next")
-        names = [name.strip('"').lower() for name in line.rstrip(b"\r").decode().split(self.form.separator)]
-        if names != [name.lower() for name in self.names]:
-            raise ReadBySpark(f"{self.path} may name other columns in its first line")
-        return rest
+            return list(self.names)
+        file = self.part.file.shown
+        try:
+            found = [name or "" for name in fields_of(self.part.first_line().decode(), self.form)]
+        except (UnicodeDecodeError, Malformed) as error:
+            raise OperatorError(f"the first line of {file} does not name columns: {error}") from error
+        places: dict[str, int] = {}
+        for name in self.columns.names:
+            exact = [place for place, other in enumerate(found) if other.strip() == name]
+            same = exact or [place for place, other in enumerate(found) if other.strip().lower() == name.lower()]
+            if len(same) != 1:
+                raise OperatorError(
+                    f"the first line of {file} names the columns {', '.join(found)}, and the source reads {name!r}, which is "
+                    f"{'there twice' if same else 'not among them'}; correct the line, or the schema"
+                )
+            places[name] = same[0]
+        names = [f"column {place} of the file" for place in range(len(found))]
+        for name, place in places.items():
+            names[place] = name
+        return names
 
-    def _parsed(self, text: bytes) -> pa.RecordBatch:
-        reading = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(self.names))
+    def _blocks(self) -> Iterator[Block]:
+        first = self.part.start == 0
+        blocks: Iterable[Block] = super()._blocks()
+        if self.form.multi_line:  # A record may begin in one block and end in another.
+            blocks = [Block(0, b"".join(block.text for block in blocks))]
+        for block in blocks:
+            if first and self.form.header:
+                _ = self._names  # A file without any record has to name its columns too.
+                behind = block.text.partition(b"\n")[2]
+                if behind:
+                    yield Block(1, behind)
+            else:
+                yield block
+            first = False
+
+    def _parsed(self, block: Block) -> Iterator[pa.RecordBatch]:
+        if self._begins_with_names(block):
+            line, _, rest = block.text.partition(b"\n")
+            reason = taken_for_a_record(line.decode())
+            yield self._with_faults(_none(self.columns), [(0, line.removesuffix(b"\r"), Fault(reason))])
+            block = Block(1, rest)
+        if self.form.multi_line:
+            try:
+                yield self._fast(block)
+            except NotPlain:
+                yield self._exact(block)
+        else:
+            yield from super()._parsed(block)
+
+    def _begins_with_names(self, block: Block) -> bool:
+        """Tell whether the first line is the names of the columns, and the program does not say what that means."""
+        if self.form.header is not None or self.part.start or block.line:
+            return False
+        line = block.text.partition(b"\n")[0].decode(errors="replace")
+        return names_columns(line, self.names, self.form.separator)
+
+    def _fast(self, block: Block) -> pa.RecordBatch:
+        text = block.text
+        if not self.columns.names or not self._arrow_agrees(text):
+            raise NotPlain
+        reading = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names)
+        # Arrow takes hexadecimal digits for a whole number.
+        has_hex = b"0x" in text or b"0X" in text
         parsing = csv.ParseOptions(
-            delimiter=self.form.separator,
-            quote_char='"',
-            double_quote=False,
-            escape_char=False,
-            newlines_in_values=False,
+            delimiter=self.form.separator, quote_char=self.form.quote or False, newlines_in_values=self.form.multi_line
         )
         converting = csv.ConvertOptions(
-            column_types=as_text(self.columns),
+            column_types={field.name: _read_as(field.type, has_hex) for field in self.columns},
             include_columns=self.columns.names,
-            null_values=[""],
+            null_values=["", self.form.null],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            include_missing_columns=True,  # The one for lines that do not parse: these are for Spark.
             true_values=["true", "True", "TRUE"],
             false_values=["false", "False", "FALSE"],
         )
-        table = csv.read_csv(pa.BufferReader(text), reading, parsing, converting).combine_chunks()
-        for column in table.columns:
-            # Words such as inf and nan are numbers to one and none to the other.
-            if pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False:
-                raise ReadBySpark(f"{self.path} has a number that is not finite")
-        batches = table.to_batches()
-        return (
-            with_times(self.path, batches[0], self.columns) if batches else pa.RecordBatch.from_pylist([], self.columns)
+        try:
+            table = csv.read_csv(pa.BufferReader(text), reading, parsing, converting).combine_chunks()
+            arrays = [self._value(table.column(field.name), field) for field in self.columns]
+        except (pa.ArrowException, BadValue) as error:
+            raise NotPlain from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+    def _value(self, column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+        array = column.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        if pa.types.is_floating(field.type) and pc.all(pc.is_finite(array)).as_py() is False:
+            raise NotPlain
+        return array if array.type == field.type else converted(array, field.type, self.text, trims=True)
+
+    def _arrow_agrees(self, text: bytes) -> bool:
+        """Tell whether Arrow finds the fields in this text that `fields_of` finds."""
+        if b"\0" in text or text.count(b"\r") != text.count(b"\r\n") or text.endswith(b"\r"):
+            return False
+        if not text.isascii():
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                return False
+        quote, escape = self.form.quote.encode(), self.form.escape.encode()
+        if not quote or quote not in text:
+            return True
+        return not (escape and escape != quote and escape in text) and _quotes_are_plain(
+            text, quote[0], self.form.separator.encode()[0], multi_line=self.form.multi_line
         )
 
-    def _check_lines(self, text: bytes) -> None:
-        """Refuse text whose lines may be others to Arrow than to Spark."""
-        if b"\0" in text or text.startswith(b"\xef\xbb\xbf"):
-            raise ReadBySpark(f"{self.path} is not plain text")
-        if text.count(b"\r") != text.count(b"\r\n"):
-            raise ReadBySpark(f"{self.path} has a carriage return inside of a line")
+    def _exact(self, block: Block) -> pa.RecordBatch:
+        names = self._names
+        places = [names.index(name) for name in self.columns.names]
+        numbers: list[int] = []
+        lines: list[bytes] = []
+        rows: list[list[str | None]] = []
+        faults: dict[int, tuple[bytes, Fault]] = {}
+        for number, line in self._records(block):
+            if not line:
+                continue
+            try:
+                fields = fields_of(line.decode(), self.form)
+            except UnicodeDecodeError:
+                faults[number] = line, Fault(_UTF8)
+            except Malformed as error:
+                faults[number] = line, Fault(str(error))
+            else:
+                if len(fields) == len(names):
+                    numbers.append(number)
+                    lines.append(line)
+                    rows.append([fields[place] for place in places])
+                else:
+                    faults[number] = line, Fault(f"it has {_fields(len(fields))} instead of {len(names)}")
+        arrays = []
+        for place, column in enumerate(self.columns):
+            texts = [row[place] for row in rows]
+            array, bad = each_converted(texts, column.type, self.text, trims=True)
+            arrays.append(array)
+            for position, why in bad.items():
+                faults.setdefault(
+                    numbers[position],
+                    (lines[position], Fault(f"{_shown(texts[position])} is not {why}", column.name)),
+                )
+        records = pa.RecordBatch.from_arrays(arrays, schema=self.columns) if arrays else _empty_rows(len(rows))
+        records = records.filter(pa.array([number not in faults for number in numbers], pa.bool_()))
+        return self._with_faults(records, [(number, *faults[number]) for number in sorted(faults)])
 
-    def _check_values(self, text: bytes) -> None:
-        """Refuse lines whose values may be others to Arrow than to Spark."""
-        numbers = any(not pa.types.is_string(field.type) for field in self.columns)
-        if numbers and (b"0x" in text or b"0X" in text):
-            raise ReadBySpark(f"{self.path} has what may be hexadecimal digits")
-        if numbers and _has_loose_space(text, self.form.separator.encode()):
-            raise ReadBySpark(f"{self.path} has a space beside a value")
-        if b'"' in text and (b"\\" in text or not _quotes_are_plain(text, ord(self.form.separator))):
-            raise ReadBySpark(
-                f"{self.path} has a quote or an escape inside of a value; Spark takes doubled ones for one with escape='\"' alone"
-            )
+    def _records(self, block: Block) -> Iterator[tuple[int, bytes]]:
+        """Yield the text of each record, and the number of its first line in the part."""
+        lines = block.lines()
+        if not self.form.multi_line:
+            yield from ((block.line + number, line) for number, line in enumerate(lines))
+            return
+        begin = 0
+        while begin < len(lines):
+            end, quotes = begin, 0
+            while end < len(lines):
+                quotes += lines[end].count(self.form.quote.encode()) if self.form.quote else 0
+                end += 1
+                # With an odd number of quotes, the last one opens a field.
+                if (quotes % 2 == 0 or self.form.escape) and self._is_whole(b"\n".join(lines[begin:end])):
+                    break
+            yield block.line + begin, b"\n".join(lines[begin:end])
+            begin = end
 
-
-def _blocks(path: str) -> Iterator[bytes]:
-    """Yield the text of a file, decompressed as its name says, in blocks of whole lines."""
-    with pa.input_stream(path, compression="detect") as stream:
-        rest = b""
-        while data := stream.read(_BLOCK):
-            rest += data
-            end = rest.rfind(b"\n") + 1
-            if end:
-                yield rest[:end]
-                rest = rest[end:]
-        if rest:
-            yield rest
-
-
-def _has_loose_space(text: bytes, separator: bytes) -> bool:
-    """Tell whether a space is at the edge of a value, where Arrow takes it away and Spark does not."""
-    edges = (separator, b"\n", b"\r", b'"')
-    for space in (b" ", b"\t"):
-        if space == separator or space not in text:
-            continue
-        if text.startswith(space) or text.endswith(space):
+    def _is_whole(self, record: bytes) -> bool:
+        try:
+            fields_of(record.decode(errors="replace"), self.form)
+        except Unclosed:
+            return False
+        except Malformed:
             return True
-        if any(edge + space in text or space + edge in text for edge in edges):
-            return True
-    return False
+        return True
 
 
-def _quotes_are_plain(text: bytes, separator: int) -> bool:
-    """Tell whether each quote begins or ends a whole value, on one line."""
+def _read_as(kind: pa.DataType, has_hex: bool) -> pa.DataType:
+    """Return as what Arrow reads a column: text where `converted` has to make the values."""
+    by_text = pa.types.is_temporal(kind) or (has_hex and pa.types.is_integer(kind))
+    return pa.string() if by_text else kind
+
+
+def _quotes_are_plain(text: bytes, quote: int, separator: int, *, multi_line: bool) -> bool:
+    """Tell whether each quote begins or ends a whole field, or is one of two that stand for one inside of a field."""
     signs = np.frombuffer(text, np.uint8)
-    quotes = np.flatnonzero(signs == _QUOTE)
+    quotes = np.flatnonzero(signs == quote)
     if len(quotes) % 2:
         return False
     begins, ends = quotes[::2], quotes[1::2]
     before = signs[begins[begins > 0] - 1]
     after = signs[ends[ends < len(signs) - 1] + 1]
+    if not (
+        np.isin(before, (separator, _LINE_FEED, quote)).all()
+        and np.isin(after, (separator, _LINE_FEED, _RETURN, quote)).all()
+    ):
+        return False
     lines = np.flatnonzero(signs == _LINE_FEED)
-    return bool(
-        np.isin(before, (separator, _LINE_FEED)).all()
-        and np.isin(after, (separator, _LINE_FEED, _RETURN)).all()
-        and (np.searchsorted(lines, begins) == np.searchsorted(lines, ends)).all()
-    )
+    return multi_line or bool((np.searchsorted(lines, begins) == np.searchsorted(lines, ends)).all())
+
+
+def _none(columns: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], columns)
+
+
+def _empty_rows(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+
+def _fields(count: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'}"
+
+
+def _shown(text: str | None) -> str:
+    return repr(text if text is None or len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

@@ -1,13 +1,12 @@
-"""The format of a folder's files, by their extensions."""
+"""The format of a source's files, by their extensions, and what can be said about them before they are read."""
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Collection, Iterator, Mapping
-from fnmatch import fnmatch
-from typing import Any
+from collections.abc import Collection, Iterator
 
+from tidewheel._connectors.files.csv_fields import CsvForm
+from tidewheel._connectors.files.listing import Pattern, is_glob, listing
 from tidewheel._connectors.files.paths import local_path
 from tidewheel.errors import ConfigError
 
@@ -31,14 +30,10 @@ FORMATS = frozenset(_BY_EXTENSION.values())
 _COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
 _HEADER_CHARACTERS = 64 * 1024
 """How much of a first line is looked at."""
-SEPARATORS = (",", ";", "|", "\t")
-"""What may stand between the values of a CSV file that tasks read."""
 _LOOKED_AT = 1000
-"""Of how many files the first line is looked at before Spark starts; of the others, it is when they are read."""
+"""Of how many files the first line is looked at before a run starts; the others are looked at when they are read."""
 _LINES = frozenset({"csv", "json", "text"})
 """Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
-OTHER_FORMATS = frozenset({"binaryfile", "image", "libsvm", "xml"})
-"""Formats of Spark's own that no extension tells."""
 
 
 def format_by_name(name: str) -> str | None:
@@ -53,14 +48,12 @@ def format_by_name(name: str) -> str | None:
     return _BY_EXTENSION.get(extensions[-1]) if extensions else None
 
 
-def inferred_format(path: str, options: Mapping[str, Any]) -> str:
+def inferred_format(path: str, pattern: Pattern) -> str:
     """Return the one format that the files of a folder have; a `ConfigError` if they do not tell one."""
     check_folder(path)
-    if local_path(path) is None:
-        raise ConfigError(f"the files in {path} are not on this machine, so nothing tells their format; {_offer()}")
     examples: dict[str, str] = {}
     unknown = ""
-    for name in map(os.path.basename, listed_files(path, options)):
+    for name in map(os.path.basename, listed_files(path, pattern)):
         format = format_by_name(name)
         if format is None:
             unknown = unknown or name
@@ -68,39 +61,41 @@ def inferred_format(path: str, options: Mapping[str, Any]) -> str:
             examples.setdefault(format, name)
     if len(examples) > 1:
         both = ", ".join(f"{format} ({name})" for format, name in sorted(examples.items()))
-        raise ConfigError(f"the folder {path} has files of several formats: {both}; keep one in it, or {_offer()}")
+        raise ConfigError(f"the folder {path} has files of several formats: {both}; keep one in it, or {_OFFER}")
     if not examples and unknown:
-        raise ConfigError(f"the name of {unknown} in {path} tells no format; {_offer()}")
+        raise ConfigError(f"the name of {unknown} in {path} tells no format; {_OFFER}")
     if not examples:
-        raise ConfigError(f"the folder {path} is empty yet, so nothing tells the format of its files; {_offer()}")
+        raise ConfigError(f"the folder {path} is empty yet, so nothing tells the format of its files; {_OFFER}")
     return next(iter(examples))
 
 
-def check_format(path: str, format: str, options: Mapping[str, Any]) -> None:
+def check_format(path: str, format: str, pattern: Pattern) -> None:
     """Refuse, with a `ConfigError`, a missing folder and one with a file whose name tells another format than the one given."""
     check_folder(path)
     if local_path(path) is None:
         return
-    for name in map(os.path.basename, listed_files(path, options)):
+    for name in map(os.path.basename, listed_files(path, pattern)):
         other = format_by_name(name)
-        if other is not None and not _readable_as(other, format.lower()):
+        if (
+            other is not None
+            and other != format
+            and not (other in _LINES and format in _LINES and "text" in (other, format))
+        ):
             raise ConfigError(
                 f"the source reads {format} files in {path}, and {name} is {other} by its name; "
                 f'give format="{other}", or keep files of one format in the folder'
             )
 
 
-def check_header(path: str, format: str, columns: Collection[str] | None, options: Mapping[str, Any]) -> None:
+def check_header(path: str, columns: Collection[str], pattern: Pattern, form: CsvForm) -> None:
     """Refuse a CSV file whose first line is the names of the columns, where the program does not say whether it is a record."""
-    given = {name.lower(): value for name, value in options.items()}
-    if format != "csv" or not columns or "header" in given or local_path(path) is None:
+    if form.header is not None or local_path(path) is None:
         return
-    separator = str(given.get("sep", given.get("delimiter", ",")))
-    plain = sorted(file for file in listed_files(path, options) if file.endswith((".csv", ".tsv")))
+    plain = sorted(file for file in listed_files(path, pattern) if file.endswith((".csv", ".tsv")))
     for file in plain[:_LOOKED_AT]:
         with open(file, encoding="utf-8", errors="replace") as lines:
             line = lines.readline(_HEADER_CHARACTERS)
-        if names_columns(line, columns, separator):
+        if names_columns(line, columns, form.separator):
             raise ConfigError(f"the first line of {file} {taken_for_a_record(line)}")
 
 
@@ -125,7 +120,7 @@ def taken_for_a_record(line: str) -> str:
 def is_there(path: str) -> bool:
     """Tell whether a path is a folder, or one of which that cannot be told."""
     local = local_path(path)
-    return local is None or glob.has_magic(local) or "{" in local or os.path.isdir(local)
+    return local is None or is_glob(local) or os.path.isdir(local)
 
 
 def check_folder(path: str) -> None:
@@ -142,34 +137,9 @@ def no_folder(path: str) -> str:
     return f"there is no folder {path}; make it, or correct the path of the source"
 
 
-def _readable_as(by_name: str, format: str) -> bool:
-    if format not in FORMATS:
-        # The tables of a connector are of other files, such as Parquet's.
-        return by_name not in _LINES or format in OTHER_FORMATS or "." in format
-    return by_name == format or (by_name in _LINES and format in _LINES and "text" in (by_name, format))
+def listed_files(path: str, pattern: Pattern = Pattern()) -> Iterator[str]:  # noqa: B008
+    """Yield the paths of the files that a source would read."""
+    return (file.path for file in listing(path, pattern).files(lambda _: False))
 
 
-def _offer() -> str:
-    return 'give format="json", "csv", "parquet" or another that Spark reads'
-
-
-def listed_files(path: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the files that Spark would read: those that are not hidden, in a local folder and its partitions."""
-    given = {name.lower(): value for name, value in options.items()}
-    pattern = given.get("pathglobfilter")
-    everywhere = str(given.get("recursivefilelookup", "")).lower() == "true"
-    local = local_path(path) or ""
-    for root in [local] if os.path.isdir(local) else glob.glob(local):
-        if os.path.isfile(root):
-            yield root
-        for folder, folders, names in os.walk(root):
-            folders[:] = [name for name in folders if not _hidden(name) and (everywhere or "=" in name)]
-            yield from (
-                os.path.join(folder, name)
-                for name in names
-                if not _hidden(name) and (pattern is None or fnmatch(name, str(pattern)))
-            )
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
+_OFFER = 'give format="json", "csv", "parquet", "orc", "avro", "arrow" or "text"'

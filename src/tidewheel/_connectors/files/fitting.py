@@ -2,69 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidewheel._connectors.direct import ReadBySpark
+from tidewheel._connectors.files.arrow_types import fits
+from tidewheel.errors import OperatorError
 
 
 class Fitting:
-    """The columns of one file beside those of the source; `ReadBySpark` where Arrow and Spark may differ about them."""
+    """The columns of one file and those of the source. An error names the file and the column."""
 
-    def __init__(self, path: str, present: pa.Schema, columns: pa.Schema) -> None:
-        """Take the columns of the file and those of the source; names may differ in case."""
-        self.path, self.present, self.columns = path, present, columns
-        folded = {name.lower(): name for name in present.names}
-        if len(folded) < len(present.names):
-            raise ReadBySpark(f"{path} has columns whose names differ in case alone")
-        self.names = [
-            field.name if field.name in present.names else folded.get(field.name.lower()) for field in columns
-        ]
-        """The name that each column of the source has in the file, None where the file lacks it."""
+    def __init__(self, file: str, present: pa.Schema, columns: pa.Schema, utc: Collection[str] = ()) -> None:
+        """Take the columns of the file and of the source; `utc` are those whose times without a zone are times of UTC."""
+        self.file, self.present, self.columns, self.utc = file, present, columns, utc
+        self.names = {field.name: self._name(field.name) for field in columns}
+        """By column of the source, the name that it has in the file; None where the file lacks it."""
+        for field in columns:
+            name = self.names[field.name]
+            if name is not None and not self._fits(name, field):
+                raise OperatorError(
+                    f"{file} has {present.field(name).type} in the column {name!r}, and the source has {field.type}; write the "
+                    "file with the types of the source, or change the source's schema"
+                )
 
-    def of(self, only: Collection[str] | None) -> Fitting:
-        """Return the same for some columns of the source; None: for all."""
-        return self if only is None else Fitting(self.path, self.present, _some(self.columns, only))
+    def _name(self, name: str) -> str | None:
+        """Return the name of a column in the file: as it is, or in another case."""
+        exact = self.present.names.count(name)
+        same = [other for other in self.present.names if other.lower() == name.lower()]
+        if exact > 1 or (exact == 0 and len(same) > 1):
+            raise OperatorError(
+                f"{self.file} has several columns that may be {name!r}: {', '.join(same)}; give them other names"
+            )
+        return name if exact else next(iter(same), None)
 
-    @property
-    def wanted(self) -> list[str]:
-        """The names of the columns to read from the file."""
-        return [name for name in self.names if name is not None]
+    def _fits(self, name: str, field: pa.Field) -> bool:
+        given = self.present.field(name).type
+        if name in self.utc and pa.types.is_timestamp(given) and pa.types.is_timestamp(field.type):
+            return True
+        return fits(given, field.type)
 
-    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return records of the file in the columns of the source."""
-        arrays = [
-            pa.nulls(batch.num_rows, field.type) if name is None else self._cast(batch.column(name), field)
-            for name, field in zip(self.names, self.columns, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+    def wanted(self, only: Collection[str] | None) -> list[str]:
+        """Return the names of the columns to read from the file, for some columns of the source or for all (None)."""
+        return [name for column, name in self.names.items() if name is not None and (only is None or column in only)]
+
+    def fitted(self, batch: pa.RecordBatch, only: Collection[str] | None) -> pa.RecordBatch:
+        """Return records of the file in the columns of the source, or in some of them."""
+        there: Mapping[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+        arrays, fields = [], []
+        for field in self.columns:
+            if only is None or field.name in only:
+                name = self.names[field.name]
+                fields.append(field)
+                arrays.append(pa.nulls(batch.num_rows, field.type) if name is None else self._cast(there[name], field))
+        if not fields:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, self.columns.metadata))
 
     def _cast(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        array = _plain(array)
         if array.type == field.type:
             return array
         try:
             return array.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise ReadBySpark(
-                f"{self.path}: the column {field.name!r} is of type {array.type}, the source's is {field.type}: {error}"
+            raise OperatorError(
+                f"{self.file}: a value of the column {field.name!r}, of type {array.type}, does not fit the source's "
+                f"{field.type}: {error}"
             ) from error
 
 
-def _some(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """Return the columns of these names, in the order in which they stand."""
-    return pa.schema([field for field in columns if field.name in names], columns.metadata)
-
-
-def widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether every value of one type is the same value of the other, for Arrow and for Spark."""
-    return bool(
-        (
-            pa.types.is_signed_integer(given)
-            and pa.types.is_signed_integer(wanted)
-            and given.bit_width < wanted.bit_width
-        )
-        or (pa.types.is_float32(given) and pa.types.is_float64(wanted))
-        or (pa.types.is_large_string(given) and pa.types.is_string(wanted))
-        or (pa.types.is_large_binary(given) and pa.types.is_binary(wanted))
-    )
+def _plain(column: pa.Array) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        return _plain(column.storage)
+    if isinstance(column, pa.DictionaryArray):
+        return column.dictionary_decode()
+    if isinstance(column, pa.RunEndEncodedArray):
+        return pc.run_end_decode(column)
+    return column

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidewheel._core.text import shortened
 from tidewheel.errors import OperatorError
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(0x20)}
 _POSITION = "tidewheel position"
 _LONGEST_NAME, _LONGEST_PATH = 255, 900
@@ -48,7 +48,7 @@ def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, 
 
 def _text(value: Any) -> str:
     if value is None or value == "":
-        return _NULL
+        return NULL
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:

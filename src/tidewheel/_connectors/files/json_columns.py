@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from tidewheel._connectors.files.extensions import listed_files
-from tidewheel._connectors.files.paths import local_path
 from tidewheel._core.undecodable import UNDECODABLE
 
 _FILES = 10
@@ -20,19 +18,16 @@ _RECORDS = 100
 """How much is looked at: of so many files, the first that has records, and so many of them."""
 
 
-def absent_columns(path: str, columns: Collection[str] | None, options: Mapping[str, Any]) -> list[str]:
-    """Return, for people, which of the columns none of the first records has: all are null there.
+def absent_columns(files: Iterable[str], columns: Collection[str]) -> list[str]:
+    """Return, for people, which of the columns none of the first records of local files has: all are null there.
 
     It is no error: a column may come with later files.
     """
-    given = {name.lower(): str(value) for name, value in options.items()}
-    if not columns or local_path(path) is None or given.get("multiline", "").lower() == "true":
-        return []
-    for file in heapq.nsmallest(_FILES, listed_files(path, options)):
+    for file in heapq.nsmallest(_FILES, files):
         records = _first_records(file)
         if records:
             there = list(dict.fromkeys(name for record in records for name in record))
-            absent = [name for name in columns if name not in {*there, given.get("columnnameofcorruptrecord")}]
+            absent = [name for name in columns if name not in there]
             return [_told(name, file, len(records), there, columns) for name in absent]
     return []
 

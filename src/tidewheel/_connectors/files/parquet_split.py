@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from tidewheel._connectors.direct import ReadBySpark
-from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit, read_errors
-from tidewheel._connectors.files.fitting import Fitting, widens
-from tidewheel._connectors.split import Split
+from tidewheel._connectors.files.arrow_types import spark_type
+from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit
+from tidewheel._connectors.files.fitting import Fitting
+from tidewheel._connectors.files.input_file import InputFile
+from tidewheel.errors import OperatorError
 
 _LEGACY_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
@@ -21,43 +22,49 @@ _SPARK_VERSION = b"org.apache.spark.version"
 
 @dataclass(frozen=True)
 class ParquetSplit(ColumnarSplit):
-    """Some row groups of a Parquet file; None: all of it."""
+    """Row groups of a Parquet file."""
 
-    groups: tuple[int, ...] | None = None
-
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[tuple[Fitting, pa.RecordBatch]]:
         # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
-        with _opened(self.path, coerce_int96_timestamp_unit="us") as file:
-            fitting = _fitting(self.path, file, self.columns).of(self.only)
-            groups = None if self.groups is None else list(self.groups)
-            for batch in file.iter_batches(ROWS, groups, columns=fitting.wanted, use_threads=False):
-                yield fitting.fitted(batch)
+        with _opened(self.file, coerce_int96_timestamp_unit="us") as file:
+            fitting = _fitting(self.file.shown, file, self.columns)
+            groups = None if self.units is None else list(range(*self.units))
+            for batch in file.iter_batches(ROWS, groups, columns=fitting.wanted(self.only), use_threads=False):
+                yield fitting, batch
 
+    @classmethod
+    def count(cls, file: InputFile) -> int:
+        with _opened(file) as opened:
+            return int(opened.num_row_groups)
 
-def by_row_groups(path: str, columns: pa.Schema) -> list[Split]:
-    """Return a split for each row group of a file."""
-    with _opened(path) as file:
-        meta = file.metadata
-        sizes = [meta.row_group(number).total_byte_size for number in range(meta.num_row_groups)]
-    return [ParquetSplit(path, size, columns, (number,)) for number, size in enumerate(sizes)]
+    @classmethod
+    def schema_of(cls, file: InputFile) -> pa.Schema:
+        with _opened(file, coerce_int96_timestamp_unit="us") as opened:
+            int96 = _int96(opened)
+            return pa.schema(
+                [
+                    (column.name, pa.timestamp("us", "UTC") if column.name in int96 else spark_type(column.type))
+                    for column in opened.schema_arrow
+                ]
+            )
 
 
 @contextmanager
-def _opened(path: str, **options: Any) -> Iterator[parquet.ParquetFile]:
-    with read_errors(path, "a Parquet file"), parquet.ParquetFile(path, **options) as file:
-        yield file
+def _opened(file: InputFile, **options: Any) -> Iterator[parquet.ParquetFile]:
+    with file.opened("a Parquet file") as opened, parquet.ParquetFile(opened, **options) as found:
+        yield found
+
+
+def _int96(file: parquet.ParquetFile) -> set[str]:
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    return {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
 
 
 def _fitting(path: str, file: parquet.ParquetFile, columns: pa.Schema) -> Fitting:
-    _check_calendar(path, file.metadata.metadata or {})
-    fitting = Fitting(path, file.schema_arrow, columns)
-    leaves = [file.schema.column(number) for number in range(len(file.schema))]
-    int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-    for name, field in zip(fitting.names, columns, strict=True):
-        if name is not None:
-            if any(leaf.startswith(f"{name}.") for leaf in int96):
-                raise ReadBySpark(f"{path} has an INT96 inside the column {name!r}")
-            _check_type(path, fitting.present.field(name).type, field.type, name in int96)
+    # An INT96 has no zone in Arrow and is an instant; any other time without a zone is a local one.
+    fitting = Fitting(path, file.schema_arrow, columns, _int96(file))
+    if any(pa.types.is_temporal(fitting.present.field(name).type) for name in fitting.wanted(None)):
+        _check_calendar(path, file.metadata.metadata or {})
     return fitting
 
 
@@ -65,17 +72,7 @@ def _check_calendar(path: str, metadata: Mapping[bytes, bytes]) -> None:
     """Refuse files whose days before 1582 are of another calendar: those of Spark 2, and those that say so."""
     version = metadata.get(_SPARK_VERSION, b"")
     if version.startswith((b"1.", b"2.")) or any(name in metadata for name in _LEGACY_CALENDAR):
-        raise ReadBySpark(f"{path} has the calendar of Spark 2")
-
-
-def _check_type(path: str, given: pa.DataType, wanted: pa.DataType, int96: bool) -> None:
-    """Refuse types for which a cast of Arrow and a reading of Spark may differ."""
-    if given == wanted and not int96:
-        return
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        # An INT96 has no zone in Arrow and is an instant to Spark; any other time without a zone is a local one.
-        zoned = (given.tz is not None or int96) == (wanted.tz is not None)
-        if zoned and (int96 or given.unit in ("us", "ms")):
-            return
-    if not widens(given, wanted):
-        raise ReadBySpark(f"{path} has {given} where the source has {wanted}")
+        raise OperatorError(
+            f"{path} was written with the calendar of Spark 2; write it again with a newer Spark, or read the folder with "
+            "sources.dataframe(lambda spark: spark.readStream…)"
+        )

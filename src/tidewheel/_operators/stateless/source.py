@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._connectors.bad_lines import BadLine, parted
-from tidewheel._connectors.files.extensions import SEPARATORS, names_columns, taken_for_a_record
-from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.source import Source
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, without
@@ -77,14 +75,12 @@ class _Reading(Process):
         )
 
     def _reject(self, lines: list[BadLine]) -> None:
-        """Reject lines that are no records, with their text and their file."""
-        names = self.shape.columns() or ()
+        """Reject lines that are no records, with their text and where they are."""
         batch = Batch(SCALAR, values=[line.text for line in lines])
+        advice = (
+            ""
+            if self.context.keeps_rejected()
+            else ". Correct it, or put such lines aside with job.dead_letter(name, sink)"
+        )
         for position, line in enumerate(lines):
-            why = "is not a record with the columns that the source declares"
-            if any(names_columns(line.text, names, separator) for separator in SEPARATORS):
-                why = taken_for_a_record(line.text)
-            elif not self.context.keeps_rejected():
-                why += ". Correct it, or put such lines aside with job.dead_letter(name, sink)"
-            where = f" in {local_path(line.file) or line.file}" if line.file else ""
-            self.context.reject(OperatorError(f"the line{where} {why}"), batch, position)
+            self.context.reject(OperatorError(f"{line.where}: {line.reason}{advice}"), batch, position)

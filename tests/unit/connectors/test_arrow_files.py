@@ -14,16 +14,12 @@ from pyarrow import feather, ipc
 
 from tidewheel import Job
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._connectors.direct import ListedFile, SourceBatch
-from tidewheel._connectors.files.arrow_split import ArrowSplit, arrow_columns
-from tidewheel._connectors.files.direct import FilesReader
-from tidewheel._connectors.files.ordered_stream import OrderedReader
-from tidewheel._connectors.stream_reader import InputPartition
-from tidewheel._operators.readers import readers
+from tidewheel._connectors.files.arrow_split import ArrowSplit
+from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._storage import open_store
-from tidewheel.errors import ConfigError, StorageError, TidewheelError
+from tidewheel.errors import TidewheelError
 from tidewheel.sinks import collect, discard
-from tidewheel.sources import files, rate
+from tidewheel.sources import files
 
 CLICKS = pa.schema([("user", pa.string()), ("cents", pa.int64())])
 TABLE = pa.table({"user": ["ada", "bob", None], "cents": [1, None, 3]})
@@ -38,8 +34,13 @@ def write(path, table=TABLE, *, rows=2, compression=None):
     return path
 
 
+def listed(path) -> InputFile:
+    status = os.stat(path)
+    return InputFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000)
+
+
 def read(path, columns=CLICKS) -> list[dict]:
-    return [row for batch in ArrowSplit(str(path), 1, columns).read() for row in batch.to_pylist()]
+    return [row for batch in ArrowSplit(listed(path), columns).read() for row in batch.to_pylist()]
 
 
 def refused(path, columns=CLICKS) -> str:
@@ -97,28 +98,9 @@ def test_a_feather_file_is_an_arrow_file(tmp_path):
     assert read(tmp_path / "a.feather") == TABLE.to_pylist()
 
 
-def listed(path) -> ListedFile:
-    return ListedFile(f"file://{path}", os.stat(path).st_mtime_ns // 1_000_000)
-
-
-@pytest.mark.parametrize("suffix", ["arrow", "arrows"])
-def test_a_large_file_is_divided_and_a_large_stream_is_not(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr("tidewheel._connectors.files.direct._LARGE", 100)
-    table = pa.table({"user": [f"u{n}" for n in range(99)], "cents": list(range(99))})
-    path = write(tmp_path / f"a.{suffix}", table, rows=9)
-    splits = FilesReader(str(tmp_path), "arrow", CLICKS).splits(SourceBatch(None, None, [listed(path)]), 2)
-    assert len(splits) == (8 if suffix == "arrow" else 1)
-    assert [row for split in splits for batch in split.read() for row in batch.to_pylist()] == table.to_pylist()
-
-
-def test_a_file_that_is_gone_or_changed_is_named(tmp_path):
-    reader = FilesReader(str(tmp_path), "arrow", CLICKS)
-    with pytest.raises(StorageError, match=r"b\.arrow is gone"):
-        read(tmp_path / "b.arrow")
-    entry = listed(write(tmp_path / "a.arrow"))
-    os.utime(tmp_path / "a.arrow", ns=(0, 10**18))
-    with pytest.raises(StorageError, match=r"a\.arrow was changed after Spark had listed it"):
-        reader.splits(SourceBatch(None, None, [entry]), 1)
+def test_a_stream_is_never_divided(tmp_path):
+    assert ArrowSplit.count(listed(write(tmp_path / "a.arrow"))) == 2
+    assert ArrowSplit.count(listed(write(tmp_path / "a.arrows"))) == 1
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "arrows"])
@@ -153,7 +135,7 @@ def test_a_file_of_another_format_or_schema_is_named(tmp_path):
     assert "would lose data" in refused(exact, pa.schema([("t", pa.timestamp("us"))]))
     assert "has timestamp[ns] in" in refused(exact, pa.schema([("t", pa.timestamp("us", "UTC"))]))
     both = write(tmp_path / "d.arrow", pa.table({"user": ["ada"], "USER": ["bob"], "cents": [1]}))
-    assert "differ in case alone" in refused(both)
+    assert "several columns that may be 'User'" in refused(both, pa.schema([("User", pa.string())]))
 
 
 def test_text_that_is_no_unicode_is_refused(tmp_path):
@@ -164,35 +146,15 @@ def test_text_that_is_no_unicode_is_refused(tmp_path):
 def test_a_file_tells_its_columns_in_types_that_spark_has(tmp_path):
     kinds = [("a", pa.dictionary(pa.int8(), pa.large_string())), ("b", pa.uint8()), ("c", pa.list_view(pa.date64()))]
     path = write(tmp_path / "a.arrow", pa.schema(kinds).empty_table())
-    assert arrow_columns(str(path)) == pa.schema([("a", pa.string()), ("b", pa.int16()), ("c", pa.list_(pa.date32()))])
+    assert ArrowSplit.schema_of(listed(path)) == pa.schema(
+        [("a", pa.string()), ("b", pa.int16()), ("c", pa.list_(pa.date32()))]
+    )
 
 
-def job_over(tmp_path, source, sink, **others) -> Job:
+def job_over(tmp_path, source, sink) -> Job:
     job = Job("clicks", state=f"file://{tmp_path}/state")
     job.source("in", source).sink("out", sink)
-    for name, other in others.items():
-        job.source(name, other).sink(f"{name}-out", discard())
     return job
-
-
-@pytest.mark.parametrize(
-    ("given_options", "why"),
-    [
-        ({"reader": "spark"}, 'tasks read them; leave reader="spark" out'),
-        ({"mergeSchema": True}, "the option mergeSchema is Spark's own"),
-        ({"path": "s3a://bucket/in"}, "the files are not on this machine's disk"),
-    ],
-)
-def test_what_only_spark_could_do_is_refused_before_spark_starts(tmp_path, given_options, why):
-    source = files(**{"path": tmp_path, "format": "arrow", "schema": "user string, cents long", **given_options})
-    with pytest.raises(ConfigError, match="Spark has no reader for Arrow files") as found:
-        source.check()
-    assert why in str(found.value)
-
-
-def test_the_graph_tells_that_tasks_read(tmp_path):
-    write(tmp_path / "a.ipc")
-    assert readers(job_over(tmp_path, files(tmp_path), discard()).graph) == {"in": "arrow"}
 
 
 def test_a_job_reads_files_of_both_formats_that_tell_their_columns(tmp_path, spark):
@@ -200,51 +162,20 @@ def test_a_job_reads_files_of_both_formats_that_tell_their_columns(tmp_path, spa
     write(tmp_path / "in" / "a 1%20.arrow")
     write(tmp_path / "in" / "b.arrows")
     (tmp_path / "in" / "c.feather.tmp").write_text("not yet")
-    sink, told = collect(), []
-    source = files(tmp_path / "in", "arrow", pathGlobFilter="*.arrow*")
-    job_over(tmp_path, source, sink).run(bounded=True, spark=spark, on_readers=told.append)
-    assert told == [{"in": "arrow"}]
-    wanted = [(row["user"], row["cents"]) for row in TABLE.to_pylist()] * 2
-    assert sorted(((row["user"], row["cents"]) for row in sink.records), key=str) == sorted(wanted, key=str)
+    sink = collect()
+    job_over(tmp_path, files(tmp_path / "in", "arrow"), sink).run(bounded=True, spark=spark)
+    assert [(row["user"], row["cents"]) for row in sink.records] == [
+        (row["user"], row["cents"]) for row in TABLE.to_pylist()
+    ] * 2
 
 
-def test_beside_a_source_that_spark_reads_the_records_are_the_same(tmp_path, spark):
-    (tmp_path / "in").mkdir()
-    at = datetime.datetime(2025, 1, 31, tzinfo=datetime.UTC)
-    write(
-        tmp_path / "in" / "a 1%20.arrow", pa.table({"user": ["ada"], "at": pa.array([at], pa.timestamp("ns", "UTC"))})
-    )
-    (tmp_path / "lines").mkdir()
-    (tmp_path / "lines" / "a.txt").write_text("a\n")
-    sink, told = collect(), []
-    job = job_over(tmp_path, files(tmp_path / "in"), sink, lines=files(tmp_path / "lines"))
-    job.run(bounded=True, spark=spark, on_readers=told.append)
-    assert told[0]["in"] == "spark, because source 'lines' is"
-    assert [(row["user"], row["at"]) for row in sink.records] == [("ada", at)]
-
-
-@pytest.mark.parametrize("beside_spark", [False, True])
-def test_a_file_that_is_cut_off_ends_the_run_and_nothing_is_committed(tmp_path, spark, beside_spark):
+def test_a_file_that_is_cut_off_ends_the_run_and_nothing_is_committed(tmp_path, spark):
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / "a.arrow")
     path = write(tmp_path / "in" / "b.arrows")
     path.write_bytes(path.read_bytes()[:-8])
-    others = {"ticks": rate(1)} if beside_spark else {}
-    job = job_over(tmp_path, files(tmp_path / "in"), discard(), **others)
+    job = job_over(tmp_path, files(tmp_path / "in"), discard())
     with pytest.raises(TidewheelError, match=r"b\.arrows is cut off"):
         job.run(trigger="available-now", spark=spark)
     newest = StreamCheckpoints(open_store(job.state), "clicks").latest()
     assert newest is None or newest.event_count == 0
-
-
-def test_in_the_order_of_their_names(tmp_path, spark):
-    source = files(tmp_path, ordered=True)
-    write(tmp_path / "a.arrow", TABLE.slice(0, 2))
-    write(tmp_path / "b.arrows", TABLE.slice(2))
-    assert source.load(spark).schema.simpleString() == "struct<user:string,cents:bigint>"
-    reader = OrderedReader(str(tmp_path), "arrow", CLICKS)
-    batches = [batch for name in ("a.arrow", "b.arrows") for batch in reader.read(InputPartition(name))]
-    assert [row for batch in batches for row in batch.to_pylist()] == TABLE.to_pylist()
-    (tmp_path / "c.arrow").write_text("")
-    with pytest.raises(TidewheelError, match=r"c\.arrow cannot be read as an Arrow file"):
-        list(reader.read(InputPartition("c.arrow")))

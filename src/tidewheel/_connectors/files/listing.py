@@ -1,0 +1,195 @@
+"""The files of a folder or an object store that a source may take."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from tidewheel._connectors.files.choose import ListedFile
+from tidewheel._connectors.files.paths import local_path
+from tidewheel._storage import Store, open_store
+from tidewheel.errors import StorageError
+
+_TEMPORARY = (".tmp", ".crc", ".part", ".partial", ".inprogress", ".crdownload", "~")
+_UNSETTLED_NS = 2 * 10**9
+"""A folder that changed less than this before it was listed may change again without another time."""
+
+
+class Pattern(NamedTuple):
+    """Which files below a root are listed."""
+
+    glob: str | None = None
+    """What names of files must match."""
+    recursive: bool = False
+    """Whether files of all folders are listed; otherwise those of the root and of folders like `day=7`."""
+
+    def takes_folder(self, name: str) -> bool:
+        """Tell whether the files of a folder are listed."""
+        return not is_hidden(name) and (self.recursive or "=" in name)
+
+    def takes_file(self, name: str) -> bool:
+        """Tell whether a file is listed."""
+        return not is_hidden(name) and (self.glob is None or any(fnmatchcase(name, one) for one in _braces(self.glob)))
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a name is of a file that is hidden, or is still being written."""
+    return name.startswith((".", "_")) or name.lower().endswith(_TEMPORARY)
+
+
+class Listing(ABC):
+    """Lists the files of a source again and again."""
+
+    @abstractmethod
+    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
+        """Return all files but those that `skip` knows; their times and sizes cost a look each."""
+
+    @abstractmethod
+    def again(self) -> Listing:
+        """Return another listing of the same, for another thread."""
+
+    @abstractmethod
+    def relative(self, path: str) -> str:
+        """Return the path of a file below the root of the source."""
+
+    @abstractmethod
+    def place(self, path: str) -> tuple[str, Store | None]:
+        """Return where tasks open a file: its path on the disk, or its path in a store."""
+
+
+def listing(path: str, pattern: Pattern) -> Listing:
+    """Return what lists a path or URL."""
+    local = local_path(path)
+    if local is not None:
+        return LocalListing(local, pattern)
+    # Spark's users write s3a for what all others call s3.
+    return StoreListing(open_store(re.sub("^s3[an]:", "s3:", path)), pattern)
+
+
+class LocalListing(Listing):
+    """Lists folders of this machine. A folder that has not changed since it was listed is not looked through again."""
+
+    def __init__(self, root: str, pattern: Pattern) -> None:
+        """Take a folder, or a glob of folders and files."""
+        self.root, self.pattern = os.path.normpath(root), pattern
+        self._quiet: dict[str, tuple[int, list[str]]] = {}
+        """By folder in which all files were skipped: when it changed last, and the folders in it."""
+
+    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
+        found: list[ListedFile] = []
+        for root in self._roots():
+            if os.path.isdir(root):
+                self._walk(root, skip, found)
+            elif not skip(root) and not is_hidden(os.path.basename(root)):
+                found += _looked_at(root)
+        return found
+
+    def _roots(self) -> list[str]:
+        if os.path.isdir(self.root) or not is_glob(self.root):
+            return [self.root]
+        return sorted({found for one in _braces(self.root) for found in glob.glob(one)})
+
+    def _walk(self, folder: str, skip: Callable[[str], bool], found: list[ListedFile]) -> None:
+        try:
+            now, changed = time.time_ns(), os.stat(folder).st_mtime_ns
+            quiet = self._quiet.get(folder)
+            if quiet is None or quiet[0] != changed:
+                before = len(found)
+                folders = self._scan(folder, skip, found)
+                self._quiet.pop(folder, None)
+                if len(found) == before and now - changed > _UNSETTLED_NS:
+                    self._quiet[folder] = changed, folders
+            else:
+                folders = quiet[1]
+        except FileNotFoundError:
+            if folder == self.root:
+                raise StorageError(f"the folder {folder} of a source is gone; put it back") from None
+            return  # A partition was removed meanwhile.
+        except OSError as error:
+            raise StorageError(f"the folder {folder} of a source cannot be listed: {error.strerror}") from error
+        for inner in folders:
+            self._walk(inner, skip, found)
+
+    def _scan(self, folder: str, skip: Callable[[str], bool], found: list[ListedFile]) -> list[str]:
+        folders = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if self.pattern.takes_folder(entry.name):
+                        folders.append(entry.path)
+                elif not skip(entry.path) and self.pattern.takes_file(entry.name):
+                    found += _looked_at(entry.path)
+        return sorted(folders)
+
+    def again(self) -> Listing:
+        return LocalListing(self.root, self.pattern)
+
+    def relative(self, path: str) -> str:
+        root = next((each for each in self._roots() if path.startswith(each.rstrip("/") + "/")), self.root)
+        return os.path.relpath(path, root)
+
+    def place(self, path: str) -> tuple[str, Store | None]:
+        return path, None
+
+
+def _looked_at(path: str) -> Iterator[ListedFile]:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return  # It was removed meanwhile, or is a link to nothing.
+    if stat.S_ISREG(status.st_mode):
+        yield ListedFile(path, status.st_mtime_ns // 1_000_000, status.st_size)
+
+
+class StoreListing(Listing):
+    """Lists an object store below a URL."""
+
+    def __init__(self, store: Store, pattern: Pattern) -> None:
+        self.store, self.pattern = store, pattern
+        self._base = store.url.partition("?")[0].rstrip("/") + "/"
+
+    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
+        found = []
+        for entry in self.store.list():
+            *folders, name = entry.path.split("/")
+            path = self._base + entry.path
+            if all(map(self.pattern.takes_folder, folders)) and self.pattern.takes_file(name) and not skip(path):
+                found.append(ListedFile(path, int(entry.modified * 1000), entry.size))
+        return found
+
+    def again(self) -> Listing:
+        return StoreListing(self.store, self.pattern)
+
+    def relative(self, path: str) -> str:
+        return path.removeprefix(self._base)
+
+    def place(self, path: str) -> tuple[str, Store | None]:
+        return self.relative(path), self.store
+
+
+def is_glob(path: str) -> bool:
+    """Tell whether a path has signs that stand for several names."""
+    return glob.has_magic(path) or "{" in path
+
+
+def _braces(pattern: str) -> list[str]:
+    """Return the patterns that one with braces stands for.
+
+    >>> _braces("*.{csv,tsv}")
+    ['*.csv', '*.tsv']
+    """
+    begin, end = pattern.find("{"), pattern.find("}")
+    if begin < 0 or end < begin:
+        return [pattern]
+    return [
+        whole
+        for part in pattern[begin + 1 : end].split(",")
+        for whole in _braces(pattern[:begin] + part + pattern[end + 1 :])
+    ]
