@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
+UPGRADE ?=
 
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
@@ -17,7 +18,7 @@ $(VENV)/.ready: pyproject.toml requirements/lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tidewheel needs Python 3.11 or newer; found " + sys.version.split()[0])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what Tidewheel needs into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/lock.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -129,10 +130,11 @@ bench-growth: setup  ## what grows with what: each cost at three sizes
 pictures: setup browser  ## take the pictures of the page anew
 	@PYTHONPATH=tests $(BIN)/python docs/pictures/take.py
 
-lock:  ## make requirements/lock.txt anew from what the package and its tests ask for
+lock:  ## update requirements/lock.txt, with hashes, from the dependencies of the package and its tests (UPGRADE=--upgrade)
 	@$(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.in -e .
-	@$(VENV)-lock/bin/python -m pip freeze --exclude-editable > requirements/lock.txt
+	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		$(UPGRADE) --output-file requirements/lock.txt requirements/dev.in pyproject.toml
 	@rm -rf $(VENV)-lock
 
 clean:  ## remove what the other targets made

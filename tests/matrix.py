@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -28,9 +29,9 @@ def environment(version: str) -> Path:
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
         venv.create(folder, with_pip=True)
-        others = [
-            line for line in (ROOT / "requirements/lock.txt").read_text().split() if not line.startswith("pyspark==")
-        ]
+        # Without hashes, which pip would then ask of the other Spark too.
+        pinned = re.findall(r"^([^\s#-][^\\\n]*)", (ROOT / "requirements/lock.txt").read_text(), re.M)
+        others = [line for line in pinned if not line.startswith("pyspark==")]
         (folder / "requirements.txt").write_text("\n".join([*others, f"pyspark=={version}.*"]))
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "-r", folder / "requirements.txt"], check=True)

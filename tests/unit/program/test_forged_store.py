@@ -217,8 +217,10 @@ class Store:
         ]
 
     def put_back(self) -> None:
-        shutil.rmtree(self.root)
-        shutil.copytree(self.pristine, self.root)
+        # A thread of a run that has just ended may still delete files that nothing refers to.
+        while self.root.exists():
+            shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.pristine, self.root, dirs_exist_ok=True)
 
     def readers(self) -> list[Callable[[], Any]]:
         store = open_store(self.state)
