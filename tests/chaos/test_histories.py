@@ -219,8 +219,9 @@ class World:
                 self.look(name)
                 self.restore_to(name, int(advised[1]))
             except StorageError as error:
-                # The backup owes output that was staged in the sink, and that a later restore has made void.
-                lost = self.jobs[name].content.output - self.seen
+                # The backup owes output that was in the sink, and that a later restore has made void.
+                output = self.jobs[name].content.output
+                lost = (output - self.seen) | (output & self.gone)
                 if not self.was_put_back or "output is lost" not in str(error) or not lost:
                     raise
                 self.log.append(f"the output {sorted(lost)} of {name} is lost")

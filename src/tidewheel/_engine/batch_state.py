@@ -15,7 +15,6 @@ from tidewheel._checkpoint.state_files import file_store, shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.shards import task_of
-from tidewheel._state.beside import is_beside
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, folder_name
@@ -117,7 +116,7 @@ class BatchState:
         return sizes
 
     def _count(self, shard: int, table: str, items: Items) -> None:
-        if not is_beside(table):
+        if _has_keys(table):
             of_operator = self.grown.setdefault(table.partition("/")[0], {})
             of_operator[shard] = of_operator.get(shard, 0) + self.opened.grown(shard, table)
         if shard not in self.opened.parts:
@@ -140,10 +139,15 @@ class BatchState:
         return task_of(shard, self._spec.parallelism) == self._partition
 
 
+def _has_keys(table: str) -> bool:
+    """Tell whether each entry of a table is one more key with state: in tables with a second name, keys come again."""
+    return "/" not in table
+
+
 def _add(sizes: dict[str, dict[int, tuple[int, int]]], shard: int, table: str, keys: int, used: int) -> None:
     of_operator = sizes.setdefault(table.partition("/")[0], {})
     before = of_operator.get(shard, (0, 0))
-    of_operator[shard] = (before[0] + (0 if is_beside(table) else keys), before[1] + used)
+    of_operator[shard] = (before[0] + (keys if _has_keys(table) else 0), before[1] + used)
 
 
 def local_folder(local: str, job: str, lineage: str) -> str:

@@ -20,6 +20,8 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._storage import Store
 from tidewheel.errors import StateError
 
+MAX_SEQUENCE = 2**63 - 1
+
 PUBLISHING = faults.declare("publish.before-sink", "a sink is about to publish")
 
 
@@ -134,7 +136,7 @@ def take_back(plan: Plan, state: Manifest) -> Iterator[str]:
         published = sink.newest(job, name) or 0
         if is_void(state, name, sink.place()) or published >= void.before:
             # The job has no output after the restore yet. Output with a number that the job has not reached is void too.
-            removed = sink.retract(job, name, void.after, max(void.before, published + 1))
+            removed = sink.retract(job, name, void.after, void.before if published < void.before else MAX_SEQUENCE)
             if removed is not None:
                 yield f"sink {name!r}: took back {removed}, because the job was restored to checkpoint {void.after}"
 

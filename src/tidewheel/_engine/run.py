@@ -179,6 +179,16 @@ class ChainRun(ABC):
             figures=self.figures is not None,
         )
 
+    def overridden(self, parallelism: int | None) -> str | None:
+        """Return what to tell whoever starts the job with a parallelism that an earlier rescale overrides; None if none does."""
+        ordered = self.cells.parallelism()
+        if parallelism is None or ordered is None or ordered == parallelism:
+            return None
+        return (
+            f"it runs with {ordered} tasks, not {parallelism}: it was rescaled, which overrides parallelism. To change that: "
+            f"tidewheel rescale {self.job.name} {parallelism}"
+        )
+
     @property
     def owes_epoch(self) -> bool:
         """Whether operators act on epochs, and one is due that they have not got."""

@@ -163,7 +163,8 @@ class Driver:
         self.run.reserve()
         self._check_open()
         self.plan = self.run.plan
-        for notice in self.run.notices:
+        overridden = self.run.overridden(self.options.parallelism)
+        for notice in [*self.run.notices, *([] if overridden is None else [overridden])]:
             _LOG.warning("job %r: %s", self.job.name, notice)
         self.run.start_sinks()
         for node in self.plan.nodes:

@@ -52,6 +52,9 @@ class Changes:
 
     def ask(self, wanted: Wanted) -> dict[str, str]:
         """Say what a change would do, and give the code that makes it happen. What cannot be done is refused here."""
+        if wanted.what == "savepoint" and wanted.at is None:
+            # The job may run: the checkpoint that gets the name is the one that is shown here.
+            wanted = msgspec.structs.replace(wanted, at=find(self._site.job(wanted.job).checkpoints()).sequence)
         says = self._says(wanted)
         code = secrets.token_urlsafe(12)
         with self._lock:

@@ -455,3 +455,14 @@ def test_parallelism_may_differ_from_run_to_run_and_is_at_most_the_shards():
             assert run.run.head.parallelism == min(parallelism, 4)
     found = states(run.run.store, run.run.head)["sum"]
     assert found == dict.fromkeys("abcdefgh", b"\x05")
+
+
+def test_a_parallelism_that_an_earlier_rescale_overrides_is_reported():
+    program = Program()
+    with MemoryRun(program.job()) as run:
+        assert run.run.overridden(4) is None
+    program.job().rescale(2)
+    with MemoryRun(program.job()) as run:
+        assert "it runs with 2 tasks, not 4: it was rescaled" in run.run.overridden(4)
+        assert "tidewheel rescale program 4" in run.run.overridden(4)
+        assert run.run.overridden(2) is run.run.overridden(None) is None

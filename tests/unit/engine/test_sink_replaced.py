@@ -113,3 +113,21 @@ def test_state_that_is_older_than_the_output_is_refused_before_the_first_batch(t
     stored.restore(stored.show().sequence)
     run(tmp_path, files(tmp_path, "out"), 4, 5)
     assert output(tmp_path, "out") == [1, 4, 5]
+
+
+def test_output_that_was_in_place_without_a_marker_is_taken_back_too(tmp_path):
+    """The later future was killed while it published: the file is in place, and the marker is not."""
+    run(tmp_path, files(tmp_path, "out"), 1)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    faults.arm("files.placed=raise")
+    with pytest.raises(InjectedFault):
+        run(tmp_path, files(tmp_path, "out"), 2)
+    faults.arm("")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    with pytest.raises(StateError, match="has output of commit 5"):
+        run(tmp_path, files(tmp_path, "out"), 4)
+    stored = StoredJob("replaced", state=str(tmp_path / "state"))
+    stored.restore(3)
+    run(tmp_path, files(tmp_path, "out"), 4)
+    assert output(tmp_path, "out") == [1, 4]

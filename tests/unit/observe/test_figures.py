@@ -90,6 +90,20 @@ def test_keys_and_bytes_are_counted_by_operator_and_shard(kept):
     assert first.delta_bytes > 0
 
 
+def test_keys_of_a_step_with_a_ttl_are_counted_once(kept):
+    job = Job("ttl-sizes", state="memory:ttl-sizes")
+    numbers = job.source("in", sources.iterable([])).key_by("by-user", "user", value="cents")
+    kept_for = {"default": 0, "ttl": "1 day", "ttl_clock": "wall"}
+    numbers.stateful_map("total", lambda user, cents, total: (total, total + cents), **kept_for).sink(
+        "out", sinks.discard()
+    )
+    with run_of(job, kept) as run:
+        run.batch({"in": ROWS})
+        run.batch({"in": ROWS})
+        run.batch({"in": ROWS})
+    assert [record.stored["total"].keys for record in kept.records] == [7, 7, 7]
+
+
 def test_a_later_run_knows_the_sizes_of_shards_that_it_has_not_opened(kept):
     job = totals("recalled")
     with run_of(job, kept) as run:

@@ -226,6 +226,13 @@ def test_a_change_is_asked_twice(url, page):
     assert confirm(page, first["code"])[0] == 404, "a code is good once"
 
 
+def test_a_savepoint_is_of_the_checkpoint_that_was_shown_although_the_job_has_gone_on(url, page):
+    _, said = change(page, what="savepoint", name="shown")
+    assert said["says"].startswith("Checkpoint 3 of clicks gets the name")
+    assert StoredJob("clicks", state=url).restore(1).sequence == 4
+    assert confirm(page, said["code"])[1] == {"done": "savepoint shown of checkpoint 3"}
+
+
 def test_a_savepoint_of_a_savepoint_is_of_the_checkpoint_that_was_named(page):
     for wanted in ({"name": "old", "at": 1}, {"name": "copy", "at": "old"}):
         _, said = change(page, what="savepoint", **wanted)

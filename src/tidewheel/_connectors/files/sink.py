@@ -139,7 +139,7 @@ class Files(Sink):
         return f"files in {Url(self.path)}"
 
     def newest(self, job: str, sink: str) -> int | None:
-        return TargetFolder(place_at(self.path), job, sink).marker()
+        return TargetFolder(place_at(self.path), job, sink).newest()
 
     def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
         removed, sequences = TargetFolder(place_at(self.path), job, sink).retract(after, before)

@@ -22,7 +22,7 @@ import msgspec
 from tidewheel._checkpoint.names import folder as folder_name
 from tidewheel._checkpoint.names import stream_of
 from tidewheel._connectors.files.formats import CheckedFile
-from tidewheel._connectors.files.places import Place
+from tidewheel._connectors.files.places import LocalFolder, Place
 from tidewheel._connectors.other_state import job_of, other_state
 from tidewheel._connectors.over_runs import is_over, over_stream_of
 from tidewheel.errors import CorruptError, NotFound, StateError, StorageError
@@ -117,6 +117,16 @@ class TargetFolder:
     def marker(self) -> int:
         """Return the highest sequence that is in place, 0 if there is none."""
         return max((number for number, _ in self._numbered(self.own, _MARKER)), default=0)
+
+    def newest(self) -> int:
+        """Return the highest sequence that has output in place, 0 if there is none.
+
+        In a store only the marker counts, since a store lists a thousand files with each request.
+        """
+        if not isinstance(self.place, LocalFolder):
+            return self.marker()
+        placed = (number for _, whose, number in _outputs(self.place) if whose == (self.stream, self.sink))
+        return max(self.marker(), max(placed, default=0))
 
     def mark(self, sequence: int) -> None:
         """Say that all output up to this sequence is in place."""
