@@ -97,10 +97,14 @@ def _renamed(head: Manifest, sources: Mapping[str, Source], former: Mapping[str,
         if kinds[old] != GIVEN and old in head.source_offsets
     }
     head = head.replace(source_offsets=positions, source_kinds={name: kinds[old] for name, old in names.items()})
-    if not former:
+    # A source that is dropped is a new one if it comes back: nothing of it may be left.
+    if not former and kinds.keys() <= {*names.values()}:
         return head
     today = {old: name for name, old in former.items()}
-    moved = [SeenFile(today.get(file.source, file.source), *_rest(file)) for file in seen.load(head)]
+    kept = {*names.values()}
+    moved = [
+        SeenFile(today.get(file.source, file.source), *_rest(file)) for file in seen.load(head) if file.source in kept
+    ]
     return seen.replaced(head, moved)
 
 
