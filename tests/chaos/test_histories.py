@@ -86,6 +86,8 @@ class World:
         self.numbers = iter(range(1, 10**9))
         self.forks = iter(range(1, 10**9))
         self.log: list[str] = []
+        self.has_files = seed % 3 > 0
+        """Whether the sink can be ahead of a backup. If not, local copies are never given up because of a restore."""
         self.snapshot_every = self.random.choice([None, None, 2, 4])
         self.n_shards = self.random.choice([1, 1, 2])
 
@@ -101,7 +103,8 @@ class World:
         )
         stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k", value="n")
         totals = stream.stateful_map("sum", lambda key, n, total: ({"n": n}, total + n), default=0)
-        totals.sink("out", sinks.files(self.root / "out" / name, format="json"))
+        files = sinks.files(self.root / "out" / name, format="json")
+        totals.sink("out", files if self.has_files else sinks.discard())
         return job
 
     def stored(self, name: str) -> StoredJob:
@@ -278,7 +281,8 @@ class World:
 
     def check(self, name: str) -> None:
         content = self.jobs[name].content
-        assert sorted(self.output(name)) == sorted(content.output - self.gone), f"the sink of {name}"
+        if self.has_files:
+            assert sorted(self.output(name)) == sorted(content.output - self.gone), f"the sink of {name}"
         assert self.totals(name) == content.totals, f"the state of {name}"
 
 
