@@ -85,6 +85,15 @@ def test_old_state_continues_where_every_source_was(old_state, spark, tmp_path):
     assert totals(again) == {**expected, "u1": expected["u1"] + 5}
 
 
+def test_old_state_of_another_kind_of_source_is_refused_before_the_job_is_claimed(old_state, spark, tmp_path):
+    found = Job("old", state=old_state, n_shards=2)
+    for name in ("files", "items", "frame"):
+        found.source(name, sources.rate(1)).sink(f"{name}-out", sinks.discard())
+    with pytest.raises(StateError, match=r"source '\w+': it read \w+ and now reads rate: .*--allow-dropped-source"):
+        found.run(trigger="available-now", spark=spark, local=str(tmp_path), allow_dropped_state=["sums"])
+    assert StreamCheckpoints(open_store(old_state), "old").latest().kind != "claim"
+
+
 def test_old_state_without_one_of_its_sources_is_refused_by_name(old_state, spark, tmp_path):
     with pytest.raises(StateError, match="--allow-dropped-source files"):
         job(old_state, files="other").run(trigger="available-now", spark=spark, local=str(tmp_path))

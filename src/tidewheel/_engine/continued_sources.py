@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tidewheel._checkpoint.manifest import Manifest, Position, SeenFile
-from tidewheel._checkpoint.spark_log import GIVEN, by_batch, numbered, old_positions, recorded_kinds
+from tidewheel._checkpoint.spark_log import GIVEN, OldPosition, by_batch, numbered, old_positions, recorded_kinds
 from tidewheel._connectors.source import Source
 from tidewheel._connectors.spark.frame_position import frame_position
 from tidewheel._engine.plan import Plan
@@ -28,19 +28,28 @@ def check_sources(
     was = recorded_kinds(state)
     now = {name: kind_of(source) for name, source in sources.items()}
     former = renamed(was, now, aliases)
-    old_log = state is not None and state.spark is not None
+    if state is not None and state.spark is not None:
+        # The source itself decides what it can continue of Spark's log.
+        found = old_positions(state.spark)
+        for name, source in sources.items():
+            if former.get(name, name) in found:
+                _adopted(name, former.get(name, name), source, found[former.get(name, name)], [])
+    else:
+        _check_kinds(was, now, former)
+    # In memory every source is of one kind: its records are given.
+    check_dropped(OFFSETS, "the job has read", was, now, aliases, allow_dropped_source)
+    return dropped(was, now, aliases)
+
+
+def _check_kinds(was: Mapping[str, str], now: Mapping[str, str], former: Mapping[str, str]) -> None:
     for name, kind in now.items():
         before = was.get(former.get(name, name), GIVEN)
-        # What Spark's log says of a source, the source itself judges.
-        if not old_log and before not in (GIVEN, kind):
+        if before not in (GIVEN, kind):
             raise StateError(
                 f"source {name!r} read {before} and now reads {kind}: the positions of one mean nothing to the other. Give the "
                 "new source a name of its own, and go on without the positions of the old one with "
                 f"{letting_go(OFFSETS, [former.get(name, name)])}"
             )
-    # In memory every source is of one kind: its records are given.
-    check_dropped(OFFSETS, "the job has read", was, now, aliases, allow_dropped_source)
-    return dropped(was, now, aliases)
 
 
 def job_sources(plan: Plan) -> dict[str, Source]:
@@ -74,18 +83,23 @@ def continued(
         if old is None:
             continue
         own = numbered(name, old, files) if source.has_reader else by_batch(name, old, files)
-        try:
-            position = source.adopt(old, own) if source.has_reader else frame_position(old)
-        except StateError as error:
-            raise StateError(
-                f"source {name!r}: {error}. Give the new source a name of its own, and go on without the positions of the old "
-                f"one with {letting_go(OFFSETS, [former.get(name, name)])}"
-            ) from None
+        position = _adopted(name, former.get(name, name), source, old, own)
         if position is not None:
             positions[name] = position
             entries += own
     kinds = {name: kind_of(sources[name]) for name in positions}
     return seen.replaced(head.replace(source_offsets=positions, source_kinds=kinds, spark=None), entries)
+
+
+def _adopted(name: str, stored: str, source: Source, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
+    """Return the position of a source from what Spark's log says under its stored name."""
+    try:
+        return source.adopt(old, seen) if source.has_reader else frame_position(old)
+    except StateError as error:
+        raise StateError(
+            f"source {name!r}: {error}. Give the new source a name of its own, and go on without the positions of the old one "
+            f"with {letting_go(OFFSETS, [stored])}"
+        ) from None
 
 
 def _renamed(head: Manifest, sources: Mapping[str, Source], former: Mapping[str, str], seen: SeenFiles) -> Manifest:

@@ -139,7 +139,7 @@ def test_what_was_read_is_let_go_unless_it_is_kept(topic, monkeypatch):
     monkeypatch.setattr("tidewheel._connectors.inbox.file.FileInbox.trim", lambda _, below: trimmed.append(below))
     for keep in (True, False):
         reader = settled(topic, bridge=False, keep=keep).reader()
-        reader.commit({"0": 7})
+        reader.committed({"0": 7})
         reader.close()
     assert trimmed == [{0: 7}]
 
