@@ -10,8 +10,6 @@ from collections import Counter
 from itertools import count
 from pathlib import Path
 
-import pyarrow as pa
-
 from tidewheel import Job
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.state_files import opener
@@ -32,7 +30,7 @@ from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import open_store
-from tidewheel._testing.memory import MemoryRun
+from tidewheel._testing.memory import GivenSplit, MemoryRun
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.cells import open as open_cells
 from tidewheel.sinks import files
@@ -161,7 +159,7 @@ class MemoryNode(MemoryRun):
             for stored in self.fleet.inbox.read(self.positions, ends)
             for payload in decode_events(stored).payloads
         ]
-        splits: list[list[pa.RecordBatch]] = [[to_columns(events, ANY)]] if events else []
+        splits = [(0, GivenSplit(to_columns(events, ANY)))] if events else []
         spec = self._spec(None)
         rows = self._levels(spec, splits, 0)
         found = [reports.decode(payload) for payload in wire.reports_in(rows)]
@@ -171,8 +169,8 @@ class MemoryNode(MemoryRun):
     def finish(self, prepared) -> None:
         """Commit what `prepare` gave, and publish it."""
         spec, found, ends = prepared
-        offsets = json.dumps({str(shard): position for shard, position in ends.items()})
-        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": offsets}))
+        position = {str(shard): at for shard, at in ends.items()}
+        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": position}))
         self.positions = ends
 
     def step(self) -> None:

@@ -22,7 +22,7 @@ from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._fleet.node import Node, NodeOptions
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel._testing.memory import MemoryRun
+from tidewheel._testing.memory import GivenSplit, MemoryRun
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.sinks import files
 
@@ -77,11 +77,11 @@ class _Driving(MemoryRun):
 
     def _batch(self, events, end) -> None:
         spec = self._spec(None)
-        rows = self._levels(spec, [[to_columns(events, ANY)]], 0)
+        rows = self._levels(spec, [(0, GivenSplit(to_columns(events, ANY)))], 0)
         found = [reports.decode(payload) for payload in wire.reports_in(rows)]
         check_reports(found, range(len(self.plan.levels)), spec.parallelism)
-        offsets = json.dumps({str(shard): position for shard, position in end.items()})
-        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": offsets}))
+        position = {str(shard): at for shard, at in end.items()}
+        self.run.commit(spec, found, "batch", None, SourceProgress(self.next_batch, {"in": position}))
         self._tell("batch", {"sequence": spec.sequence, "rows": len(events)})
 
 
