@@ -57,40 +57,6 @@ _PLAIN_TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s+([a-z_]+)\b(.*)", re.IGNORECASE | re.DOTALL)
-
-
-def known_fields(declared: Any) -> dict[str, pa.DataType | None] | None:
-    """Return the columns of a declared schema without a word to Spark; None where that cannot tell them.
-
-    A type that is not one of the plain ones is None.
-
-    >>> known_fields("user string, tags array<string>")
-    {'user': DataType(string), 'tags': None}
-    """
-    if not isinstance(declared, str):
-        schema = declared if isinstance(declared, pa.Schema) else shape_of(declared).schema()
-        return None if schema is None else {field.name: field.type for field in schema}
-    fields: dict[str, pa.DataType | None] = {}
-    for part in _columns(declared):
-        found = _COLUMN.fullmatch(part)
-        if found is None:
-            return None
-        name = found[1].replace("``", "`") if found[1] else found[2]
-        fields[name] = _PLAIN_TYPES.get(found[3].lower())
-    return fields or None
-
-
-def _columns(ddl: str) -> list[str]:
-    """Return the columns of a DDL text; commas inside brackets divide none."""
-    parts, depth = [""], 0
-    for sign in ddl:
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
 
 
 def declared_schema(declared: Any) -> pa.Schema:

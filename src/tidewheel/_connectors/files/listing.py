@@ -121,10 +121,12 @@ class LocalListing(Listing):
         folders = []
         with os.scandir(folder) as entries:
             for entry in entries:
+                if skip(entry.path):
+                    continue
                 if entry.is_dir():
                     if self.pattern.takes_folder(entry.name):
                         folders.append(entry.path)
-                elif not skip(entry.path) and self.pattern.takes_file(entry.name):
+                elif self.pattern.takes_file(entry.name):
                     found += _looked_at(entry.path)
         return sorted(folders)
 
