@@ -52,7 +52,7 @@ def generate(folder: Path, keys: int, rows: int, again: int) -> int:
     return sum(len(part) for part in parts)
 
 
-WORKERS = (b"tidewheel._spark.daemon", b"tidewheel._spark.workers_beside")
+WORKERS = (b"tidewheel._spark.daemon", b"tidewheel._spark.worker_pool")
 
 
 def python_workers(of: int) -> Iterator[int]:

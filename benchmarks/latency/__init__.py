@@ -1,6 +1,6 @@
 """How long a message takes from its publication to the moment at which its result is visible, exactly once.
 
-    python -m benchmarks.latency.run [--rate 50 --rate 1000] [--only nats] [--in-driver]
+    python -m benchmarks.latency.run [--rate 50 --rate 1000] [--only nats]
 
 A job reads a stream, decodes JSON, counts by user in a `stateful_map`, and sends the totals to a stream of the same system,
 exactly once. It runs in a process of its own with two cores; messages are sent at an even rate, each with the time at which it

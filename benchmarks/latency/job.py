@@ -21,7 +21,7 @@ def count(user: str, event: Event, total: int) -> tuple[dict[str, Any], int]:
 
 
 def main() -> None:
-    system, url, work, *choices = sys.argv[1:]
+    system, url, work = sys.argv[1:]
     job = Job("latency", state=f"file://{work}/state", n_shards=16)
     if system == "nats":
         source, column, sink = sources.nats(url, "in", tasks=2), "data", sinks.nats(url, "out.totals")
@@ -31,8 +31,7 @@ def main() -> None:
     broken = events.broken
     broken.sink("broken", sinks.discard())
     events.key_by("by-user", "user").stateful_map("count", count, default=0).sink("out", sink)
-    in_driver = "in_driver" in choices
-    job.run(master="local[2]", parallelism=2, local=f"{work}/copies", in_driver=in_driver)
+    job.run(master="local[2]", parallelism=2, local=f"{work}/copies")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=("nats", "kafka"), action="append", help="measure these systems alone")
     parser.add_argument("--seconds", type=float, default=20, help="how long messages are counted")
     parser.add_argument("--warmup", type=float, default=20, help="how long messages are sent before")
-    parser.add_argument("--in-driver", action="store_true", help="small batches run in the driver's process")
     parser.add_argument("--no-empty", action="store_true", help="leave the empty foreachBatch out, and the ratios")
     return parser.parse_args()
 
@@ -57,8 +56,7 @@ def measured(system: str, rate: int, options: argparse.Namespace) -> list[float]
     with tempfile.TemporaryDirectory() as folder, running(system, Path(folder) / "server") as server:
         client = transport(system, server)
         client.watch(seen)
-        choices = ["in_driver"] if options.in_driver else []
-        command = [sys.executable, "-m", "benchmarks.latency.job", system, client.url, folder, *choices]
+        command = [sys.executable, "-m", "benchmarks.latency.job", system, client.url, folder]
         with (Path(folder) / "log").open("w") as log:
             job = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=log, stderr=log)
         try:

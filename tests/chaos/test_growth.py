@@ -63,7 +63,7 @@ def test_five_hundred_batches_over_the_same_keys_take_no_more_room_than_two_hund
 def test_five_hundred_batches_on_spark_take_no_more_room_than_two_hundred(tmp_path, spark):
     def workers() -> int:
         """Return the memory of the largest Python worker, of Spark or beside its driver, in kB."""
-        modules = (b"tidewheel._spark.daemon", b"tidewheel._spark.workers_beside")
+        modules = (b"tidewheel._spark.daemon", b"tidewheel._spark.worker_pool")
         sizes = [0]
         for entry in Path("/proc").iterdir():
             try:

@@ -101,12 +101,6 @@ def run(
             help="How often a job that waits for time runs a batch while its sources are quiet, by default '1 s'.",
         ),
     ] = None,
-    in_driver: Annotated[
-        bool,
-        typer.Option(
-            "--in-driver", help="Run small batches in this process: quicker, and a crash of one ends the run."
-        ),
-    ] = False,
     serve: Annotated[
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
@@ -151,7 +145,6 @@ def run(
         "allow_dropped_source": allow_dropped_source or (),
         "drop_unpublished": drop_unpublished or (),
         "shared_state": shared_state,
-        "in_driver": in_driver,
         "conf": settings(conf),
         "history": kept_history(history),
         "ready_within": ready_within,

@@ -367,7 +367,6 @@ class Job:
         on_phase: Callable[[str | None], None] | None = None,
         on_readers: Callable[[Mapping[str, str]], None] | None = None,
         tick: Duration = "1 s",
-        in_driver: bool = False,
         serve: int | None = None,
         history: Duration | None = "7 days",
         metrics: int | str | None = None,
@@ -399,8 +398,6 @@ class Job:
         - `on_readers`: called at the start with who reads each source, by its name: "arrow" for the tasks themselves, or
           "spark, because it is a DataFrame".
         - `tick`: while the sources of a job that waits for time are quiet, a batch runs that often.
-        - `in_driver`: batches that fit in one task run in this process, which is quicker. A function of the program that
-          crashes, or takes too much memory, then ends the run.
         - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
         - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
         - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
@@ -436,7 +433,6 @@ class Job:
             on_phase=on_phase,
             on_readers=on_readers,
             tick=tick,
-            in_driver=in_driver,
             serve=serve,
             history=history,
             metrics=metrics,

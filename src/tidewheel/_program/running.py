@@ -55,7 +55,6 @@ class RunArguments(TypedDict, total=False):
     on_phase: Callable[[str | None], None] | None
     on_readers: Callable[[Mapping[str, str]], None] | None
     tick: Duration
-    in_driver: bool
     serve: int | None
     history: Duration | None
     metrics: int | str | None

@@ -37,9 +37,7 @@ def default_parallelism(spark: SparkSession) -> int:
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
     # Spark Connect does not tell; a range has as many partitions.
-    from pyspark.sql import functions as F
-
-    return max(1, spark.range(_ROWS).select(F.spark_partition_id()).distinct().count())
+    return max(1, spark.range(_ROWS).selectExpr("spark_partition_id()").distinct().count())
 
 
 class JobGroup:

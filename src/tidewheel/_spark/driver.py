@@ -228,8 +228,8 @@ class Driver:
         self._tell_readers()
         self._with_session.close()
         # Elsewhere, tasks run on hosts that were chosen for them.
-        beside = is_local(master_of(self.spark))
-        self.tasks = BatchTasks(self.program, in_driver=self.options.in_driver, beside=beside)
+        local = is_local(master_of(self.spark))
+        self.tasks = BatchTasks(self.program, local=local)
         self._with_session.enter_context(self.tasks)
         self._default_parallelism = default_parallelism(self.spark) if self.options.parallelism is None else 1
 

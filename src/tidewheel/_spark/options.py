@@ -47,8 +47,6 @@ class RunOptions:
     finishes: bool = True
     """Whether a run that ends by itself delivers the epochs that are due. Not where it stands for one batch of a longer run."""
     metrics: Metrics | None = None
-    in_driver: bool = False
-    """Whether batches that fit in one task run in this process, and not in a task of Spark's."""
 
     def check_trigger(self) -> None:
         """Refuse what is no trigger for this run: nothing by that name, or a bounded run has a trigger of its own."""

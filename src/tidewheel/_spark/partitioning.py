@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 _HAS_IDS = hasattr(DataFrame, "repartitionById")
 _BITS = 0xFFFFFFFF
 
 
-def partitioned(frame: DataFrame, parallelism: int, target: Column) -> DataFrame:
-    """Return the frame with each row in the partition that `target`, an int column from 0 to `parallelism` - 1, names.
+def partitioned(frame: DataFrame, parallelism: int) -> DataFrame:
+    """Return the frame with each row in the partition that its column `target`, an int from 0 to `parallelism` - 1, names.
 
-    Spark 4.0 has no `repartitionById`. It places a row by the hash of a column, so there the column holds, for each target, a
-    number whose hash lands on it.
+    Spark before 4.2 has no `repartitionById`. It places a row by the hash of a column, so there a column holds, for each target,
+    a number whose hash lands on it. Names and SQL text work in classic sessions and in those of Spark Connect.
     """
     if _HAS_IDS:
-        return frame.repartitionById(parallelism, target)
-    numbers = F.array(*map(F.lit, landing_numbers(parallelism)))
-    return frame.repartition(parallelism, F.element_at(numbers, target + 1))
+        return frame.repartitionById(parallelism, "target")
+    numbers = ", ".join(map(str, landing_numbers(parallelism)))
+    landing = frame.selectExpr("*", f"element_at(array({numbers}), target + 1) as landing")
+    return landing.repartition(parallelism, "landing").drop("landing")
 
 
 @lru_cache(maxsize=64)

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 import cloudpickle
 import pyarrow as pa
 from pyspark import RDD, SparkContext, SparkFiles
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
-from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._engine.wire import ORDER, REPORT, SPARK_SCHEMA
 from tidewheel._spark.cluster import is_connect, name_jobs
-from tidewheel._spark.entry import levels_function, reports_function, reports_here
+from tidewheel._spark.entry import levels_function, reports_function
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
-from tidewheel._spark.workers_beside import WorkersBeside
+from tidewheel._spark.worker_pool import WorkerPool
 from tidewheel.errors import ConfigError
 
+_QUERY_SECONDS = 0.25
+"""About what a query with a shuffle costs on a local Spark, in addition to the work of its tasks."""
+_JOB_SECONDS = 0.05
+"""The same for a plain job, without a shuffle."""
 
-class Program:
-    """A plan, pickled once, and how a batch of it becomes one Spark query with one action."""
+
+class Program(TaskRunner):
+    """A plan, pickled once, that runs as tasks of Spark."""
 
     def __init__(self, plan: Plan, session: SparkSession, schemas: Mapping[str, pa.Schema]) -> None:
         """Take the plan, the session that runs its tasks, and the columns of each source."""
@@ -42,66 +46,59 @@ class Program:
         self.shared_key = None if columns is None else source_key(plan, _spark_types(columns))
         """The column by which a task that reads a whole batch finds its own records."""
 
-    def frames_query(
-        self, spec: BatchSpec, frames: Mapping[int, DataFrame], hands: Sequence[Sequence[SourceSplit]]
-    ) -> DataFrame:
-        """Return the query of a batch with rows that Spark has read, by the number of their source, and splits beside them."""
-        name_jobs(self._session, job_name(spec, range(len(self.plan.levels))))
-        parts = []
-        if hands:
-            # First: a task finds its splits by the number of its partition.
-            rows = self._session.range(0, len(hands), 1, len(hands))
-            parts.append(
-                rows.mapInArrow(levels_function(self._bytes, self._digest, spec, range(1), hands), SPARK_SCHEMA)
-            )
+    def overhead(self, layout: Layout) -> float:
+        """Return what Spark adds to the work of these tasks; on a local Spark, about."""
+        return _QUERY_SECONDS if layout.shuffles else _JOB_SECONDS
+
+    def run(self, layout: Layout) -> list[bytes]:
+        """Run the tasks in Spark: as a query if messages are shuffled or the session is one of Connect, else as a plain job."""
+        name_jobs(self._session, job_name(layout.spec, layout.levels))
+        if layout.shuffles:
+            return _reports_in(self._tail(self._read_by(layout, layout.levels[:1]), layout.spec, layout.levels[0] + 1))
+        if is_connect(self._session):
+            return _reports_in(self._read_by(layout, layout.levels))
+        # Planning a query takes longer than a small batch.
+        context, tasks = self._session.sparkContext, len(layout.hands)
+        if tasks not in self._partitions:
+            self._partitions[tasks] = context.parallelize([None] * tasks, tasks)
+        function = reports_function(self._bytes, self._digest, layout.spec, layout.levels, layout.hands)
+        reports: list[bytes] = context.runJob(self._partitions[tasks], function)
+        return reports
+
+    def run_with_frames(self, layout: Layout, frames: Mapping[int, DataFrame]) -> list[bytes]:
+        """Run a batch with rows that Spark has read, by the number of their source, next to the splits that tasks read."""
+        spec = layout.spec
+        name_jobs(self._session, job_name(spec, layout.levels))
+        # The splits first: a task finds its own by the number of its partition.
+        parts = [self._read_by(layout, range(1))] if any(layout.hands) else []
         for number, frame in frames.items():
             level = levels_function(self._bytes, self._digest, spec, range(1), source=number)
             parts.append(frame.mapInArrow(level, SPARK_SCHEMA))
-        return self.tail(reduce(DataFrame.union, parts), spec)
+        return _reports_in(self._tail(reduce(DataFrame.union, parts), spec, 1))
 
-    def direct_query(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> DataFrame:
-        """Return the query of these levels of a batch whose tasks read its splits themselves: a partition for each hand."""
-        name_jobs(self._session, job_name(spec, levels))
-        rows = self._session.range(0, len(hands), 1, len(hands))
-        first = levels_function(self._bytes, self._digest, spec, levels[:1], hands)
-        return self.tail(rows.mapInArrow(first, SPARK_SCHEMA), spec, levels[0] + 1)
-
-    def in_tasks(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
-        """Run levels without a shuffle between them, a task for each hand, and return the reports.
-
-        On a classic session it is a plain Spark job, not a query: planning a query takes longer than a small batch.
-        """
-        if is_connect(self._session):
-            function = levels_function(self._bytes, self._digest, spec, levels, hands)
-            rows = self._session.range(0, len(hands), 1, len(hands)).mapInArrow(function, SPARK_SCHEMA)
-            return [bytes(row.payload) for row in rows.collect() if row.edge == REPORT]
-        name_jobs(self._session, job_name(spec, levels))
-        context = self._session.sparkContext
-        if len(hands) not in self._partitions:
-            self._partitions[len(hands)] = context.parallelize([None] * len(hands), len(hands))
-        task = reports_function(self._bytes, self._digest, spec, levels, hands)
-        reports: list[bytes] = context.runJob(self._partitions[len(hands)], task)
-        return reports
-
-    def in_this_process(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> list[bytes]:
-        """Run a small batch here, with a copy of the program as a task has it; return its reports."""
-        return reports_here(self._bytes, self._digest, spec, range(len(self.plan.levels)), splits)
-
-    def beside(self) -> WorkersBeside:
-        """Return what runs batches in processes beside this one, once there were some, as many as a local Spark has tasks."""
+    def worker_pool(self) -> WorkerPool:
+        """Return a pool for batches without a shuffle, with as many processes as a local Spark has tasks."""
         context = self._session.sparkContext
         most = min(context.defaultParallelism, os.cpu_count() or 1)
-        return WorkersBeside(self._bytes, self._digest, _task_environment(context), most)
+        return WorkerPool(self._bytes, self._digest, _task_environment(context), most)
 
-    def tail(self, rows: DataFrame, spec: BatchSpec, first: int = 1) -> DataFrame:
+    def _read_by(self, layout: Layout, levels: range) -> DataFrame:
+        """Return the rows of tasks that run these levels, and each read their hand of splits."""
+        tasks = len(layout.hands)
+        function = levels_function(self._bytes, self._digest, layout.spec, levels, layout.hands)
+        return self._session.range(0, tasks, 1, tasks).mapInArrow(function, SPARK_SCHEMA)
+
+    def _tail(self, rows: DataFrame, spec: BatchSpec, first: int) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows. A task gets its rows in the order of their sources."""
         for level in range(first, len(self.plan.levels)):
-            shuffled = partitioned(rows, spec.parallelism, F.col("target")).sortWithinPartitions(*ORDER)
-            rows = shuffled.mapInArrow(self._level(spec, level), SPARK_SCHEMA)
+            shuffled = partitioned(rows, spec.parallelism).sortWithinPartitions(*ORDER)
+            function = levels_function(self._bytes, self._digest, spec, range(level, level + 1))
+            rows = shuffled.mapInArrow(function, SPARK_SCHEMA)
         return rows
 
-    def _level(self, spec: BatchSpec, level: int) -> Any:
-        return levels_function(self._bytes, self._digest, spec, range(level, level + 1))
+
+def _reports_in(rows: DataFrame) -> list[bytes]:
+    return [bytes(row.payload) for row in rows.collect() if row.edge == REPORT]
 
 
 def job_name(spec: BatchSpec, levels: range) -> str:

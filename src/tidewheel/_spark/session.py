@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -27,6 +29,7 @@ from tidewheel._spark.versions import check_version
 from tidewheel._spark.worker_deaths import record_deaths
 from tidewheel.errors import ConfigError
 
+_CONNECT_PORT, _CONNECT_SECONDS = 15002, 10.0
 _TASK_ATTEMPTS = 4
 """How often a task may fail before its batch does; what Spark has on a cluster by default."""
 _DEFAULTS = {
@@ -93,12 +96,18 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
             f"{url} is a server of Spark Connect, whose client needs packages that are missing: {error}. Install them with "
             "pip install 'tidewheel[connect]'"
         ) from error
+    # The client would try for minutes.
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname or "", address.port or _CONNECT_PORT), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(f"Spark Connect at {url} does not answer: {error}") from error
     try:
         own = ConnectSession.builder.remote(url).create()
         for name, value in {"spark.sql.adaptive.enabled": "false", **_runtime(conf)}.items():
             own.conf.set(name, value)
     except PySparkException as error:
-        raise ConfigError(f"Spark Connect at {url} does not answer: {error}") from error
+        raise ConfigError(f"Spark Connect at {url} refuses a session: {error}") from error
     return cast(SparkSession, own)  # It has what a batch needs of one.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.partitioning import partitioned
@@ -21,4 +20,4 @@ def warm(spark: SparkSession) -> None:
     rows = spark.range(_ROWS).selectExpr(
         "cast(id % 2 as int) as target", "cast(cast(id as string) as binary) as payload"
     )
-    partitioned(rows, 2, F.col("target")).mapInArrow(lambda batches: batches, rows.schema).collect()
+    partitioned(rows, 2).mapInArrow(lambda batches: batches, rows.schema).collect()

@@ -140,7 +140,6 @@ def test_options_reach_the_run(program, ran):
         "allow_dropped_state": ["last", "first"],
         "allow_dropped_source": ["orders", "clicks"],
         "bounded": False,
-        "in_driver": False,
         "conf": {"spark.a": "b=c"},
         "history": "7 days",
         "ready_within": "5 min",

@@ -92,14 +92,14 @@ def test_any_division_into_files_and_tasks_gives_one_result(spark, tmp_path, mon
     assert outcome(spark, tmp_path / "cut", tmp_path / "two", 3) == expected
     # Each file is divided among tasks, wherever its lines end.
     monkeypatch.setattr(reader_module, "_LARGE", 1)
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
+    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
     assert outcome(spark, tmp_path / "cut", tmp_path / "three", 3) == expected
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_without_dead_letters_the_first_bad_line_stops_the_job(spark, tmp_path, monkeypatch, format):
     monkeypatch.setattr(reader_module, "_LARGE", 1)
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
+    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
     found = [(GOOD[format](n) + "\n").encode() for n in range(40)]
     for line in (7, 20, 33):
         found[line] = (BAD[format][4] + "\n").encode()

@@ -29,6 +29,6 @@ def test_a_row_is_where_its_target_says(spark, monkeypatch, by_id):
         pytest.skip("this Spark has no repartitionById")
     monkeypatch.setattr(partitioning, "_HAS_IDS", by_id)
     frame = spark.range(50).select((F.col("id") % 7).cast("int").alias("target"))
-    rows = partitioned(frame, 7, F.col("target")).withColumn("partition", F.spark_partition_id()).collect()
+    rows = partitioned(frame, 7).withColumn("partition", F.spark_partition_id()).collect()
     assert len(rows) == 50
     assert all(row.target == row.partition for row in rows)

@@ -15,8 +15,9 @@ from pyarrow import parquet
 
 from tidewheel import Job, StoredJob
 from tidewheel._connectors.split import dealt, may_be_shared
+from tidewheel._engine.task_layout import Layout
 from tidewheel._spark.batch_tasks import BatchTasks, Ran
-from tidewheel._spark.workers_beside import WorkersBeside
+from tidewheel._spark.worker_pool import WorkerPool
 from tidewheel.sinks import collect
 from tidewheel.sources import files
 from waiting import eventually
@@ -38,7 +39,7 @@ def test_splits_are_dealt_in_their_order_and_as_evenly_as_that_allows(sizes, tas
 
 @pytest.mark.parametrize("levels", [2, 3])
 def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spark, monkeypatch, levels):
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
+    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
     (tmp_path / "in").mkdir()
     table = pa.table({"user": [f"u{number % 7}" for number in range(100)], "cents": range(100)})
     parquet.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=30)
@@ -64,17 +65,17 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_path, spark, monkeypatch, crashes):
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_BYTES", 0)
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.BESIDE_SECONDS", 0)
-    are_ready, kept = WorkersBeside.are_ready, []
+    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
+    monkeypatch.setattr("tidewheel._spark.worker_pool._OVERHEAD_S", 0)
+    accepts, kept = WorkerPool.accepts, []
 
-    def await_ready(workers: WorkersBeside, tasks: int) -> bool:
-        if workers._batches > 1:
-            eventually(lambda: are_ready(workers, tasks), "the processes")
-            kept[:] = [worker.process.pid for worker in workers._workers]
-        return are_ready(workers, tasks)
+    def await_ready(pool: WorkerPool, layout: Layout) -> bool:
+        if pool._batches > 1:
+            eventually(lambda: accepts(pool, layout), "the processes")
+            kept[:] = [worker.process.pid for worker in pool._workers]
+        return accepts(pool, layout)
 
-    monkeypatch.setattr(WorkersBeside, "are_ready", await_ready)
+    monkeypatch.setattr(WorkerPool, "accepts", await_ready)
     (tmp_path / "in").mkdir()
     for number in range(5):
         table = pa.table({"user": [f"u{user}" for user in range(20)], "n": [number] * 20})

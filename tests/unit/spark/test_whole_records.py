@@ -55,7 +55,7 @@ def test_rejected_records_are_whole_and_so_is_all_that_is_read_after_them(spark,
     job = Job("j", state=f"file://{tmp_path}/state")
     out = summed(job, tmp_path / "in")
     job.dead_letter("dead", dead := collect())
-    job.run(spark=spark, bounded=True, local=f"{tmp_path}/local", in_driver=True)
+    job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
     assert columns_read == [PART, PART, WHOLE, WHOLE]
     assert [json.loads(letter["record"]) for letter in dead.records] == [{"note": "y", "user": "b", "amount": None}]
     assert sorted(row["value"] for row in out.records) == [1, 2, 4, 7, 8]
@@ -66,5 +66,5 @@ def test_an_error_shows_the_whole_record(spark, tmp_path, columns_read):
     job = Job("j", state=f"file://{tmp_path}/state")
     summed(job, tmp_path / "in")
     with pytest.raises(OperatorError, match=r"key 'b', record Row\(note='y', user='b', amount=None\)"):
-        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local", in_driver=True)
+        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
     assert columns_read == [PART, WHOLE]

@@ -1,9 +1,9 @@
-"""Processes beside the driver that run batches on a local Spark: its tasks take longer to start than such a batch to run.
+"""Worker processes next to the driver that run the small batches of a local Spark: Spark needs 50 ms to start a task.
 
-They are what the Python workers of a local Spark are, processes of the same machine that run the same step: a function that
-crashes in one, or eats all memory, ends it and not the run. The batch then has the attempts of tasks of Spark left.
+They run the same step as the Python workers of Spark, on the same machine. A function that crashes, or uses up all memory, ends
+its worker and not the run; the batch then runs in tasks of Spark.
 
-    python -m tidewheel._spark.workers_beside DESCRIPTOR
+    python -m tidewheel._spark.worker_pool DESCRIPTOR
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from tidewheel._core import pickling
-from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.interrupts import ENDING
 
 _LOG = logger(__name__)
 
 _AFTER = 1
-"""How many batches a run has before processes are worth their start."""
+"""The number of batches after which a run starts processes."""
 _FAILURES = 3
-"""How many times in a row they may fail to start, or to bring a batch to an end, until all are left to tasks."""
+"""After so many failures in a row to start, or to finish a batch, all batches run in tasks of Spark."""
+_OVERHEAD_S = 0.005
+"""What running several tasks costs in addition to their work."""
 _PATIENCE_S = 5.0
 _LOOK_S = 1.0
 
@@ -40,11 +43,11 @@ class BatchFailed(Exception):
     """A batch did not run to its end; the text says why."""
 
 
-class WorkersBeside(Closing):
-    """Starts each process when it is wanted, once the run has had some batches, and anew after it has ended."""
+class WorkerPool(TaskRunner):
+    """Runs tasks in processes. It starts a process when a batch needs it, after the first batches of a run."""
 
     def __init__(self, program: bytes, digest: str, environment: Mapping[str, str], most: int) -> None:
-        """Take the program, which a process gets once, the environment of tasks, and how many processes there may be.
+        """Take the program, which each process gets once, the environment of tasks, and how many processes there may be.
 
         Nothing is started yet.
         """
@@ -57,9 +60,10 @@ class WorkersBeside(Closing):
         """Take note that the run has one more batch."""
         self._batches += 1
 
-    def are_ready(self, tasks: int) -> bool:
-        """Tell whether they can run so many tasks at a time; start those that are wanting if it is time."""
-        if self._failures >= _FAILURES or tasks > self._most:
+    def accepts(self, layout: Layout) -> bool:
+        """Return whether the processes can run these tasks at a time; start missing processes if it is time."""
+        tasks = len(layout.hands)
+        if layout.shuffles or self._failures >= _FAILURES or tasks > self._most:
             return False
         if self._batches > _AFTER:
             self._start(tasks - len(self._workers))
@@ -68,15 +72,19 @@ class WorkersBeside(Closing):
             self._failed(f"a process ended before it had a batch, with status {ended[0].process.returncode}")
         return len(ready) == tasks and all(ready)
 
-    def reports(self, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]) -> list[bytes]:
-        """Run a batch, a task for each hand, and return its reports; raise `BatchFailed` if it does not come to the end.
+    def overhead(self, layout: Layout) -> float:
+        """Return what several processes cost in addition to the work of their tasks."""
+        return _OVERHEAD_S
 
-        All tasks have ended then, whichever failed: what runs the batch again is alone.
+    def run(self, layout: Layout) -> list[bytes]:
+        """Run the tasks and return their reports; raise `BatchFailed` if a task does not come to its end.
+
+        All tasks have ended then, whichever failed: nothing runs next to a second attempt of the batch.
         """
-        workers = self._workers[: len(hands)]
+        workers = self._workers[: len(layout.hands)]
         try:
-            for number, (worker, splits) in enumerate(zip(workers, hands, strict=True)):
-                worker.begin(spec, levels, splits, number)
+            for number, (worker, splits) in enumerate(zip(workers, layout.hands, strict=True)):
+                worker.begin(layout.spec, layout.levels, splits, number)
             answers = [worker.answer() for worker in workers]
         except BaseException as error:
             # An answer that nobody has taken would be taken for one of the next batch.
@@ -93,8 +101,8 @@ class WorkersBeside(Closing):
         self._failures = 0
         return reports
 
-    def kill(self) -> None:
-        """End the processes in the middle of whatever they do. From any thread."""
+    def cancel(self) -> None:
+        """End the processes in the middle of a batch. From any thread."""
         for worker in list(self._workers):
             worker.process.kill()
 
@@ -117,8 +125,8 @@ class WorkersBeside(Closing):
         self._failures += 1
         if self._failures == _FAILURES:
             _LOG.warning(
-                "the processes beside the driver failed %d times in a row: from now on all batches run in tasks of Spark, which "
-                "takes small ones longer, until the job is started again. The last time: %s",
+                "the worker processes failed %d times in a row: until the job is started again, all batches run in tasks of "
+                "Spark, which takes longer for small batches. The last failure: %s",
                 _FAILURES,
                 why,
             )
@@ -176,7 +184,7 @@ class _Worker:
             answer: list[bytes] | str = pickling.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             self.close()
-            return "a process beside the driver has ended"
+            return "a worker process has ended"
         return answer
 
     def close(self) -> None:

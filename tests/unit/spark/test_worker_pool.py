@@ -1,4 +1,4 @@
-"""The processes beside the driver that run batches: when they are there, what they give, and how they end."""
+"""The pool of worker processes: when they are there, what they give, and how they end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tidewheel._core import pickling
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.run import JobRun
-from tidewheel._spark import workers_beside
-from tidewheel._spark.workers_beside import BatchFailed, WorkersBeside
+from tidewheel._engine.task_layout import Layout
+from tidewheel._spark import worker_pool
+from tidewheel._spark.worker_pool import BatchFailed, WorkerPool
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from waiting import SOON, eventually
@@ -57,6 +58,9 @@ class Numbers(Split):
         yield pa.RecordBatch.from_pydict({"value": list(self.numbers)})
 
 
+ALONE = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 1, 1_000)
+
+
 @pytest.fixture
 def run(tmp_path):
     job = Job("small", state=f"file://{tmp_path}/state", n_shards=4)
@@ -73,38 +77,42 @@ def run(tmp_path):
 
 @pytest.fixture
 def workers(run, monkeypatch):
-    monkeypatch.setattr(workers_beside, "_AFTER", 0)
+    monkeypatch.setattr(worker_pool, "_AFTER", 0)
     # The class of the split is this test's own, and the workers cannot import it.
     pickling.send_by_value(Numbers)
-    with beside(run) as workers:
+    with pool(run) as workers:
         yield workers
 
 
-def beside(run: JobRun) -> WorkersBeside:
-    return WorkersBeside(pickling.dumps(run.plan), "digest", os.environ, most=2)
+def pool(run: JobRun) -> WorkerPool:
+    return WorkerPool(pickling.dumps(run.plan), "digest", os.environ, most=2)
 
 
-def await_ready(workers: WorkersBeside, tasks: int = 1) -> None:
+def can_run(workers: WorkerPool, tasks: int) -> bool:
+    return workers.accepts(Layout(ALONE, range(1, 2), [[]] * tasks))
+
+
+def await_ready(workers: WorkerPool, tasks: int = 1) -> None:
     workers.count_batch()
-    eventually(lambda: workers.are_ready(tasks), "the processes")
+    eventually(lambda: can_run(workers, tasks), "the processes")
 
 
-def ran(workers: WorkersBeside, run: JobRun, spec: BatchSpec, split: Numbers):
-    answers = workers.reports(spec, range(len(run.plan.levels)), [[(0, split)]])
+def ran(workers: WorkerPool, run: JobRun, spec: BatchSpec, split: Numbers):
+    answers = workers.run(Layout(spec, range(len(run.plan.levels)), [[(0, split)]]))
     return [reports.decode(answer) for answer in answers]
 
 
 def test_a_run_of_few_batches_starts_no_process(run):
-    with beside(run) as workers:
-        for _ in range(workers_beside._AFTER):
+    with pool(run) as workers:
+        for _ in range(worker_pool._AFTER):
             workers.count_batch()
-            assert not workers.are_ready(1)
+            assert not can_run(workers, 1)
         assert not workers._workers
 
 
 def test_no_more_processes_are_started_than_spark_has_tasks_at_a_time(workers):
     workers.count_batch()
-    assert not workers.are_ready(3)
+    assert not can_run(workers, 3)
     assert not workers._workers
 
 
@@ -122,7 +130,7 @@ def test_two_divide_a_batch_that_each_of_them_reads(workers, run, tmp_path):
     await_ready(workers, 2)
     spec = msgspec.structs.replace(run.spec(2, f"{tmp_path}/local"), shared_key="value")
     numbers = [(0, Numbers(tuple(range(50))))]
-    found = [reports.decode(answer) for answer in workers.reports(spec, range(1, 2), [numbers, numbers])]
+    found = [reports.decode(answer) for answer in workers.run(Layout(spec, range(1, 2), [numbers, numbers]))]
     assert [(report.level, report.partition) for report in found] == [(1, 0), (1, 1)]
     changed = [sum(report.changed.values()) for report in found]
     assert all(changed)
@@ -164,7 +172,7 @@ def test_what_functions_print_is_there_when_the_batch_is(workers, run, tmp_path,
 ABORTED = """
 import os, sys, time
 from tidewheel._core import pickling
-from tidewheel._spark.workers_beside import _Worker
+from tidewheel._spark.worker_pool import _Worker
 
 class Endless:
     def __reduce__(self):
@@ -190,7 +198,7 @@ def test_a_batch_that_is_given_up_half_way_leaves_no_answer_for_the_next_one(wor
     await_ready(workers, 2)
     spec = msgspec.structs.replace(run.spec(2, f"{tmp_path}/local"), shared_key="value")
     with pytest.raises(TypeError):
-        workers.reports(spec, range(1, 2), [[(0, Numbers((1, 2)))], [(0, threading.Lock())]])
+        workers.run(Layout(spec, range(1, 2), [[(0, Numbers((1, 2)))], [(0, threading.Lock())]]))
     await_ready(workers)
     found = ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,)))
     assert [report.level for report in found] == list(range(len(run.plan.levels)))
@@ -201,33 +209,33 @@ def warnings(caplog) -> list[str]:
 
 
 def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch, caplog):
-    monkeypatch.setattr(workers_beside, "_AFTER", 0)
+    monkeypatch.setattr(worker_pool, "_AFTER", 0)
 
     def refused(*_, **__):
         raise BlockingIOError("no more processes")
 
-    with beside(run) as workers, monkeypatch.context() as patched:
-        patched.setattr(workers_beside.subprocess, "Popen", refused)
-        for _ in range(workers_beside._FAILURES):
+    with pool(run) as workers, monkeypatch.context() as patched:
+        patched.setattr(worker_pool.subprocess, "Popen", refused)
+        for _ in range(worker_pool._FAILURES):
             workers.count_batch()
-            assert not workers.are_ready(1)
+            assert not can_run(workers, 1)
         patched.undo()
-        assert not workers.are_ready(1)
+        assert not can_run(workers, 1)
         assert not workers._workers
     (told,) = warnings(caplog)
-    assert "from now on all batches run in tasks of Spark" in told
+    assert "all batches run in tasks of Spark" in told
     assert "no more processes" in told
 
 
 def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch, caplog):
-    monkeypatch.setattr(workers_beside, "_AFTER", 0)
+    monkeypatch.setattr(worker_pool, "_AFTER", 0)
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
-    with WorkersBeside(b"", "digest", environment, most=1) as workers:
-        for failures in range(1, workers_beside._FAILURES + 1):
+    with WorkerPool(b"", "digest", environment, most=1) as workers:
+        for failures in range(1, worker_pool._FAILURES + 1):
             workers.count_batch()
-            eventually(lambda n=failures: not workers.are_ready(1) and workers._failures == n, "the end of the process")
+            eventually(lambda n=failures: not can_run(workers, 1) and workers._failures == n, "the end of the process")
         workers.count_batch()
-        assert not workers.are_ready(1)
+        assert not can_run(workers, 1)
         assert not workers._workers
     (told,) = warnings(caplog)
     assert "a process ended before it had a batch, with status 1" in told
@@ -239,7 +247,7 @@ def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_
     hands = [[(0, Numbers((1,), "crashes"))], [(0, Numbers((1, 2, 3)))]]
     lives = workers._workers[1]
     with pytest.raises(BatchFailed, match="has ended"):
-        workers.reports(spec, range(1, 2), hands)
+        workers.run(Layout(spec, range(1, 2), hands))
     assert workers._workers == [lives]
     assert ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,)))[0].counts["in"] == 1
 
@@ -249,24 +257,24 @@ def test_batches_that_they_never_bring_to_an_end_are_left_to_tasks_and_that_is_t
 ):
     await_ready(workers)
     spec = run.spec(1, f"{tmp_path}/local")
-    for _ in range(workers_beside._FAILURES):
-        assert workers.are_ready(1)
+    for _ in range(worker_pool._FAILURES):
+        assert can_run(workers, 1)
         with pytest.raises(BatchFailed):
             ran(workers, run, spec, Numbers((1,), "fails"))
     for _ in range(2):
-        assert not workers.are_ready(1)
+        assert not can_run(workers, 1)
     (told,) = warnings(caplog)
-    assert "from now on all batches run in tasks of Spark" in told
+    assert "all batches run in tasks of Spark" in told
     assert "OSError: the disk is gone" in told
 
 
 def test_one_that_is_killed_while_nothing_runs_is_not_used(workers, run):
     await_ready(workers)
     killed = workers._workers[0].process
-    workers.kill()
+    workers.cancel()
     killed.wait()
     with pytest.raises(BatchFailed, match="has ended"):
-        workers.reports(run.spec(1, ""), range(1), [[]])
+        workers.run(Layout(run.spec(1, ""), range(1), [[]]))
     assert not workers._workers
 
 

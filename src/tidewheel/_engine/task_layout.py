@@ -1,0 +1,73 @@
+"""How the tasks of a batch are laid out: how many there are, what each reads, and whether messages are shuffled.
+
+One rule decides, in this order:
+
+1. A small batch runs in one task, which runs all levels: nothing is shuffled. A batch is small if its splits have at most
+   `SMALL_BYTES`, or if one task should finish it sooner than several, judged by the batch before and by what it costs to run
+   several tasks. The second part holds only if tasks run on this machine: elsewhere, one task would have to fetch the shards
+   that other hosts have worked on.
+2. If the key is a column of the source, and few tasks can each read the whole batch for less than a shuffle costs, each task
+   reads the whole batch and keeps the records of its own keys. Level 0 then needs no tasks of its own.
+3. Otherwise each task reads a range of the splits.
+
+In 2 and 3, messages are shuffled between the levels that are left if there are several levels and several tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tidewheel._connectors.split import dealt, may_be_shared
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.task import SourceSplit
+
+SMALL_BYTES = 256 * 1024
+"""A batch whose splits have up to this many bytes is small; so is one without splits if the state has no more."""
+
+Hands = Sequence[Sequence[SourceSplit]]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What the tasks of a batch do."""
+
+    spec: BatchSpec
+    """What is pinned for the batch, with the number of tasks of each level but the first."""
+    levels: range
+    """The levels that run, and so report."""
+    hands: Hands
+    """The splits that each task of the first of these levels reads, in the order of the source."""
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether messages go from tasks to others."""
+        return len(self.levels) > 1 and self.spec.parallelism > 1
+
+
+def in_one_task(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]) -> Layout:
+    """Return the layout of a small batch."""
+    return Layout(msgspec.structs.replace(spec, parallelism=1), levels, [splits])
+
+
+def divided(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], source_key: str | None) -> Layout:
+    """Return the layout of a batch that is divided among its tasks. `source_key` is the source's column that is the key."""
+    if source_key is not None and may_be_shared([split for _, split in splits], spec.parallelism):
+        shared = msgspec.structs.replace(spec, shared_key=source_key)
+        return Layout(shared, levels[1:], [splits] * spec.parallelism)
+    hands = dealt([split.size for _, split in splits], spec.parallelism)
+    # A batch without splits has one task all the same.
+    return Layout(spec, levels, [[splits[position] for position in hand] for hand in hands] or [[]])
+
+
+def is_small(size: int, seconds: float | None, overhead: float, tasks: int) -> bool:
+    """Return whether one task should finish a batch sooner than several.
+
+    `seconds` is what one task should take, None if that is unknown; `overhead` is what running several tasks costs in addition.
+
+    >>> is_small(1_000, None, 0.25, 2), is_small(1 << 20, None, 0.25, 2)
+    (True, False)
+    >>> is_small(1 << 20, 0.4, 0.25, 2), is_small(1 << 20, 0.6, 0.25, 2)
+    (True, False)
+    """
+    return size <= SMALL_BYTES or (seconds is not None and seconds <= overhead + seconds / max(tasks, 2))
