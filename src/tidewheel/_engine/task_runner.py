@@ -1,4 +1,4 @@
-"""TaskRunner: where the tasks of a batch run. There are three: tasks of Spark, worker processes, and this process for tests."""
+"""TaskRunner: where the tasks of a batch run: in tasks of Spark, or in worker processes next to the driver."""
 
 from __future__ import annotations
 
