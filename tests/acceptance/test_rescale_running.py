@@ -58,8 +58,8 @@ def counting(folder: Path) -> Job:
 
 
 def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeypatch):
-    # Few rows would run in one task, whatever is ordered.
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.SMALL_ROWS", -1)
+    # A small batch runs in one task, at any parallelism.
+    monkeypatch.setattr("tidewheel._spark.batch_tasks.is_small", lambda *_: False)
     draw = random.Random(20261115)
     (tmp_path / "in").mkdir()
     everything = written(tmp_path / "in", 0, draw)
