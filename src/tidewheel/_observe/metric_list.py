@@ -1,7 +1,7 @@
-"""Every metric there is: its name, kind, labels, and what it says. docs/operations.md has the same list.
+"""The list of all metrics: name, kind, labels and meaning. docs/operations.md has the same list.
 
-All have the labels `job_name` and `node` too; `node` is empty where a job runs by itself. It is not called `job`: Prometheus
-gives that name to its own list of targets.
+All metrics also have the labels `job_name` and `node`; `node` is empty if the job does not run in a fleet. The label is not
+called `job`, because Prometheus uses that name for its own list of targets.
 """
 
 from __future__ import annotations
@@ -28,34 +28,39 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     (
         "operator_rows_in",
         "counter",
-        "Messages that reached an operator; those of a source are what it gave.",
+        "Messages that reached an operator; for a source, the records that it read.",
         ("operator",),
     ),
     (
         "operator_rows_out",
         "counter",
-        "Messages that left an operator; those of a sink are what it wrote.",
+        "Messages that left an operator; for a sink, the rows that it wrote.",
         ("operator",),
     ),
-    ("operator_busy_seconds", "counter", "Time that an operator's own code took, over all tasks.", ("operator",)),
-    ("operator_late_rows", "counter", "Messages that came after the clock had passed them.", ("operator",)),
+    ("operator_busy_seconds", "counter", "Time spent in an operator's own code, in all tasks together.", ("operator",)),
+    (
+        "operator_late_rows",
+        "counter",
+        "Messages that arrived after the clock had passed their timestamps.",
+        ("operator",),
+    ),
     (
         "operator_dropped_rows",
         "counter",
-        "Messages that no branch of a split wanted, and repeats that deduplicate dropped.",
+        "Messages that no branch of a split took, and duplicates that deduplicate dropped.",
         ("operator",),
     ),
     (
         "operator_dead_letters",
         "counter",
-        "Payloads that did not decode, and records that went to the dead-letter sink.",
+        "Payloads that could not be decoded, and records that went to the dead-letter sink.",
         ("operator",),
     ),
     ("operator_keys_changed", "counter", "Keys whose state changed.", ("operator",)),
     (
         "operator_state_keys",
         "gauge",
-        "Keys that an operator holds.",
+        "Keys with state of an operator.",
         ("operator",),
     ),
     (
@@ -66,63 +71,63 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     ),
     # Batches.
     ("commits", "counter", "Commits of this process.", ("kind",)),
-    ("events", "counter", "Records that the sources gave, over the whole life of the job.", ()),
-    ("batch_seconds", "histogram", "From the planning of a batch to its output being visible.", ()),
+    ("events", "counter", "Records read from the sources, over the whole life of the job.", ()),
+    ("batch_seconds", "histogram", "Time from planning a batch until its output is visible.", ()),
     (
         "batch_step_seconds",
         "histogram",
-        "The parts of that: offsets, read (waiting for the sources' rows), tasks, commit, publish; the rest is Spark's.",
+        "Time of each step: offsets, read (waiting for the sources' rows), tasks, commit, publish; the rest is Spark's.",
         ("step",),
     ),
-    ("batch_tasks", "gauge", "Tasks of the last batch: the parallelism, or 1 if it was small.", ()),
-    ("parallelism", "gauge", "Tasks that a batch is divided among.", ()),
-    ("last_commit_timestamp_seconds", "gauge", "When the last commit was made.", ()),
-    ("last_commit_sequence", "gauge", "The number of the last commit.", ()),
+    ("batch_tasks", "gauge", "Tasks of the last batch: the parallelism, or 1 if the batch was small.", ()),
+    ("parallelism", "gauge", "Number of tasks that share a batch.", ()),
+    ("last_commit_timestamp_seconds", "gauge", "Time of the last commit.", ()),
+    ("last_commit_sequence", "gauge", "Sequence number of the last commit.", ()),
     # Lag and time.
-    ("source_rows_behind", "gauge", "Rows that a source holds and the job has not read.", ("source", "partition")),
+    ("source_rows_behind", "gauge", "Rows in a source that the job has not read.", ("source", "partition")),
     (
         "source_files_behind",
         "gauge",
-        "Files that a source of files holds and the job has not read; their rows are not counted.",
+        "Files in a source that the job has not read; their rows are not counted.",
         ("source", "partition"),
     ),
     (
         "source_seconds_behind",
         "gauge",
-        "For how long the oldest of these rows has waited, to the nearest look.",
+        "How long the oldest unread row or file has waited, when last checked.",
         ("source", "partition"),
     ),
-    ("data_clock_timestamp_seconds", "gauge", "The clock of the data: the merged epoch of all inputs.", ()),
-    ("data_clock_behind_seconds", "gauge", "How far that clock is behind the time of day.", ()),
+    ("data_clock_timestamp_seconds", "gauge", "Clock of the data: the merged epoch of all inputs.", ()),
+    ("data_clock_behind_seconds", "gauge", "How far the clock of the data is behind the current time.", ()),
     # State.
     (
         "state_skew_ratio",
         "gauge",
-        "Keys of the largest shard, divided by the mean of all shards that hold any.",
+        "Keys of the largest shard, divided by the mean of all shards that have keys.",
         (),
     ),
     ("deltas_written", "counter", "Deltas of shards.", ()),
     ("delta_bytes", "counter", "Bytes of deltas.", ()),
     ("snapshots_written", "counter", "Snapshots of shards.", ()),
     ("snapshot_bytes", "counter", "Bytes of snapshots.", ()),
-    ("caught_up_bytes", "counter", "Bytes of state files that local copies took in.", ()),
-    ("local_disk_free_bytes", "gauge", "Room on the disk of the driver's local copies.", ()),
+    ("caught_up_bytes", "counter", "Bytes of state files applied to local copies.", ()),
+    ("local_disk_free_bytes", "gauge", "Free space on the disk with the driver's local copies.", ()),
     ("local_disk_size_bytes", "gauge", "Size of that disk.", ()),
     # Sinks.
     ("sink_rows_published", "counter", "Rows that a sink made visible.", ("sink",)),
-    ("sink_publish_seconds", "histogram", "How long a sink took to make a commit's rows visible.", ("sink",)),
+    ("sink_publish_seconds", "histogram", "Time that a sink took to make the rows of a commit visible.", ("sink",)),
     # The run.
     ("restarts", "counter", "Restarts from the last commit after a failure.", ()),
     ("failures", "counter", "Failures of batches or of the run.", ("error",)),
-    ("fenced", "counter", "Times that another run took the job, or a shard, from this one.", ()),
-    ("cell_version", "gauge", "The version of a cell that the last batch saw.", ("cell",)),
-    ("shards_held", "gauge", "Shards that this process works on.", ()),
-    ("inbox_backlog_rows", "gauge", "Events in a fleet's inbox that this node has yet to read.", ()),
-    ("run_claimed", "gauge", "1 while a run has the job, 0 otherwise.", ()),
+    ("fenced", "counter", "Number of times that another run took over the job, or a shard, from this run.", ()),
+    ("cell_version", "gauge", "Version of a cell that the last batch used.", ("cell",)),
+    ("shards_held", "gauge", "Shards that this process owns.", ()),
+    ("inbox_backlog_rows", "gauge", "Events in a fleet's inbox that this node has not read.", ()),
+    ("run_claimed", "gauge", "1 while a run owns the job, 0 otherwise.", ()),
     (
         "run",
         "info",
-        "The run that goes on: its token, its host and the version of Tidewheel.",
+        "The current run: its token, its host and the version of Tidewheel.",
         ("run", "host", "version"),
     ),
 )
